@@ -5,6 +5,7 @@ With CI_NO_SKIPS=1 a skipped test is a failed one.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -65,6 +66,8 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv(name, str(place))
     for name in XDG:
         monkeypatch.setenv(f"XDG_{name}_HOME" if name != "RUNTIME" else "XDG_RUNTIME_DIR", str(place / name.lower()))
+    if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
+        importlib.reload(constants)  # the hub's library has read the environment of an earlier test
     return place
 
 

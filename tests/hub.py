@@ -1,6 +1,7 @@
 """A model hub on loopback, as `huggingface_hub` 1.x finds it: metadata on one host, bytes on another, and faults.
 
-The hub answers `HEAD` and `GET /REPO/resolve/REVISION/FILE`: for large files with commit, SHA-256 and size in headers
+The hub lists the files of a commit with SHA-256 and size in `GET /api/models/REPO/revision/REVISION`. It answers `HEAD`
+and `GET /REPO/resolve/REVISION/FILE`: for large files with commit, SHA-256 and size in headers
 and a signed redirect to the host that has the bytes (`localhost` instead of `127.0.0.1`, so that it is another one to
 every client); for small files with a relative redirect and git's hash. The other host knows ranges (206, 416).
 """
@@ -9,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +65,8 @@ class Hub:
     """The hub while it runs. `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
 
     An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others. `logins` has the new
-    token for each that renews a login.
+    token for each that renews a login. `listing` replaces keys of the list of files, which has no SHA-256 without
+    `hashes`.
     """
 
     def __init__(self) -> None:
@@ -76,6 +80,8 @@ class Hub:
         self.token = ""
         self.size: int | None = None
         self.etag = ""
+        self.hashes = True
+        self.listing: dict[str, Any] = {}
         self.cdn_etag = True
         self.front = loopback(self._front)
         self.back = loopback(self._back)
@@ -116,16 +122,35 @@ class Hub:
         if self.token and seen.headers.get("authorization") != f"Bearer {self.token}":
             await self._say(wire, 401, {"X-Error-Message": "Invalid credentials in Authorization header"})
             return
-        if found := re.fullmatch(r"/(?:api/resolve-cache/models/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path):
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
+            await self._list(wire, *found.groups())
+        elif found := re.fullmatch(r"/(?:api/resolve-cache/models/)?([^/]+/[^/]+)/(?:resolve/)?([^/]+)/(.+)", path):
             await self._resolve(seen, wire, *found.groups())
         else:
             await self._say(wire, 404)
 
-    async def _resolve(self, seen: SeenStep, wire: Wire, repo: str, revision: str, file: str) -> None:
+    async def _list(self, wire: Wire, repo: str, revision: str) -> None:
         place = self.repos.get(repo)
         if place is None:  # the real hub says 401 to strangers, so that nobody learns which private ones there are
             await self._say(wire, 401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
             return
+        commit = place.revisions.get(revision, revision)
+        if commit not in place.commits:
+            await self._say(wire, 404, {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "RevisionNotFound"})
+            return
+        siblings = [self._sibling(file, data) for file, data in place.commits[commit].items()]
+        answer = json.dumps({"id": repo, "sha": commit, "siblings": siblings} | self.listing)
+        await self._say(wire, 200, {"Content-Type": "application/json"}, answer.encode())
+
+    def _sibling(self, file: str, data: bytes) -> dict[str, Any]:
+        size = len(data) if self.size is None else self.size
+        found = {"rfilename": file, "blobId": self.etag or git_hash(data), "size": size}
+        if len(data) < SMALL or not self.hashes:
+            return found
+        return found | {"lfs": {"sha256": self.etag or sha256(data), "size": size, "pointerSize": 134}}
+
+    async def _resolve(self, seen: SeenStep, wire: Wire, repo: str, revision: str, file: str) -> None:
+        place = self.repos[repo]
         commit = place.revisions.get(revision, revision)
         files = place.commits.get(commit)
         if files is None or file not in files:
@@ -232,6 +257,13 @@ def hub() -> Iterator[Hub]:
             yield server
         finally:
             server.go_on.set()
+
+
+def read_environment() -> None:
+    """Have the hub's library read the environment again, which it does only when it is imported."""
+    if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
+        importlib.reload(constants)
+        sys.modules["huggingface_hub.utils._http"].close_session()  # its connections go through the old proxies
 
 
 def gated(**more: Any) -> Refusal:

@@ -13,11 +13,11 @@ from typing import Any, SupportsIndex
 import pytest
 
 from conductor_cli.config import load_settings
-from conductor_cli.models.weights.cache import Cache
+from conductor_cli.models.weights.hub import repo_folder
 from tests.cli.stage import Stage, explained, finished
 from tests.cli.test_model import chosen, entry, register, row, sha256
 from tests.cli.test_terminal import PATIENCE, terminal
-from tests.hub import Fault, Hub, Refusal, hub
+from tests.hub import Fault, Hub, Refusal, hub, read_environment
 from tests.tiny_gguf import make
 
 
@@ -43,6 +43,7 @@ def pulled(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             server.commit(f"acme/{name}", {tiny.name: tiny.read_bytes()})
         for name, value in (("CONDUCTOR_LLM_REGISTRY", str(stage.home / "registry.toml")), ("HF_ENDPOINT", server.url)):
             monkeypatch.setenv(name, value)
+        read_environment()
         yield server
 
 
@@ -238,9 +239,9 @@ def test_a_chat_asks_too(stage: Stage, pulled: Hub) -> None:
 
 def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:
     """A pull that was stopped: the list has its bytes so far, and `rm` takes them away, or does not without a yes."""
-    partial = Cache.from_environment(os.environ).partial("acme/small", tiny.name, sha256(tiny))
-    partial.start(0)
-    partial.part.write_bytes(tiny.read_bytes()[:100_000])
+    partial = repo_folder("acme/small") / f".conductor-llm/{tiny.name}@{sha256(tiny)}"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(tiny.read_bytes()[:100_000])
     assert [row(stage, "small")[key] for key in ("state", "partial", "size")] == [
         "partial",
         100_000,
@@ -251,7 +252,7 @@ def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: H
     done = stage.inside("model", "rm", "small", "--yes")
     assert (done.code, done.out, done.err) == (0, "removed small, 100 kB freed\n", "")
     assert row(stage, "small")["state"] == "not installed"
-    assert not partial.folder.parent.parent.exists()
+    assert not repo_folder("acme/small").exists()
     assert stage.inside("model", "rm", "small", "--yes").code == 2
 
 
@@ -310,7 +311,7 @@ def test_two_pulls_download_a_file_once(stage: Stage, pulled: Hub, tmp_path: Pat
         both = [finished(process) for process in (first, second)]
     assert [done.code for done in both] == [0, 0]
     assert both[0].out.splitlines()[:2] == both[1].out.splitlines()[:2]
-    assert sum("another process is downloading it" in done.err for done in both) == 1
+    assert sum("waiting for another process" in done.err for done in both) == 1
     assert len(pulled.fetched) == 1
 
 

@@ -18,7 +18,7 @@ from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.machine import Memory
 from tests.cli.stage import COMMAND, Stage, explained
 from tests.cli.test_model import chosen, entry, register
-from tests.hub import Fault, Hub, hub
+from tests.hub import Fault, Hub, hub, read_environment
 from tests.keys.bus import bus, gnome_keyring, items
 
 GB = 10**9
@@ -168,6 +168,7 @@ def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.
     """The hub may not be asked: the model is not got, 5; the worker is there all the same."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    read_environment()
     done = fresh.inside("setup", "--yes", "--json")
     assert done.code == 5
     by = {item["step"]: item for item in done.json["done"]}
@@ -328,6 +329,7 @@ def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         server.commit("acme/small", {tiny.name: tiny.read_bytes()})
         monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(fresh.home / "registry.toml"))
         monkeypatch.setenv("HF_ENDPOINT", server.url)
+        read_environment()
         yield server
 
 

@@ -12,22 +12,18 @@ from typing import Any
 import pytest
 
 from conductor_cli.models.weights.hashing import hash_file
+from conductor_cli.models.weights.hashing import ignore_progress as silent
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.problems import ModelProblem, find_problems, repair_hint
-from conductor_cli.models.weights.progress import ignore_progress as silent
 from conductor_cli.models.weights.registry import OVERHEAD, load_registry, memory_needed
+from conductor_cli.models.weights.verify import CheckedFile, find_problems, repair_hint
 from tests.tiny_gguf import Shape, make
 
 REGISTRY = """as_of = "2026-11-20"
-[shapes.tiny]
-layers = 2
-heads = 2
-width = 16
 [[models]]
 name = "listed"
-shape = "tiny"
+context_bytes = 256
 repo = "acme/tiny"
 revision = "main"
 licence = "Apache-2.0"
@@ -68,7 +64,7 @@ def take(store: ModelStore) -> Callable[..., Manifest]:
 
 
 def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manifest:
-    files = (ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path).sha256),)
+    files = (ModelFile(path=path, size=path.stat().st_size, sha256=hash_file(path)),)
     return replace(Manifest(name=name, files=files, source=source), **more)
 
 
@@ -118,7 +114,7 @@ def test_problems_are_found_without_reading_files(
 ) -> None:
     """An unreadable manifest and a missing file, also without a registry."""
     whole = take(file, copy=True)
-    assert find_problems(store, os.environ) == ()
+    assert find_problems(store, os.environ) == []
     gone = take(shutil.copy(file, file.with_name("gone.gguf")), copy=True)
     gone.path.unlink()
     broken = take(shutil.copy(file, file.with_name("broken.gguf")))
@@ -128,7 +124,9 @@ def test_problems_are_found_without_reading_files(
     assert [each.name for each in found] == ["broken", "gone"]
     assert all(each.problem and each.hint for each in found)
     assert "conductor model rm broken" in found[0].hint
-    assert found[1] == ModelProblem(name="gone", problem=gone.fault(), hint=repair_hint(gone, os.environ))
+    assert found[1] == CheckedFile(
+        name="gone", path=gone.path, problem=gone.fault(), hint=repair_hint(gone, os.environ)
+    )
     assert whole.fault() == ""
 
 

@@ -13,12 +13,11 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_model, load_registry, registry_date
 
 HASH = "0123456789abcdef" * 4
-SHAPE = {"layers": 2, "heads": 2, "width": 64}
 
 
 def model(**changes: Any) -> dict[str, Any]:
     whole = {
-        "name": "a", "shape": "s", "repo": "owner/name", "revision": "main", "licence": "MIT", "about": "one",
+        "name": "a", "context_bytes": 1024, "repo": "owner/name", "revision": "main", "licence": "MIT", "about": "one",
         "parts": [{"file": "a.gguf", "size": 100, "sha256": HASH}],
     } | changes  # fmt: skip
     return {key: value for key, value in whole.items() if value is not None}
@@ -26,7 +25,7 @@ def model(**changes: Any) -> dict[str, Any]:
 
 def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
     """The environment that names a table with these models."""
-    values = {"as_of": "2026-01-02", "shapes": {"s": SHAPE}, "models": list(models)} | changes
+    values = {"as_of": "2026-01-02", "models": list(models)} | changes
     path = place / "registry.toml"
     path.write_text(tomli_w.dumps({key: value for key, value in values.items() if value is not None}))
     return {VARIABLE: str(path)}
@@ -141,7 +140,7 @@ def test_sizes_and_hashes_are_optional(tmp_path: Path) -> None:
 def test_an_adapter_adds_to_the_memory_of_its_base(tmp_path: Path) -> None:
     """A LoRA is named with the entry above it, may be of safetensors, and adds its bytes to that one's memory."""
     files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
-    base, lora = load_registry(table(tmp_path, model(), model(name="l", shape=None, base="a", parts=files)))
+    base, lora = load_registry(table(tmp_path, model(), model(name="l", context_bytes=None, base="a", parts=files)))
     assert (lora.base, lora.size, lora.memory) == ("a", 6, base.memory + 6)
 
 
@@ -149,7 +148,7 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
     """llama.cpp finds the other parts by the name of the first."""
     good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
     assert len(load_registry(table(tmp_path, model(parts=good)))[0].parts) == 2
-    with pytest.raises(ConfigError, match=r"model 'a': m-00002-of-00002\.gguf does not end in -00001-of-00002"):
+    with pytest.raises(ConfigError, match=r"a: m-00002-of-00002\.gguf does not end in -00001-of-00002"):
         load_registry(table(tmp_path, model(parts=good[::-1])))
 
 
@@ -169,34 +168,34 @@ def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
 )
 def test_a_file_name_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
     """Names that lead elsewhere, or that no system takes, are refused with the entry's name."""
-    with pytest.raises(ConfigError, match="model 'a'"):
+    with pytest.raises(ConfigError, match="is not a relative path of a file"):
         load_registry(table(tmp_path, model(parts=[{"file": file}])))
 
 
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
-        ({"size": 5}, "model 1: unknown key 'size'"),
-        ({"licence": None}, "model 1: licence is missing"),
-        ({"licence": ""}, "model 1: licence is empty"),
-        ({"about": "two\nlines"}, "model 1: about is empty, or more than one line"),
-        ({"name": 5}, "model 1: name is 5, which is not a string"),
-        ({"name": "../x"}, "name is '../x', which is not a valid name"),
-        ({"repo": "name"}, "model 'a': repo is 'name', which is not a valid repo"),
-        ({"repo": "a/b/../c"}, "which is not a valid repo"),
-        ({"revision": "refs/../x"}, "which is not a valid revision"),
+        ({"size": 5}, "unknown key 'size'"),
+        ({"licence": None}, "models[0]: 'licence' is missing"),
+        ({"licence": ""}, "models[0]: a: licence or about is empty"),
+        ({"about": "two\nlines"}, "models[0]: a: licence or about is empty, or more than one line"),
+        ({"name": 5}, "models[0].name: expected text"),
+        ({"name": "../x"}, "'../x' is not a valid name"),
+        ({"repo": "name"}, "'name' is not a valid repo"),
+        ({"repo": "a/b/../c"}, "is not a valid repo"),
+        ({"repo": "a/b--c"}, "is not a valid repo"),
+        ({"revision": "refs/../x"}, "is not a valid revision"),
         ({"profile": "odd"}, "profile is 'odd'; expected one of prompted, published"),
-        ({"shape": "none"}, "unknown shape 'none'"),
-        ({"base": "a"}, "either a shape or, as an adapter, a base"),
-        ({"shape": None, "base": "b"}, "its base 'b' is not a model above it"),
-        ({"parts": []}, "it has no parts"),
-        ({"parts": ["a.gguf"]}, "part 1: it is not a table"),
+        ({"context_bytes": "x"}, "models[0].context_bytes: expected a whole number"),
+        ({"base": "b"}, "its base is not a model above it"),
+        ({"parts": []}, "a has no parts"),
+        ({"parts": ["a.gguf"]}, "models[0].parts[0]: expected an object"),
         ({"parts": [{"file": "a.bin"}]}, "a.bin does not end in .gguf"),
-        ({"parts": [{"file": "a.gguf", "size": -1}]}, "size is -1, which is not a whole number of at least 0"),
-        ({"parts": [{"file": "a.gguf", "size": True}]}, "size is True"),
+        ({"parts": [{"file": "a.gguf", "size": -1}]}, "the size of a.gguf is negative"),
+        ({"parts": [{"file": "a.gguf", "size": True}]}, "models[0].parts[0].size: expected a whole number"),
         ({"parts": [{"file": "a.gguf", "sha256": "12"}]}, "sha256 of a.gguf is not 64 hex digits"),
         ({"parts": [{"file": "a.gguf", "sha256": "g" * 64}]}, "sha256 of a.gguf is not 64 hex digits"),
-        ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "part 1: unknown key 'etag'"),
+        ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "unknown key 'etag'"),
     ],
 )
 def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
@@ -212,12 +211,11 @@ def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"as_of": None}, "the file: as_of is missing"),
+        ({"as_of": None}, "'as_of' is missing"),
         ({"as_of": "today"}, "as_of is not a date"),
-        ({"more": 1}, "the file: unknown key 'more'"),
+        ({"more": 1}, "unknown key 'more'"),
         ({"models": []}, "it contains no model"),
-        ({"shapes": {"s": {"heads": 2, "width": 64}}}, "shape 's': layers is missing"),
-        ({"models": [model(), model()]}, "model 'a': another model has the same name"),
+        ({"models": [model(), model()]}, "another model has the same name"),
     ],
 )
 def test_an_invalid_registry_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -232,7 +230,7 @@ def test_a_registry_that_is_not_toml_is_rejected(tmp_path: Path, text: bytes) ->
     """Text that does not parse, is not UTF-8 or is nested too deep is an error of the settings."""
     path = tmp_path / "odd.toml"
     path.write_bytes(text)
-    with pytest.raises(ConfigError, match="is not valid TOML"):
+    with pytest.raises(ConfigError, match="is not a valid registry"):
         load_registry({VARIABLE: str(path)})
 
 

@@ -20,8 +20,8 @@ from conductor_cli.models.catalog import api_key_of
 from conductor_cli.models.presets import PRESETS, is_free
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
-from conductor_cli.models.weights.problems import repair_hint
 from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.verify import repair_hint
 
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""

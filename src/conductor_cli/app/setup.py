@@ -27,8 +27,8 @@ from conductor_cli.models import disk
 from conductor_cli.models.machine import Gpu, Memory, find_gpus, read_memory
 from conductor_cli.models.presets import is_free, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
-from conductor_cli.models.weights.cache import Cache
-from conductor_cli.models.weights.download import estimate_pull
+from conductor_cli.models.weights.download import missing_bytes
+from conductor_cli.models.weights.hub import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
 
 NO_MODEL: Final = "none"
@@ -82,7 +82,7 @@ def look_around(settings: Settings) -> Findings:
     """Look at this machine. Raises `ConfigError`."""
     with ThreadPoolExecutor(1) as pool:  # a keyring may take seconds to answer
         keyring = pool.submit(probe_keyring, settings.environ)
-        downloads = Cache.from_environment(settings.environ).directory
+        downloads = cache_directory()
         free = 0
         with suppress(OSError):
             free = disk.free_bytes(downloads)
@@ -240,7 +240,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
     if wanted == NO_MODEL:
         return []
     if wanted in listed:
-        return [_pull_step(listed[wanted], settings)]
+        return [_pull_step(listed[wanted])]
     if wanted:
         is_file = Path(wanted).expanduser().is_file()
         command = ("model", "import", wanted, "--use") if is_file else ("model", "use", wanted)
@@ -253,7 +253,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
         if chosen:
             text = f"{chosen} cannot be used: {error.message}"
             unusable = SetupStep(kind="model", name=chosen, text=text)
-            return [_pull_step(listed[chosen], settings) if chosen in listed else unusable]
+            return [_pull_step(listed[chosen]) if chosen in listed else unusable]
     return _find_model(findings, settings)
 
 
@@ -264,7 +264,7 @@ def _find_model(findings: Findings, settings: Settings) -> list[SetupStep]:
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"
         return [SetupStep(kind="model", name=stored.name, text=text, command=("model", "use", stored.name))]
     model = fitting_model(findings, settings)
-    return [] if model is None else [_pull_step(model, settings)]
+    return [] if model is None else [_pull_step(model)]
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
@@ -277,14 +277,14 @@ def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | Non
         allowed = model is first or model.licence in FREE_LICENCES
         if model.base or not model.size or not fits or not allowed:
             continue
-        missing = estimate_pull(model, settings.environ).missing
+        missing = missing_bytes(model)
         if not missing or missing + disk.MARGIN <= findings.free:
             return model
     return None
 
 
-def _pull_step(model: RegistryModel, settings: Settings) -> SetupStep:
-    missing = estimate_pull(model, settings.environ).missing
+def _pull_step(model: RegistryModel) -> SetupStep:
+    missing = missing_bytes(model)
     duration = format_duration(missing / USUAL_RATE, tenths=False)
     download = f"{format_size(missing)} to download, about {duration} at {format_size(USUAL_RATE)}/s"
     text = (

@@ -13,13 +13,11 @@ from conductor_cli.app.models import (
     find_installed,
     find_stored,
     forget_refusal,
-    is_planner,
-    is_whole,
     list_models,
     plan_model_removal,
-    plan_pull,
     remove_installed,
     should_become_planner,
+    stored_planner,
     verify_files,
 )
 from conductor_cli.app.planner_resolution import (
@@ -31,7 +29,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.prefix_warmup import WarmedPrefix, is_worth_warming, warm_prefix
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.model_download import describe_files, describe_plan, download_model, show_file_progress
+from conductor_cli.cli.model_download import describe_files, describe_pull, download_model, show_file_progress
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import Settings, load_settings
@@ -41,6 +39,7 @@ from conductor_cli.core.formatting import UNKNOWN, format_size
 from conductor_cli.core.table import Column
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.registry import find_model, load_registry, registry_date
+from conductor_cli.models.weights.verify import verify_model
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
 
@@ -91,18 +90,17 @@ def pull(
     # A damaged file has the right size; only reading it shows whether `pull` has anything to do.
     if manifest is not None:
         with show_file_progress(settings, quiet=quiet) as report:
-            whole = is_whole(manifest, report)
-        if whole:
+            damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
+        if not damaged:
             print_line(f"{model.name} is already installed: {manifest.path}")
             _use_if_wanted(manifest.name, context, settings, use=use)
             return
         print_notice(f"{model.name} is installed but damaged; downloading it again")
 
-    plan = plan_pull(model, settings)
     if not quiet:
-        for line in describe_plan(plan):
+        for line in describe_pull(model):
             print_notice(line)
-    manifest = download_model(plan, settings, quiet=quiet)
+    manifest = download_model(model, settings, quiet=quiet)
     for line in describe_files(manifest):
         print_line(line)
     _use_if_wanted(manifest.name, context, settings, use=use)
@@ -164,7 +162,7 @@ def _use_if_wanted(name: str, context: typer.Context, settings: Settings, *, use
         if _choose(name, name, context, settings):
             print_line('next: conductor ask "…"')
         return
-    if not is_planner(name, settings):
+    if stored_planner(settings) != name:
         print_line(f"to let it plan: conductor model use {name}")
 
 
@@ -223,13 +221,10 @@ def verify(
     if json:
         print_json([result.data() for result in results])
     for result in () if json else results:
-        if result.problem:
-            lines = [f"damaged  {result.checked.path}", f"         {result.problem}", f"         {result.hint}"]
-        else:
-            sha256 = f"SHA-256 {result.checked.sha256}: {result.compared}"
-            lines = [f"ok       {result.checked.path}", f"         {sha256}"]
-        for line in lines:
-            print_line(line)
+        print_line(f"{'damaged' if result.problem else 'ok':8} {result.path}")
+        sha256 = f"SHA-256 {result.sha256}: {result.compared}"
+        for line in (result.problem, result.hint) if result.problem else (sha256,):
+            print_line(f"         {line}")
     if any(result.problem for result in results):
         raise typer.Exit(ConductorUnusable("").exit_code)
 
@@ -254,16 +249,17 @@ def rm(
         if not confirm(f"Remove {name}{freed}?", default=False):
             print_notice("nothing was removed")
             raise typer.Exit
-    result = remove_installed(plan, settings)
-    print_line(f"removed {name}, {format_size(result.freed) if result.freed else 'no bytes'} freed")
-    for path in result.kept:
+    removal = remove_installed(name, settings)
+    print_line(f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed")
+    for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")
     if not plan.plans:
         return
-    if result.named_by:
-        print_notice(f"{result.named_by} still names it")
+    after = opt.stored_settings(context)
+    if after["conductor.model"]:
+        print_notice(f"{after.origins['conductor.model']} still names it")
     try:
-        now = f"now {describe_current_planner(opt.stored_settings(context))} does"
+        now = f"now {describe_current_planner(after)} does"
     except ConductorError as error:
         now = f"now none does: {error.hint or error.message}"
     print_notice(f"{name} was the model that plans; {now}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from conductor_cli.app.planner_resolution import has_no_model, open_model_store
 from conductor_cli.cli.output import print_notice
@@ -14,16 +14,10 @@ from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.formatting import format_duration, format_size
 
 if TYPE_CHECKING:
-    from conductor_cli.app.models import PullPlan
     from conductor_cli.config import Settings
+    from conductor_cli.models.weights.hashing import Report
     from conductor_cli.models.weights.model_store import Manifest
-    from conductor_cli.models.weights.progress import Progress, Report
-
-LABELS: Final = {
-    "waiting": "waiting for", "asking": "asking about", "downloading": "downloading", "checking": "checking",
-    "storing": "storing",
-}  # fmt: skip
-"""What is done with a file at each stage."""
+    from conductor_cli.models.weights.registry import RegistryModel
 
 
 @contextmanager
@@ -36,41 +30,39 @@ def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
 
     # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are released.
     with handle_signal(signal.SIGTERM, terminate), show_progress(settings, quiet=quiet) as display:
-
-        def report(progress: Progress) -> None:
-            if progress.note:
-                display.note(progress.note)
-            counted = progress.stage in {"downloading", "checking"}
-            label = f"{LABELS[progress.stage]} {progress.file}"
-            display.update(label, progress.done, progress.total if counted else 0)
-
-        yield report
+        yield display.update
 
 
-def download_model(plan: PullPlan, settings: Settings, *, quiet: bool) -> Manifest:
+def download_model(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
     """Pull a model and show the progress. Raises `ConductorUnusable`, also where the disk has no room for it."""
     from conductor_cli.models.disk import check_room
-    from conductor_cli.models.weights.download import pull_model
+    from conductor_cli.models.weights.download import missing_bytes, pull_model
+    from conductor_cli.models.weights.hub import cache_directory
 
-    # Each file is checked again later; this finds out before the first of several files is downloaded.
-    check_room(plan.estimate.directory, plan.estimate.missing, "HF_HOME")
+    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
     try:
         with show_file_progress(settings, quiet=quiet) as report:
-            return pull_model(plan.model, open_model_store(settings), settings.environ, report)
+            return pull_model(model, open_model_store(settings), report)
     except KeyboardInterrupt:
         if not quiet:
-            print_notice(f"stopped; to continue: conductor model pull {plan.model.name}")
+            print_notice(f"stopped; to continue: conductor model pull {model.name}")
         raise
 
 
-def describe_plan(plan: PullPlan) -> list[str]:
+def describe_pull(model: RegistryModel) -> list[str]:
     """What a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
-    model, estimate, memory = plan.model, plan.estimate, plan.memory
-    missing = f", {format_size(estimate.missing)} of it to download" if estimate.missing < model.size else ""
+    from conductor_cli.models import disk
+    from conductor_cli.models.machine import read_memory
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.hub import cache_directory
+
+    missing, directory, memory = missing_bytes(model), cache_directory(), read_memory()
+    remaining = f", {format_size(missing)} of it to download" if missing < model.size else ""
     size = format_size(model.size) if model.size else "size unknown"
+    free = format_size(disk.free_bytes(directory))
     lines = [
-        f"{model.name}: {size}{missing}, licence {model.licence}",
-        f"from {model.repo} at {model.revision[:12]}, to {estimate.directory}, {format_size(estimate.free)} free",
+        f"{model.name}: {size}{remaining}, licence {model.licence}",
+        f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
     ]
     if model.licence != "Apache-2.0":
         lines.append(f"{model.licence} is not Apache-2.0; its terms are at https://huggingface.co/{model.repo}")
@@ -79,17 +71,17 @@ def describe_plan(plan: PullPlan) -> list[str]:
     line = f"memory: needs about {format_size(model.memory)}"
     if memory.total:
         line += f"; this machine has {format_size(memory.total)}"
+    # A model that does not fit is still offered: the person may know better, and swap exists.
     if model.memory > memory.total > 0:
-        lines.append(f"{line}: too little, it would be very slow or fail")
-        return lines + ([f"smaller: conductor model pull {plan.smaller.name}"] if plan.smaller else [])
-    if model.memory > memory.available > 0:
+        line += ": too little, it would be very slow or fail; for a smaller one: conductor model list"
+    elif model.memory > memory.available > 0:
         line += f", of which only {format_size(memory.available)} are free now: close something first"
     return [*lines, line]
 
 
 def describe_files(manifest: Manifest) -> list[str]:
     """Where a model's files are, and what their SHA-256 was compared with."""
-    from conductor_cli.app.models import describe_hash_source
+    from conductor_cli.models.weights.verify import describe_hash_source
 
     compared = describe_hash_source(manifest)
     return [line for file in manifest.files for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")]
@@ -102,25 +94,27 @@ def offer_model(settings: Settings, *, quiet: bool) -> None:
     """
     if quiet or not can_ask() or not has_no_model(settings):
         return
-    from conductor_cli.app.models import USUAL_RATE, plan_first_pull, remember_refusal
+    from conductor_cli.app.models import USUAL_RATE, first_model_to_pull, remember_refusal
     from conductor_cli.config.files import set_value
     from conductor_cli.models.disk import check_room
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.hub import cache_directory
 
-    plan = plan_first_pull(settings)
-    if plan is None:
+    model = first_model_to_pull(settings)
+    if model is None:
         return
-    missing = plan.estimate.missing
+    missing = missing_bytes(model)
     # Nobody should be asked about a download that cannot succeed.
-    check_room(plan.estimate.directory, missing, "HF_HOME")
+    check_room(cache_directory(), missing, "HF_HOME")
     print_notice("No conductor model is installed yet. The default one is")
-    for line in describe_plan(plan):
+    for line in describe_pull(model):
         print_notice(line)
     duration = format_duration(missing / USUAL_RATE, tenths=False)
     takes = f", about {duration} at {format_size(USUAL_RATE)}/s" if missing else ""
     if confirm(f"Download it now{takes}?", default=True):
-        for line in describe_files(download_model(plan, settings, quiet=quiet)):
+        for line in describe_files(download_model(model, settings, quiet=quiet)):
             print_notice(line)
-        set_value(settings.paths, "conductor.model", plan.model.name)
+        set_value(settings.paths, "conductor.model", model.name)
     else:
         remember_refusal(settings)
         print_notice("you will not be asked again; to download it later: conductor model pull")

@@ -226,6 +226,13 @@ def reason_of(error: BaseException) -> tuple[ModelErrorReason, str]:
     return _UNKNOWN_FAILURE
 
 
+def connection_errors() -> tuple[type[Exception], ...]:
+    """What httpx raises where no answer comes, for the caller of a library that is built on it."""
+    import httpx
+
+    return (httpx.HTTPError, httpx.InvalidURL)
+
+
 def _may_show_headers(error: Exception) -> bool:
     """Whether the text of an exception may hold a header, and so the key."""
     return isinstance(error, ValueError) or type(error).__name__ == "LocalProtocolError"

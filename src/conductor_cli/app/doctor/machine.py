@@ -11,7 +11,6 @@ from typing import Final
 from conductor_cli import __version__
 from conductor_cli.app.checks import Check
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.models import describe_hash_source
 from conductor_cli.app.planner_resolution import (
     describe_planner,
     has_no_model,
@@ -29,10 +28,10 @@ from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.machine import find_gpus, read_memory
-from conductor_cli.models.weights.cache import Cache
+from conductor_cli.models.weights.hub import cache_directory
 from conductor_cli.models.weights.memory_estimate import file_memory
-from conductor_cli.models.weights.problems import find_problems
 from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 
 ROOM_FOR_STATES: Final = 1 << 30
 """Bytes of free disk below which prompt states of 100 MB each may soon not fit."""
@@ -129,7 +128,7 @@ def directories(settings: Settings) -> Iterator[Check]:
     """Whether each directory can be written to, and how much room it has."""
     paths = settings.paths
     download = load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
-    downloads = Cache.from_environment(settings.environ).directory
+    downloads = cache_directory()
     yield _check_directory("settings", paths.config, ROOM_FOR_TRACES)
     yield _check_directory("data", paths.data, ROOM_FOR_TRACES)
     yield _check_directory("traces", paths.traces, ROOM_FOR_TRACES)

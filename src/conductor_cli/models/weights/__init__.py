@@ -3,12 +3,10 @@
 registry         the models that are known by name, with files, sizes and licences
 model_store      a manifest for each model on this machine
 download         pulling a model: its files into the hub's cache, checked, and its manifest
-hub              the hub's address, the token, what the hub says about a file, and its errors
-http_download    the bytes of a file, by ranged requests that continue where the last one stopped
-cache            the hub's cache directory, and unfinished downloads in it
+hub              the hub through its own library: its settings, what it has, the bytes of a file, and its errors
 import_file      a file that is on this machine already
-verify, hashing  reading files again and comparing them
+hashing          the SHA-256 of a file
+verify           what is wrong with stored models, and how to repair them
 removal          removing models and unfinished downloads
-problems         what is wrong with stored models, and how to repair them
 memory_estimate  how much memory a model needs
 """

@@ -1,296 +1,282 @@
-"""The hub: its address, the user's token, what it says about a file, and what its errors mean.
+"""The model hub, through its own library: where its cache is, what is in a repository, and the bytes of a file.
 
-The token is sent to the hub's own address and to no other, wherever a redirect leads. No message contains it.
+The library reads HF_ENDPOINT, HF_HOME, HF_TOKEN, HF_HUB_OFFLINE and the proxies, most of them once, at its import. Its
+`hf_hub_download` is not used, because it deletes what it has downloaded after every failure. `http_get`, which that
+function is built on, continues a file at its end. Xet is not used either: it cannot continue a file.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from urllib.parse import quote, urljoin, urlsplit
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
-from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.api_errors import clean_excerpt, retry_after
-from conductor_cli.models.http import HttpClient, HttpResponse, host_of
-from conductor_cli.models.weights.cache import hub_settings_directory, is_switched_on, parse_etag
+from conductor_cli.models.api_errors import clean_excerpt
+from conductor_cli.models.http import connection_errors, host_of, reason_of
+from conductor_cli.models.weights.hashing import Report
 
 OFFICIAL: Final = "https://huggingface.co"
-REDIRECTS: Final = 10
-ERROR_LIMIT: Final = 64 * 1024
-"""Bytes that are read of an answer with an error status."""
+
+CHUNK: Final = 1 << 20
+"""Bytes that are written at once. The library's 10 MiB would be lost whenever a slow connection breaks."""
+
+WAITS: Final = (1.0, 4.0, 15.0)
+"""Seconds before each further try after an error that may pass."""
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_RESET: Final = re.compile(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)")
+_ETAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
-
-def is_offline(environ: Mapping[str, str]) -> bool:
-    """Whether the environment forbids asking a hub, as the hub's own library reads it."""
-    return is_switched_on(environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE"))
-
-
-class HubRefusal(Exception):
-    """An answer with an error status. Callers turn it into a `ConductorUnusable` with `explain_error`."""
-
-    def __init__(self, host: str, status: int, headers: Mapping[str, str], text: str) -> None:
-        super().__init__(f"{host} answers {status}")
-        self.host = host
-        self.status = status
-        self.code = headers.get("x-error-code", "")
-        self.text = text
-        # The official hub says in `ratelimit` how long its window lasts, other servers in `Retry-After`.
-        reset = _RESET.search(headers.get("ratelimit", "")) if status == 429 else None
-        self.wait = float(reset[1]) if reset else retry_after(headers, time.time())
-
-    @property
-    def passing(self) -> bool:
-        """Whether the same request may succeed a moment later."""
-        return self.status in {408, 425, 429} or self.status >= 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Hub:
-    """A hub's address without a trailing slash, the user's token, and whether nothing may be asked."""
-
-    endpoint: str = OFFICIAL
-    token: str = ""
-    offline: bool = False
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Hub:
-        """As the hub's own library reads the environment. Raises `ConductorUnusable` for an invalid address."""
-        endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or OFFICIAL
-        try:
-            scheme, host, _ = _origin(endpoint)
-        except ValueError:
-            scheme = host = ""
-        if scheme not in {"http", "https"} or not host or not endpoint.isprintable() or " " in endpoint:
-            raise ConductorUnusable(
-                f"HF_ENDPOINT is not a valid URL: {endpoint.rpartition('@')[2]!r:.80}",
-                hint="set it to https://HOST or http://HOST:PORT, or unset it",
-            )
-        return cls(endpoint=endpoint, token=_read_token(environ), offline=is_offline(environ))
-
-    @property
-    def host(self) -> str:
-        return host_of(self.endpoint)
-
-    @property
-    def shown(self) -> str:
-        """The address without a user and a password in it."""
-        parts = urlsplit(self.endpoint)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-    def url(self, repo: str, revision: str, file: str) -> str:
-        return f"{self.endpoint}/{repo}/resolve/{quote(revision, safe='')}/{quote(file)}"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFile:
-    """What the hub says about a file. `etag` is its SHA-256, or git's hash of a small file. `size` 0: not said."""
+    """A file of a repository. `etag` names its bytes in the cache: its SHA-256, or git's hash of a small file.
 
-    commit: str
-    etag: str
-    size: int
-
-    @property
-    def sha256(self) -> str:
-        """In hex, empty where the hub does not say it."""
-        return self.etag if _SHA256.fullmatch(self.etag) else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """One file that is to be downloaded, and `part`, the partial file that its bytes are appended to."""
-
-    hub: Hub
-    repo: str
-    file: str
-    remote: RemoteFile
-    part: Path
-
-    @property
-    def url(self) -> str:
-        """It names the commit, so that bytes of different days belong to the same content."""
-        return self.hub.url(self.repo, self.remote.commit, self.file)
-
-    @property
-    def done(self) -> int:
-        """Bytes that are there already."""
-        try:
-            return self.part.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-
-def read_remote_file(hub: Hub, repo: str, revision: str, file: str, seconds: float) -> RemoteFile:
-    """What the hub says about a file. Raises `HubRefusal`, or `ModelError` where no answer comes."""
-    headers = asyncio.run(_collect_headers(hub, hub.url(repo, revision, file), seconds))
-    commit = headers.get("x-repo-commit", "").lower()
-    etag = parse_etag(headers.get("x-linked-etag") or headers.get("etag", ""))
-    if not _COMMIT.fullmatch(commit) or not etag:
-        # A proxy's login page answers every request with a good status.
-        raise ModelError(
-            "refused", f"{hub.host} does not answer like a model hub: it names no commit and hash of {file}",
-            hint="check HF_ENDPOINT, the proxy, and whether the network requires a login",
-        )  # fmt: skip
-    size = headers.get("x-linked-size", "")
-    return RemoteFile(commit=commit, etag=etag, size=int(size) if size.isdecimal() else 0)
-
-
-async def _collect_headers(hub: Hub, url: str, seconds: float) -> dict[str, str]:
-    """What the answers say together, up to the redirect that leads away from the hub."""
-    known: dict[str, str] = {}
-    for _ in range(REDIRECTS):
-        async with open_answer(hub, "HEAD", url, seconds=seconds) as answer:
-            status, headers = answer.status, answer.headers
-        if status >= 400:
-            raise HubRefusal(
-                host_of(url), status, headers, clean_excerpt(headers.get("x-error-message", ""), Secrets(hub.token))
-            )
-        # For large files the `x-linked-…` headers describe the file, the plain ones only the redirect.
-        keep = ("x-repo-commit", "x-linked-etag", "x-linked-size", "etag")
-        known |= {name: headers[name] for name in keep if name in headers}
-        if not (300 <= status < 400 and headers.get("location")):
-            return {"x-linked-size": headers.get("content-length", "")} | known
-        target = follow_redirect(url, headers["location"])
-        complete = "x-repo-commit" in known and ("x-linked-etag" in known or "etag" in known)
-        # The other host only has the bytes. Asking it now would use up a signed address that the download needs.
-        if complete and _origin(target) != _origin(url):
-            return known
-        url = target
-    raise ModelError("missing", f"{hub.host} redirects without end", hint="check HF_ENDPOINT")
-
-
-def follow_redirect(url: str, location: str) -> str:
-    """The address that a redirect leads to. Raises `ModelError` for one that is not followed."""
-    try:
-        target = urljoin(url, location)
-        valid = _origin(target)[0] in {"http", "https"} and _origin(target)[1]
-    except ValueError:
-        valid = ""
-    if not valid:
-        raise ModelError("missing", f"{host_of(url)} redirects to an invalid URL", hint="check HF_ENDPOINT")
-    return target
-
-
-@asynccontextmanager
-async def open_answer(  # noqa: PLR0913 - the parts of a request
-    hub: Hub,
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    seconds: float | None = None,
-    limit: int = ERROR_LIMIT,
-) -> AsyncIterator[HttpResponse]:
-    """The answer of one address, whatever its status; redirects are for the caller. Raises `ModelError`."""
-    parts = urlsplit(url)
-    # A redirect to another host, such as a storage provider, must not receive the token.
-    trusted = hub.token and _origin(url) == _origin(hub.endpoint)
-    login = {"authorization": f"Bearer {hub.token}"} if trusted else {}
-    server = HttpClient(f"{parts.scheme}://{parts.netloc}", headers=login, secrets=Secrets(hub.token))
-    try:
-        path = parts._replace(scheme="", netloc="", fragment="").geturl()
-        async with server.open(method, path, headers=headers, seconds=seconds, limit=limit, every=True) as answer:
-            yield answer
-    finally:
-        await server.close()
-
-
-_NETWORK: Final = frozenset({"connect", "timeout", "broken"})
-
-_CODES: Final = {
-    "GatedRepo": ("{repo} is gated", "accept its licence at {at}/{repo}, then {login}"),
-    # To strangers the hub says 401 with this code for private repositories and for missing ones alike.
-    "RepoNotFound": (
-        "{host} has no repository {repo}, or it is private",
-        "check its name; if it is private, {login}",
-    ),
-    "RevisionNotFound": ("{host} has no revision {revision} of {repo}", "update conductor-llm, or the registry"),
-    "EntryNotFound": ("{host} has no {what}", "update conductor-llm, or the registry"),
-}
-"""What the hub's error codes mean, and what to do next."""
-
-_STATUSES: Final = {
-    403: ("{host} denies access to {repo}", "see {at}/{repo}; {login}"),
-    404: ("{host} has no {what}", "is {at} a model hub? check HF_ENDPOINT, or update conductor-llm"),
-    407: ("the proxy for {host} requires a login", "put user and password into HTTPS_PROXY"),
-}
-
-
-def explain_error(error: HubRefusal | ModelError, hub: Hub, repo: str, revision: str, file: str) -> ConductorUnusable:
-    """A refusal, or a server that does not answer, as the error that the user sees."""
-    if isinstance(error, ModelError):
-        hint = "check the network, HTTPS_PROXY and HF_ENDPOINT; the next pull continues where this one stopped"
-        return ConductorUnusable(error.message, hint=hint if error.reason in _NETWORK else error.hint)
-    login = "set HF_TOKEN, or: hf auth login" if not hub.token else "check what your token may read"
-    what = f"{file} of {repo}"
-    if error.host != hub.host:
-        message = f"{hub.host} redirects to {error.host} for {what}, which refuses the download"
-        hint = "try again later, or with another HF_ENDPOINT"
-    elif error.code in _CODES:
-        message, hint = _CODES[error.code]
-    else:
-        message, hint = _explain_status(error, hub)
-    words = {"host": error.host, "repo": repo, "what": what, "revision": revision, "login": login, "at": hub.shown}
-    message = f"{message.format_map(words)} ({error.status})"
-    return ConductorUnusable(f"{message}{f': {error.text}' if error.text else ''}", hint=hint.format_map(words))
-
-
-def _explain_status(error: HubRefusal, hub: Hub) -> tuple[str, str]:
-    if error.status == 401:
-        return "{host} " + ("rejects the token" if hub.token else "requires a token") + " for {repo}", "{login}"
-    if error.status == 429:
-        wait = f", wait {error.wait:.0f} s" if error.wait else ""
-        higher = "" if hub.token else "; HF_TOKEN raises the limit"
-        return "{host}: rate limit reached" + wait, f"try again later{higher}"
-    if error.passing:
-        return "{host}: server error", "try again later; the next pull continues where this one stopped"
-    return _STATUSES.get(error.status, ("{host} refuses {what}", "check HF_ENDPOINT"))
-
-
-def _origin(url: str) -> tuple[str, str, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-
-
-def _read_token(environ: Mapping[str, str]) -> str:
-    """From HF_TOKEN, or the file that `hf auth login` writes. Raises `ConductorUnusable` for what cannot be sent.
-
-    The hub's library could do this, but its import takes longer than everything else before a download.
+    `sha256` is empty and `size` 0 where the hub does not say them.
     """
-    if is_switched_on(environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
-        return ""
-    where = next((name for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") if environ.get(name)), "")
-    token = environ.get(where, "")
-    if not where:
-        path = Path(os.path.expandvars(environ.get("HF_TOKEN_PATH") or hub_settings_directory(environ) / "token"))
-        where = str(path)
+
+    repo: str
+    commit: str
+    file: str
+    etag: str
+    size: int = 0
+    sha256: str = ""
+
+
+def library_settings() -> Any:  # noqa: ANN401 - a module of the library
+    """What the library has read from the environment. Raises `ConfigError` where it cannot."""
+    try:
+        from huggingface_hub import constants
+    except ValueError as error:
+        hint = "correct or unset HF_ENDPOINT and the other variables of the hub"
+        raise ConfigError(f"a variable of the hub is invalid: {error}", hint=hint) from None
+    return constants
+
+
+def cache_directory() -> Path:
+    """Where the library and its other users keep downloads."""
+    return Path(library_settings().HF_HUB_CACHE).absolute()
+
+
+def repo_folder(repo: str) -> Path:
+    """The directory of a repository in the cache."""
+    return cache_directory() / "--".join(["models", *repo.split("/")])
+
+
+def cached_path(repo: str, revision: str, file: str) -> Path | None:
+    """A file of the commit that the revision was last known to be at, if the cache has it. The hub is not asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, file, cache_dir=cache_directory(), revision=revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def is_offline() -> bool:
+    """Whether the environment forbids asking the hub."""
+    return bool(library_settings().HF_HUB_OFFLINE)
+
+
+def shown_endpoint() -> str:
+    """The hub's address without a user and a password in it."""
+    parts = urlsplit(library_settings().ENDPOINT)
+    return str(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
+
+
+def list_files(repo: str, revision: str) -> Mapping[str, RemoteFile]:
+    """The files of a repository by name, all of the commit that the revision is at. Raises `ConductorUnusable`."""
+    from huggingface_hub import HfApi
+
+    constants, token = library_settings(), _read_token()
+    if not constants.ENDPOINT.startswith(("http://", "https://")):
+        raise ConductorUnusable(
+            "HF_ENDPOINT is not a URL", hint="set it to https://HOST or http://HOST:PORT, or unset it"
+        )
+    # Otherwise the library asks the hub which coding agents there are, and names the one it runs under.
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
+    seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
+
+    def ask() -> Mapping[str, RemoteFile]:
+        info = api.model_info(repo, revision=revision, timeout=seconds, files_metadata=True)
+        files = (_remote_file(repo, str(info.sha), sibling) for sibling in info.siblings or ())
+        return {file.file: file for file in files if _COMMIT.fullmatch(file.commit)}
+
+    files = _retry(ask, f"revision {revision} of {repo}", repo, token)
+    if not files:
+        raise ConductorUnusable(
+            f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no files of {repo}",
+            hint="check HF_ENDPOINT, the proxy, and whether the network requires a login",
+        )
+    return files
+
+
+def _remote_file(repo: str, commit: str, sibling: Any) -> RemoteFile:  # noqa: ANN401 - the library's
+    sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
+    etag = sha256 or str(sibling.blob_id)
+    # The hash becomes the name of a file, so the answer is not trusted.
+    if not _ETAG.fullmatch(etag):
+        raise ValueError("an invalid hash")
+    size = sibling.lfs.size if sibling.lfs else sibling.size
+    return RemoteFile(repo=repo, commit=commit, file=sibling.rfilename, etag=etag, size=int(size or 0), sha256=sha256)
+
+
+def download_file(remote: RemoteFile, part: Path, report: Report) -> None:
+    """Append to `part` what it lacks of the file; only the size is checked.
+
+    Raises `ConductorUnusable`, or `OSError` where the bytes cannot be written.
+    """
+    from huggingface_hub import hf_hub_url, logging
+    from huggingface_hub.file_download import http_get
+
+    constants, token = library_settings(), _read_token()
+    constants.DOWNLOAD_CHUNK_SIZE = CHUNK
+    logging.set_verbosity_error()  # its warnings show signed addresses
+    url = hf_hub_url(remote.repo, remote.file, revision=remote.commit, endpoint=constants.ENDPOINT)
+    headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
+    if token:  # httpx drops this header when a redirect leads to another host
+        headers["authorization"] = f"Bearer {token}"
+
+    def show(*, initial: int, **_: object) -> _DownloadProgress:
+        return _DownloadProgress(remote, initial, report)
+
+    def append() -> None:
+        with part.open("ab") as stream:
+            http_get(
+                url, stream, resume_size=size_of(part), headers=headers, expected_size=remote.size, tqdm_class=show
+            )
+
+    _retry(append, f"{remote.file} of {remote.repo}", remote.repo, token, lambda: size_of(part))
+
+
+class _DownloadProgress:
+    """What the library shows progress with, in the place of a tqdm bar. It also refuses endless answers."""
+
+    def __init__(self, remote: RemoteFile, done: int, report: Report) -> None:
+        self._remote = remote
+        self._done = done
+        self._report = report
+        self.update(0)
+
+    def update(self, count: int) -> None:
+        """So many bytes came, and will be written next. Raises `ConductorUnusable` for more than the file has."""
+        remote = self._remote
+        self._done += count
+        if self._done > remote.size:
+            raise ConductorUnusable(
+                f"more bytes of {remote.file} of {remote.repo} were sent than the {remote.size:,} that the hub names",
+                hint="pull again, or from another HF_ENDPOINT",
+            )
+        self._report(f"downloading {remote.file}", self._done, remote.size)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Callable[[], int] | None = None) -> T:
+    """The result of `action`, repeated a few times after a server's error, and for as long as bytes come.
+
+    `done` says how many bytes are on the disk, if the action writes any. The library itself repeats requests for bytes
+    that are cut off or get no answer. Raises `ConductorUnusable`, or the `OSError` of a disk.
+    """
+    expected: tuple[type[Exception], ...] = (
+        *connection_errors(),
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    )
+    tries, most = 0, done() if done else 0
+    while True:
         try:
-            token = path.expanduser().read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            return ""
-    # Tokens are often pasted or read from a file with a line break at the end.
-    token = "".join(token.split())
+            return action()
+        except expected as error:
+            if done and isinstance(error, OSError) and error.errno:
+                raise
+            # Bytes that a host without ranges sends once more are no progress.
+            size = done() if done else 0
+            tries, most = (0, size) if size > most else (tries + 1, most)
+            if tries > len(WAITS) or (tries and _status_of(error) < 500):
+                raise _explain_error(error, what, repo, token) from None
+        time.sleep(WAITS[max(0, tries - 1)])
+
+
+_REFUSALS: Final = {
+    "GatedRepoError": ("{repo} is gated", "accept its licence at {endpoint}/{repo}, then {login}"),
+    # To strangers the hub says the same of private repositories and of missing ones.
+    "RepositoryNotFoundError": ("{host} has no repository {repo}, or it is private", "check its name; {login}"),
+    "RevisionNotFoundError": ("{host} has no {what}", "update conductor-llm, or the registry"),
+    401: ("{host} rejects the token for {repo}, or requires one", "{login}"),
+    403: ("{host} denies access to {repo}", "see {endpoint}/{repo}; {login}"),
+    404: ("{host} has no {what}", "is it a model hub? check HF_ENDPOINT, or update conductor-llm"),
+    407: ("the proxy for {host} requires a login", "put user and password into HTTPS_PROXY"),
+    429: ("{host}: rate limit reached", "try again later; HF_TOKEN raises the limit"),
+}
+"""What a refusal means, by the library's exception or else by the status, and what to do next."""
+
+
+def _explain_error(error: Exception, what: str, repo: str, token: str) -> ConductorUnusable:
+    """An error of the library or of the connection as the one that the user sees. It contains no token."""
+    hub, status = host_of(library_settings().ENDPOINT), _status_of(error)
+    host = hub
+    with suppress(AttributeError, RuntimeError):  # no request was sent
+        host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
+    if not status:
+        hint = "check the network, HTTPS_PROXY and HF_ENDPOINT; the next pull continues where this one stopped"
+        if type(error) is OSError:  # the library compares the size at the end
+            return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
+        meaning = (
+            reason_of(error)[1]
+            if isinstance(error, (OSError, *connection_errors()))
+            else "does not answer like a model hub"
+        )
+        words = clean_excerpt(str(error), Secrets(token))
+        return ConductorUnusable(f"{host} {meaning}{f': {words}' if words else ''}", hint=hint)
+    host = host_of(str(error.response.url))  # type: ignore[attr-defined] # what has a status has an answer
+    later = ("{host} refuses {what}", "try again later, or with another HF_ENDPOINT; the next pull continues")
+    message, hint = _REFUSALS.get(type(error).__name__) or _REFUSALS.get(status) or later
+    if host != hub:  # the host of the bytes, to which the hub's own reasons do not apply
+        message, hint = f"{hub} redirects to {{host}} for {{what}}, which refuses the download", later[1]
+    login = "check what your token may read" if token else "set HF_TOKEN, or: hf auth login"
+    values = {"host": host, "repo": repo, "what": what, "login": login, "endpoint": shown_endpoint()}
+    words = clean_excerpt(str(getattr(error, "server_message", "") or ""), Secrets(token))
+    message = f"{message.format_map(values)} ({status}){f': {words}' if words else ''}"
+    return ConductorUnusable(message, hint=hint.format_map(values))
+
+
+def _status_of(error: Exception) -> int:
+    """The status of the answer that an exception is about, 0 for none."""
+    return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+def _read_token() -> str:
+    """The user's token, empty for none. Raises `ConductorUnusable` for one that cannot be sent."""
+    from huggingface_hub import get_token
+
+    if library_settings().HF_HUB_DISABLE_IMPLICIT_TOKEN:
+        return ""
+    token = ""
+    with suppress(Exception):  # a login that cannot be renewed; the hub then says what it requires
+        token = get_token() or ""
+    # The text of a header with other characters would appear in the error of the connection.
     if not (token.isascii() and token.isprintable()):
         raise ConductorUnusable(
-            f"the token in {where} contains invalid characters", hint="set HF_TOKEN, unset it, or: hf auth login"
+            "the token of the hub contains invalid characters", hint="set HF_TOKEN, unset it, or: hf auth login"
         )
     return token
 
 
-def renew_login() -> None:
-    """Have the hub's library renew a browser login, which lasts a few hours, in the file that it keeps."""
-    from huggingface_hub import get_token
-
-    with suppress(Exception):  # then the hub's refusal of the old token is what the user sees
-        get_token()
+def size_of(path: Path) -> int:
+    """Bytes of a file, 0 where there is none."""
+    return path.stat().st_size if path.exists() else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,9 +22,8 @@ from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.lora_check import check_adapter
 from conductor_cli.models.llama.model_info import part_files
-from conductor_cli.models.weights.hashing import hash_file, read_pieces
+from conductor_cli.models.weights.hashing import Report, hash_file, read_pieces
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.progress import Report
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
 from conductor_cli.models.weights.verify import check_whole_model, is_adapter
 
@@ -58,31 +58,65 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     Raises `ModelError` of kind `file` for an unusable file, `ConductorUnusable` for an unknown base or a full disk,
     `UsageError` for a name that is taken.
     """
-    if request.path.is_dir() or request.path.suffix == ".safetensors":
-        return _import_peft_adapter(request, store, environ, report)
-    path = request.path.absolute()
-    base = _check_file(request, store, environ)
+    if not (request.path.is_dir() or request.path.suffix == ".safetensors"):
+        return _import_file(request, request.path.absolute(), store, environ, report)
+    directory = request.path if request.path.is_dir() else request.path.parent
+    if not (directory / ADAPTER_CONFIG).is_file():
+        raise ModelError(
+            "file", f"{directory} has no {ADAPTER_CONFIG}, so there is no LoRA in it",
+            hint="to import a whole model, name its GGUF file",
+        )  # fmt: skip
+    base, base_path = _resolve_base(request, store, environ)
+    if base_path is None:
+        raise ConductorUnusable(f"the base model {base} is not downloaded yet", hint=f"conductor model pull {base}")
+    from conductor_cli.models.llama.lora import convert_adapter  # needs numpy
+
+    header = gguf.check_model_file(base_path)
+    request = replace(request, name=request.name or derive_name(directory.absolute()))
+    store.folder(request.name)  # the name is checked before it becomes a file's
+    try:
+        store.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=store.directory, prefix=".") as place:
+            converted = Path(place) / f"{request.name}.gguf"
+            convert_adapter(request.path, converted, architecture=header.architecture, layers=header.layers)
+            return _import_file(request, converted, store, environ, report)
+    except OSError as error:
+        raise _cannot_store(store.directory, error) from None
+
+
+def _import_file(
+    request: ImportRequest, path: Path, store: ModelStore, environ: Mapping[str, str], report: Report
+) -> ImportResult:
+    """Import the GGUF file at `path`, which is the one of the request, or an adapter that was converted from it."""
+    base = _check_file(path, request, store, environ)
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
-    files = tuple(_hash_model_file(part, report) for part in part_files(path))
+    files = tuple(
+        ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report)) for part in part_files(path)
+    )
     known = recognise_model(files, environ, strict=not request.name)
     name = request.name or (known.name if known else derive_name(path))
-    _check_name_is_free(name, known, environ)
+    folder = store.folder(name)
+    # A later `pull` of a name of the registry would replace the imported model without a question.
+    if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
+        raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
     existing = _find_existing(name, files, base, store, report)
-    # With `copy`, a model that only shares its bytes with another file counts as not stored yet.
-    if existing is not None and not (request.copy and not _owns_files(existing, store, alone=True)):
-        return ImportResult(manifest=existing, existed=True, stored=_owns_files(existing, store))
+    if existing is not None and not request.copy:
+        stored = all(file.path.parent == folder for file in existing.files)
+        return ImportResult(manifest=existing, existed=True, stored=stored)
 
     replaced = store.find(name)
-    stored, created = _store_files(files, store.folder(name), copy=request.copy)
-    manifest = _build_manifest(name, stored or files, request, known, base)
-    _write_manifest(manifest, store, created)
+    stored_files, created = _store_files(files, folder, copy=request.copy or path != request.path.absolute())
+    manifest = _build_manifest(name, stored_files or files, request, known, base)
+    try:
+        store.write(manifest)
+    except ConductorError:
+        _delete_files(created, folder)  # nothing would lead to them
+        raise
     # The files of a damaged model that this one replaces are in the way of nothing, but nobody would find them again.
     current = {file.path for file in manifest.files}
-    for file in replaced.files if replaced is not None else ():
-        if file.path.parent == store.folder(name) and file.path not in current:
-            with suppress(OSError):
-                file.path.unlink(missing_ok=True)
-    return ImportResult(manifest=manifest, stored=stored is not None)
+    outdated = [file.path for file in replaced.files if file.path not in current] if replaced is not None else []
+    _delete_files([path for path in outdated if path.parent == folder], folder)
+    return ImportResult(manifest=manifest, stored=stored_files is not None)
 
 
 def derive_name(path: Path) -> str:
@@ -113,14 +147,13 @@ def recognise_model(
     return None
 
 
-def _check_file(request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> str:
+def _check_file(path: Path, request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> str:
     """Check the headers, and for an adapter that it fits its base; returns the base, empty for a whole model."""
-    path = request.path.absolute()
     header = check_whole_model(path)
     if is_adapter(header):
         base, base_path = _resolve_base(request, store, environ)
         if base_path is not None:
-            check_adapter(path, gguf.check_model_file(base_path), base_path)
+            check_adapter(path, gguf.check_model_file(base_path), base_path, source=request.path)
         return base
     if request.base:
         raise UsageError(f"{request.path} is a whole model, not an adapter", hint="leave --base out")
@@ -141,18 +174,6 @@ def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[st
     if is_adapter(gguf.check_model_file(path)):
         raise UsageError(f"--base {request.base} is an adapter itself", hint="name the model it was trained for")
     return (str(path) if manifest is None else manifest.name), path
-
-
-def _hash_model_file(path: Path, report: Report) -> ModelFile:
-    hashes = hash_file(path, report)
-    return ModelFile(path=path, size=hashes.size, sha256=hashes.sha256)
-
-
-def _check_name_is_free(name: str, known: RegistryModel | None, environ: Mapping[str, str]) -> None:
-    """Raises `UsageError` if the name is the registry's for another model, which a pull would replace."""
-    # A later `pull` of that name would replace the imported model without a question.
-    if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
-        raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
 
 
 def _find_existing(
@@ -183,15 +204,9 @@ def _find_existing(
 def _is_unchanged(old: ModelFile, new: ModelFile, report: Report) -> bool:
     """Whether a stored file is what its manifest says, where `new` has the same content and was just read."""
     try:
-        return old.path.samefile(new.path) or hash_file(old.path, report).sha256 == old.sha256
+        return old.path.samefile(new.path) or hash_file(old.path, report) == old.sha256
     except (OSError, ModelError):
         return False
-
-
-def _owns_files(manifest: Manifest, store: ModelStore, *, alone: bool = False) -> bool:
-    """Whether the store has the files itself; `alone`: under no second name, by which their bytes could be changed."""
-    folder = store.folder(manifest.name)
-    return all(file.path.parent == folder and not (alone and file.path.stat().st_nlink > 1) for file in manifest.files)
 
 
 def _build_manifest(
@@ -205,15 +220,6 @@ def _build_manifest(
         licence=known.licence if known else gguf.short_line(own_licence, 60),
         profile=known.profile if known else "prompted", base=base, at=datetime.now(UTC).isoformat(timespec="seconds"),
     )  # fmt: skip
-
-
-def _write_manifest(manifest: Manifest, store: ModelStore, created: Sequence[Path]) -> None:
-    """Write the manifest. If that fails, delete the files that were `created` for it: nothing would lead to them."""
-    try:
-        store.write(manifest)
-    except ConductorError:
-        _delete_files(created, store.folder(manifest.name))
-        raise
 
 
 def _store_files(
@@ -244,10 +250,10 @@ def _store_files(
     return tuple(replace(file, path=folder / file.path.name) for file in files), created
 
 
-def _delete_files(created: Sequence[Path], folder: Path) -> None:
-    for target in created:
+def _delete_files(paths: Sequence[Path], folder: Path) -> None:
+    for path in paths:
         with suppress(OSError):
-            target.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
     with suppress(OSError):  # other files are in it
         folder.rmdir()
 
@@ -267,45 +273,3 @@ def _copy_file(file: ModelFile, new: Path) -> None:
 
 def _cannot_store(folder: Path, error: OSError) -> ConductorUnusable:
     return ConductorUnusable(f"cannot write to {folder}: {error.strerror}", hint="check the disk and its permissions")
-
-
-def _import_peft_adapter(
-    request: ImportRequest, store: ModelStore, environ: Mapping[str, str], report: Report
-) -> ImportResult:
-    """Convert a LoRA in PEFT format to a GGUF file in the model store."""
-    directory = request.path if request.path.is_dir() else request.path.parent
-    if not (directory / ADAPTER_CONFIG).is_file():
-        raise ModelError(
-            "file", f"{directory} has no {ADAPTER_CONFIG}, so there is no LoRA in it",
-            hint="to import a whole model, name its GGUF file",
-        )  # fmt: skip
-    base, base_path = _resolve_base(request, store, environ)
-    if base_path is None:
-        raise ConductorUnusable(f"the base model {base} is not downloaded yet", hint=f"conductor model pull {base}")
-    name = request.name or derive_name(directory.absolute())
-    _check_name_is_free(name, None, environ)
-    folder = store.folder(name)
-    target = folder / f"{name}.gguf"
-    header = gguf.check_model_file(base_path)
-    from conductor_cli.models.llama.lora import convert_adapter  # needs numpy
-
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with disk.temporary_path(target) as new:
-            convert_adapter(request.path, new, architecture=header.architecture, layers=header.layers)
-            check_adapter(new, header, base_path, source=request.path)
-            hashes = hash_file(new, report, target.name)
-            converted = ModelFile(path=new, size=hashes.size, sha256=hashes.sha256)
-            existing = _find_existing(name, (converted,), base, store, report)
-            if existing is not None:
-                return ImportResult(manifest=existing, existed=True)
-            replaces = target.exists()
-            new.replace(target)
-    except OSError as error:
-        raise _cannot_store(folder, error) from None
-    finally:
-        with suppress(OSError):  # it is in use
-            folder.rmdir()
-    manifest = _build_manifest(name, (replace(converted, path=target),), request, None, base)
-    _write_manifest(manifest, store, [] if replaces else [target])
-    return ImportResult(manifest=manifest)

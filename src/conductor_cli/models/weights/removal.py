@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable
-from conductor_cli.models.weights.cache import Cache, hold_lock
+from conductor_cli.models.weights.download import lock_repo, partial_files
 from conductor_cli.models.weights.model_store import MANIFEST, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel
 
@@ -28,7 +28,7 @@ class Removal:
     kept: tuple[Path, ...] = ()
 
 
-def plan_removal(name: str, store: ModelStore, model: RegistryModel | None, cache: Cache) -> Removal:
+def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
     """What would go with a model. A file that another stored model uses, too, is kept."""
     names: list[Path] = []
     kept: list[Path] = []
@@ -46,11 +46,11 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None, cach
                 names += own
             elif file.path.exists():
                 kept.append(file.path)
-    names += [path for path in unfinished_files(model, store, cache) if path not in names] if model else []
-    return Removal(names=tuple(names), freed=bytes_freed(names), kept=tuple(kept))
+    names += unfinished_files(model) if model is not None else []
+    return Removal(names=tuple(names), freed=_bytes_freed(names), kept=tuple(kept))
 
 
-def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cache: Cache) -> Removal:
+def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
     """Remove a model and its manifest.
 
     Raises `ConductorUnusable` while it is being pulled, and for a file that cannot be deleted; then the manifest stays.
@@ -59,16 +59,12 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cach
     def busy() -> NoReturn:
         raise ConductorUnusable(f"{name} is being pulled", hint="wait for the other process, or stop it")
 
-    # Only a pull that has begun needs its locks; taking them would create a directory in the cache.
-    parts = model.parts if model is not None and unfinished_files(model, store, cache) else ()
-    repo = model.repo if model is not None else ""
     with ExitStack() as locks:
-        for part in parts:
-            locks.enter_context(hold_lock(cache.download_lock(repo, part.file), busy))
-        # Planned again under the locks: since the person was asked, a pull may have gone on.
-        removal = plan_removal(name, store, model, cache)
-        for part in parts:
-            cache.partial(repo, part.file).delete()
+        # Only a pull that has begun needs its lock; taking it would create a directory in the cache.
+        if model is not None and unfinished_files(model):
+            locks.enter_context(lock_repo(model.repo, busy))
+        # Planned again under the lock: since the person was asked, a pull may have gone on.
+        removal = plan_removal(name, store, model)
         for path in removal.names:
             try:
                 path.unlink(missing_ok=True)
@@ -80,19 +76,12 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None, cach
     return removal
 
 
-def unfinished_files(model: RegistryModel, store: ModelStore, cache: Cache) -> list[Path]:
-    """What a pull that was stopped has left: partial files, and complete ones that no manifest lists."""
-    names = []
-    for part in model.parts:
-        partial = cache.partial(model.repo, part.file)
-        names += [partial.part] if partial.part.is_file() else []
-        path = cache.snapshot_path(model.repo, partial.commit, part.file)
-        if partial.commit and path.exists() and not store.is_downloaded(path):
-            names += _cache_names(path)
-    return names
+def unfinished_files(model: RegistryModel) -> list[Path]:
+    """What a pull that was stopped has left."""
+    return [path for part in model.parts for path in partial_files(model.repo, part)]
 
 
-def bytes_freed(names: list[Path]) -> int:
+def _bytes_freed(names: Sequence[Path]) -> int:
     """Bytes that go with these names: those of files that have no other hard link."""
     # An imported file is linked: its bytes stay as long as the name that the user knows it by.
     found = {path.resolve(): path.stat() for path in names if path.exists()}
@@ -112,11 +101,11 @@ def _cache_names(path: Path) -> list[Path]:
 def _delete_empty_directories(deleted: Sequence[Path]) -> None:
     """Delete the directories of the hub's cache that are empty without these files."""
     for repo in {repo for path in deleted if (repo := _repo_folder(path)) is not None}:
-        for folder in sorted((path for path in repo.glob("snapshots/**/*") if path.is_dir()), reverse=True):
+        for folder in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
             with suppress(OSError):  # not empty
                 folder.rmdir()
-        # The last pattern: another unfinished download.
-        if not any(any(repo.glob(names)) for names in ("snapshots/*/*", "blobs/*", ".conductor-llm/*")):
+        # Without files only the names of branches are left, which lead nowhere.
+        if not any(repo.joinpath(name).exists() for name in ("snapshots", "blobs", ".conductor-llm")):
             shutil.rmtree(repo, ignore_errors=True)
 
 

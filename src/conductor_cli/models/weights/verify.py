@@ -1,58 +1,142 @@
-"""Reading model files again and comparing them with what is known of them."""
+"""Whether model files are what is known of them, and how a model that is damaged can be repaired."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.model_info import check_parts, part_files
-from conductor_cli.models.weights.hashing import hash_file
-from conductor_cli.models.weights.model_store import Manifest, ModelFile
-from conductor_cli.models.weights.progress import Report
+from conductor_cli.models.weights.hashing import Report, hash_file
+from conductor_cli.models.weights.hub import OFFICIAL
+from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.registry import listed_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFile:
-    """A file that was read again. `problem` is empty where it is whole, `sha256` where it could not be read."""
+    """A file of the model `name` that was looked at.
 
+    `problem` is empty where it is whole, and `hint` says how to repair it; `sha256` is empty where it was not read.
+    `compared` says what the SHA-256 was compared with.
+    """
+
+    name: str
     path: Path
     sha256: str = ""
+    compared: str = ""
     problem: str = ""
+    hint: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name, "path": str(self.path), "state": "damaged" if self.problem else "ok",
+            "sha256": self.sha256 or None, "compared": self.compared, "problem": self.problem or None,
+            "hint": self.hint if self.problem else None,
+        }  # fmt: skip
 
 
-def verify_model(manifest: Manifest, report: Report) -> tuple[CheckedFile, ...]:
+def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report) -> list[CheckedFile]:
     """Read every file of a model and compare it with the manifest; the header is checked, too."""
-    return tuple(_verify_file(file, manifest, report) for file in manifest.files)
+    compared, hint = describe_hash_source(manifest), repair_hint(manifest, environ)
+    checked = []
+    for file in manifest.files:
+        sha256, problem = _verify_file(file, manifest, report)
+        checked.append(
+            CheckedFile(
+                name=manifest.name, path=file.path, sha256=sha256, compared=compared, problem=problem, hint=hint
+            )
+        )
+    return checked
 
 
 def verify_unknown_file(path: Path, report: Report) -> CheckedFile:
     """Check the header of a file without a manifest, and compute its SHA-256, which nothing can be compared with."""
+    compared = "nothing to compare it with; conductor model import would save it"
     try:
         check_whole_model(path)
-        return CheckedFile(path=path, sha256=hash_file(path, report).sha256)
+        return CheckedFile(name=path.name, path=path, sha256=hash_file(path, report), compared=compared)
     except ModelError as error:
-        return CheckedFile(path=path, problem=error.message)
+        return CheckedFile(
+            name=path.name, path=path, compared=compared, problem=error.message, hint="get the file again"
+        )
 
 
-def _verify_file(file: ModelFile, manifest: Manifest, report: Report) -> CheckedFile:
-    path = file.path
+def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[CheckedFile]:
+    """Manifests that cannot be read, and files that are missing or have another size. No file is read."""
+    damaged = [
+        CheckedFile(
+            name=name, path=store.folder(name) / MANIFEST, problem=problem,
+            hint=f"conductor model rm {name}; then pull or import it again",
+        )
+        for name, problem in store.damaged().items()
+    ]  # fmt: skip
+    return damaged + [
+        CheckedFile(name=manifest.name, path=manifest.path, problem=fault, hint=repair_hint(manifest, environ))
+        for manifest in store.manifests()
+        if (fault := manifest.fault())
+    ]
+
+
+def describe_hash_source(manifest: Manifest) -> str:
+    """What the SHA-256 of a model was compared with."""
+    if manifest.hash_source == "registry":
+        return "matches conductor's registry"
+    if manifest.hash_source == "hub" and manifest.endpoint == OFFICIAL:
+        return "matches what the hub reported at the first download; not in conductor's registry"
+    if manifest.hash_source == "hub":
+        return f"checksum reported by {manifest.endpoint} only, not independently verified; saved for next time"
+    return "nothing to compare it with; saved for next time"
+
+
+def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
+    """What restores exactly this model: importing the file that it was made from, or else a pull."""
+    kind, _, source = manifest.source.partition(":")
+    base = f" --base {shlex.quote(manifest.base)}" if manifest.base else ""
+    command = f"conductor model import {{}} --name {manifest.name}{base}"
+    if kind == "file" and _can_repair(Path(source), manifest):
+        return command.format(shlex.quote(source))
+    if listed_model(manifest.name, environ) is not None:
+        return f"conductor model pull {manifest.name}"
+    if kind == "file":
+        return f"restore {source}, then: {command.format(shlex.quote(source))}"
+    return f"the registry no longer lists it: get it from {source}, then: {command.format('FILE')}"
+
+
+def _can_repair(source: Path, manifest: Manifest) -> bool:
+    """Whether the source still exists with the right size, and is not the damaged file itself under another name."""
     try:
-        size = path.stat().st_size
+        if source.is_dir() or source.suffix == ".safetensors":  # an adapter was converted from it
+            return True
+        same = manifest.path.exists() and manifest.path.samefile(source)
+        return source.stat().st_size == manifest.files[0].size and not same
+    except OSError:
+        return False
+
+
+def _verify_file(file: ModelFile, manifest: Manifest, report: Report) -> tuple[str, str]:
+    """The SHA-256 of a file and what is wrong with it, each empty where there is none."""
+    sha256 = ""
+    try:
+        size = file.path.stat().st_size
         # A file that was cut short need not be read: gigabytes take minutes.
         if size != file.size:
-            return CheckedFile(path=path, problem=f"it has {size:,} bytes instead of {file.size:,}")
-        sha256 = hash_file(path, report).sha256
+            return "", f"it has {size:,} bytes instead of {file.size:,}"
+        sha256 = hash_file(file.path, report)
         if sha256 != file.sha256:
-            return CheckedFile(path=path, sha256=sha256, problem=f"its SHA-256 should be {file.sha256}")
-        if path == manifest.path:
-            check_whole_model(path)
+            return sha256, f"its SHA-256 should be {file.sha256}"
+        if file.path == manifest.path:
+            check_whole_model(file.path)
     except OSError as error:
-        return CheckedFile(path=path, problem=f"it cannot be read: {error.strerror}")
+        return "", f"it cannot be read: {error.strerror}"
     except ModelError as error:
-        return CheckedFile(path=path, problem=error.message)
-    return CheckedFile(path=path, sha256=sha256)
+        return "", error.message
+    return sha256, ""
 
 
 def check_whole_model(path: Path) -> gguf.Header:
