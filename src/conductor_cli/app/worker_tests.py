@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -12,10 +12,12 @@ from typing import Any, Final
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.config import Settings
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.serialization import dump
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
@@ -34,16 +36,11 @@ A provider that streams its thinking is stopped at the first token of it; others
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTest:
-    """What one worker did with one small question.
-
-    `seconds` is the time to its first token, or to its failure; `notes` is what its adapter had to say.
-    """
+    """What one worker did with one small question: its first words, or why there are none, after how many seconds."""
 
     name: str
-    seconds: float
+    seconds: float = 0.0
     text: str = ""
-    thought: bool = False
-    notes: tuple[str, ...] = ()
     failure: Failure | None = None
 
     @property
@@ -54,18 +51,13 @@ class WorkerTest:
     def message(self) -> str:
         """The first words of its answer, or what went wrong and what to do."""
         if self.failure is None:
-            silent = "(thinking)" if self.thought else f"(no text within {ANSWER_TOKENS} tokens)"
-            return " ".join(self.text.split())[:40] or silent
-        return f"{self.failure.message}; {self.failure.hint}" if self.failure.hint else self.failure.message
+            return self.text
+        return "; ".join(filter(None, (self.failure.message, self.failure.hint)))
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
-        failure = self.failure
-        error = failure and {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-        return {
-            "name": self.name, "state": self.state, "seconds": round(self.seconds, 3), "text": self.text,
-            "thought": self.thought, "notes": list(self.notes), "error": error,
-        }  # fmt: skip
+        seconds, error = round(self.seconds, 3), dump(self.failure)
+        return {"name": self.name, "state": self.state, "seconds": seconds, "text": self.text, "error": error}
 
 
 def run_worker_tests(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
@@ -87,29 +79,28 @@ def run_worker_tests(settings: Settings, names: Sequence[str]) -> list[WorkerTes
 async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> WorkerTest:
     """Ask for one word, with the worker's own settings; any token will do, and the first one ends the test."""
     started = time.monotonic()
-    result = WorkerTest(name=worker.name, seconds=0.0)
+    result = WorkerTest(name=worker.name)
     try:
-        model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
-        try:
-            async with asyncio.timeout(SECONDS), aclosing(model.stream(_small_question(worker))) as chunks:
-                result = await _read_first_token(chunks, result)
-        finally:
-            await model.close()
+        result = replace(result, text=await _first_words(worker, environ, stored))
     except ConductorError as error:
         result = replace(result, failure=error.failure)
     except TimeoutError:
-        failure = Failure(kind="unreachable", message=f"no answer within {SECONDS:g} s")
+        failure = Failure(kind="unreachable", message=f"no answer within {format_duration(SECONDS)}")
         result = replace(result, failure=failure)
     return replace(result, seconds=time.monotonic() - started)
 
 
-async def _read_first_token(chunks: AsyncIterator[Chunk], result: WorkerTest) -> WorkerTest:
-    async for chunk in chunks:
-        notes = (*result.notes, chunk.note) if chunk.note else result.notes
-        result = replace(result, text=chunk.text, thought=bool(chunk.thinking), notes=notes)
-        if chunk.text or chunk.thinking:
-            break
-    return result
+async def _first_words(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> str:
+    """What a worker writes first. Raises `ConductorError` and `TimeoutError`."""
+    model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
+    try:
+        async with asyncio.timeout(SECONDS), aclosing(model.stream(_small_question(worker))) as chunks:
+            async for chunk in chunks:
+                if chunk.text or chunk.thinking:
+                    return " ".join(chunk.text.split())[:40] or "(thinking)"
+    finally:
+        await model.close()
+    return f"(no text within {ANSWER_TOKENS} tokens)"
 
 
 def _small_question(worker: Worker) -> Request:

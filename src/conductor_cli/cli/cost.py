@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Annotated, Any
 
 import typer
 
-from conductor_cli.app.cost import SpendReport, report_spending
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
-from conductor_cli.core.usage import Usage
+from conductor_cli.core.pool import DayLimits
+from conductor_cli.core.serialization import dump
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.models.daily_spend import SpentRow, local_now, read_spent
 
 
 def cost(
@@ -22,41 +25,59 @@ def cost(
     json: opt.Json = False,
 ) -> None:
     """Show what was spent by day, provider and worker, and the limits per day. No model is called."""
-    report = report_spending(opt.stored_settings(context), days)
+    settings, today = opt.stored_settings(context), local_now().date()
+    rows = read_spent(settings.paths.spending, today - timedelta(days=days - 1))
     if json:
-        print_json(report.data())
+        data = [
+            {"day": str(row.day), "provider": row.provider, "worker": row.worker, "model": row.model}
+            | _usage_data(row.usage)
+            for row in rows
+        ]
+        limits = dump(settings.day_limits)
+        print_json({"today": str(today), "limits": limits, "total": _usage_data(_total(rows)), "rows": data})
         return
-    if report.rows:
-        print_table(("DAY", "PROVIDER", "WORKER", "CALLS", "IN", "OUT", "COST"), list(_table_rows(report)))
+    if rows:
+        print_table(("DAY", "PROVIDER", "WORKER", "CALLS", "IN", "OUT", "COST"), list(_table_rows(rows)))
     else:
         print_notice(f"no calls in the last {days} days" if days > 1 else "no calls today")
-    for line in _limit_lines(report):
+    for line in _limit_lines(settings.day_limits, [row for row in rows if row.day == today]):
         print_notice(line)
 
 
-def _table_rows(report: SpendReport) -> Iterator[list[str]]:
+def _total(rows: Iterable[SpentRow]) -> Usage:
+    return sum((row.usage for row in rows), NO_USAGE)
+
+
+def _usage_data(usage: Usage) -> dict[str, Any]:
+    """Money is text, as in traces; null when nothing has a price."""
+    names = ("calls", "tokens_in", "tokens_out", "cost", "unpriced")
+    return {name: value for name, value in dump(usage).items() if name in names}
+
+
+def _table_rows(rows: Sequence[SpentRow]) -> Iterator[list[str]]:
     """The rows of each day with their sum, then the sum of all days."""
-    days = tuple(dict.fromkeys(row.day for row in report.rows))
+    days = tuple(dict.fromkeys(row.day for row in rows))
     for day in days:
-        for row in report.rows:
-            if row.day == day:
-                yield [str(day), row.provider or UNKNOWN, row.worker, *_figures(row.usage)]
-        yield [str(day), "all", "", *_figures(report.total(day))]
+        of_day = [row for row in rows if row.day == day]
+        for row in of_day:
+            yield [str(day), row.provider or UNKNOWN, row.worker, *_figures(row.usage)]
+        yield [str(day), "all", "", *_figures(_total(of_day))]
     if len(days) > 1:
-        yield ["all", "", "", *_figures(report.total())]
+        yield ["all", "", "", *_figures(_total(rows))]
 
 
 def _figures(usage: Usage) -> list[str]:
     return [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
 
 
-def _limit_lines(report: SpendReport) -> Iterator[str]:
+def _limit_lines(limits: DayLimits, today: Sequence[SpentRow]) -> Iterator[str]:
     """How much of each limit is used up today."""
-    limits, usage = report.limits, report.total(report.today)
+    usage = _total(today)
     if limits.cost is not None:
-        yield f"today: {format_money(usage.cost or 0)} of ${limits.cost:f} (limits.cost_day)"
+        yield f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} (limits.cost_day)"
     if limits.tokens is not None:
         yield f"today: {usage.tokens:,} of {format_count(limits.tokens, 'token')} (limits.tokens_day)"
     if limits.calls is not None:
-        calls = report.worker_calls_today()
+        # Calls of the conductor itself do not count.
+        calls = sum(row.calls for row in today)
         yield f"today: {calls:,} of {format_count(limits.calls, 'worker call')} (limits.calls_day)"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
-from itertools import count
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,7 +27,7 @@ LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/mode
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
     """The workers that were found, those of providers first: with a key in the environment or in `stored`.
 
-    Never raises and takes no longer than `SECONDS` and a little.
+    Of two with the same name the first is taken. Never raises and takes no longer than `SECONDS` and a little.
     """
     lists = await asyncio.gather(*(_listed(_origin(kind, environ), path) for kind, path in LOCAL.items()))
     found = [
@@ -37,19 +35,10 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
         for kind, listed in zip(LOCAL, lists, strict=True)
         for worker in workers_of_server(kind, listed, base_url=_origin(kind, environ) + "/v1")
     ]
-    return with_unique_names((*workers_with_keys(environ, stored), *found))
-
-
-def with_unique_names(workers: Iterable[Worker]) -> tuple[Worker, ...]:
-    """The same workers; a number is added to a name that is taken. Pure."""
-    taken: set[str] = set()
-    named = []
-    for worker in workers:
-        numbers = (f"{worker.name[:37]}-{number}" for number in count(2))
-        name = worker.name if worker.name not in taken else next(name for name in numbers if name not in taken)
-        taken.add(name)
-        named.append(replace(worker, name=name))
-    return tuple(named)
+    unique: dict[str, Worker] = {}
+    for worker in (*workers_with_keys(environ, stored), *found):
+        unique.setdefault(worker.name, worker)
+    return tuple(unique.values())
 
 
 def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeGuard
@@ -44,22 +43,11 @@ _LITELLM_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceTable:
-    """The prices. `version` is litellm's, `date` that of its file here; `problem` says why there are none."""
+    """The prices, and where they are from and how old; `problem` says why there are none."""
 
-    version: str = ""
-    date: str = ""
+    about: str = ""
     rows: Mapping[str, Any] = field(default_factory=dict, repr=False)
     problem: str = ""
-
-    @property
-    def about(self) -> str:
-        """Where the prices are from, and how old they are."""
-        return f"litellm {self.version}, file of {self.date}"
-
-    @property
-    def models(self) -> int:
-        """How many models that answer questions are in the table."""
-        return sum(_answers_questions(row) for row in self.rows.values())
 
     def find(self, name: str) -> Price | None:
         """The price of the model with exactly this name, None if there is none that can be used."""
@@ -91,13 +79,9 @@ def load_prices(source: Path | None = None) -> PriceTable:
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or f"{error!s:.80}"
         return PriceTable(problem=f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}")
-    installed = "of unknown version"
-    with suppress(PackageNotFoundError):
-        installed = version("litellm")
-    table = PriceTable(version=installed, date=date, rows=rows if isinstance(rows, Mapping) else {})
-    if not table.models:
+    if not isinstance(rows, Mapping) or not any(map(_answers_questions, rows.values())):
         return PriceTable(problem=f"no prices are known: litellm's table is empty: {path}")
-    return table
+    return PriceTable(about=f"litellm {version('litellm')}, file of {date}", rows=rows)
 
 
 def _installed_table() -> Path:
@@ -143,4 +127,4 @@ def _per_million(value: object) -> Decimal | None:
         return None
     # By way of its text, since 2.5e-06 is exact in decimals only.
     exact = (Decimal(str(value)) * MILLION).normalize()
-    return exact.quantize(Decimal(1)) if exact == exact.to_integral_value() else exact
+    return Decimal(f"{exact:f}")  # in plain digits: 10 and not 1E+1
