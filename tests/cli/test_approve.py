@@ -152,14 +152,14 @@ def test_a_plan_is_edited(three: Stage) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("text = text.replace('\"beta\"', '\"nobody\"')", "line 10: step 2 names a worker that is not in the pool"),
+        ("text = text.replace('\"beta\"', '\"nobody\"')", "step 2 names a worker that is not in the pool"),
         ("text = text.replace('\"access\": []', '\"access\": [')", "not JSON"),
         ("text = text.replace('\"question\": \"hi', '\"question\": \"ho')", "only the steps can be changed here"),
         ("text = ''", "plan.json is empty"),
     ],
 )  # fmt: skip
 def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong: str, said: str) -> None:
-    """What is wrong is told with its line; the text is there again; `b` goes back to the plan as it was."""
+    """The error names the step; the text is there again; `b` goes back to the plan as it was."""
     mend = "text = text + ' '"
     edit = editor(three, wrong, mend, "sys.exit(3)")
     with terminal(three, "ask", "--approve", "hi", size=(120, 60), EDITOR=edit) as shown:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.follow_up import reset_from_step, reset_step
+from conductor_cli.core.follow_up import reset_from_step
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import Trace
 from conductor_cli.store.trace_store import TraceStore
@@ -38,7 +38,7 @@ def test_from_a_step_on_everything_is_still_to_do(parallel: Trace) -> None:
 
 def test_of_a_step_only_what_sees_it_is_done_again(parallel: Trace) -> None:
     """A step that does not see the one that is done again keeps its answer."""
-    first, second, *rest = states(reset_step(parallel, 2))
+    first, second, *rest = states(reset_from_step(parallel, 2, only_dependents=True))
     assert (first, second, rest[-1]) == ("done", "waiting", "waiting")
 
 
@@ -47,12 +47,3 @@ def test_a_step_that_does_not_exist_is_an_error(parallel: Trace) -> None:
     for number in (0, 9):
         with pytest.raises(UsageError, match=f"no step {number}"):
             reset_from_step(parallel, number)
-
-
-def test_a_step_without_an_answer_is_where_to_begin() -> None:
-    """The answers to reuse must exist; the error names the step to begin with."""
-    trace = TraceStore(FOLDER).trace("cancelled")
-    undone = next(record.number for record in trace.steps if record.state != "done")
-    with pytest.raises(UsageError, match="has no answer") as caught:
-        reset_from_step(trace, undone + 1)
-    assert f"from step {undone}" in caught.value.hint

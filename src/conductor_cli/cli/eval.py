@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -31,7 +30,6 @@ from conductor_cli.cli.output import (
     print_notice,
     print_table,
     print_text,
-    terminal_width,
 )
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.prompts import confirm_cost
@@ -51,9 +49,6 @@ INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
 CONTINUE: Final = "the same command continues"
-
-STACK_BELOW: Final = 60
-"""Columns of a terminal below which each system is a block of lines."""
 
 Cases = Annotated[
     str | None,
@@ -231,10 +226,9 @@ def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> N
     if json:
         print_json(report_json(evaluation.id, spec, summary))
     else:
-        print_table(*system_table(summary), stack_below=STACK_BELOW)
+        print_table(*system_table(summary))
         tags = tag_table(summary)
-        # As blocks of lines, it would repeat every system once more.
-        if tags is not None and not 0 < terminal_width(sys.stdout) < STACK_BELOW:
+        if tags is not None:
             print_line()
             print_table(*tags)
         print_line()

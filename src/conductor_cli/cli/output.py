@@ -94,17 +94,14 @@ def _wrap(line: str, width: int) -> str:
     )
 
 
-def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]], *, stack_below: int = 0) -> None:
-    """Print aligned columns with headings, as wide as the terminal. The last column wraps if it is a plain heading.
-
-    On a terminal with fewer than `stack_below` columns, each row is a block of lines.
-    """
+def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns with headings, as wide as the terminal. The last column wraps if it is a plain heading."""
     last = len(columns) - 1
     shown = [
         column if isinstance(column, Column) else Column(column, wrap=index == last)
         for index, column in enumerate(columns)
     ]
-    for line in render_table(shown, rows, terminal_width(sys.stdout), stack_below=stack_below):
+    for line in render_table(shown, rows, terminal_width(sys.stdout)):
         print_line(line)
 
 

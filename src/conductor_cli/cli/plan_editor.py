@@ -13,7 +13,7 @@ from typing import Final
 
 from conductor_cli.core.errors import ConfigError, Failure, UsageError
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.plan_file import format_plan_file, line_of_step, parse_plan_file
+from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
 
@@ -70,7 +70,7 @@ def _wait_for(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> i
 
 
 def parse_edited_plan(text: str, given: str, problem: Callable[[Plan], Failure | None]) -> Plan:
-    """The plan in an edited text that was `given` to the editor. Raises `UsageError` that names the line.
+    """The plan in an edited text that was `given` to the editor. Raises `UsageError`.
 
     `problem` says why a plan cannot be run, None where it can.
     """
@@ -80,7 +80,5 @@ def parse_edited_plan(text: str, given: str, problem: Callable[[Plan], Failure |
         raise UsageError(f"{FILE_NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
     failure = problem(edited.plan)
     if failure is not None:
-        line = line_of_step(text, failure.message)
-        where = f"{FILE_NAME}: line {line}" if line else FILE_NAME
-        raise UsageError(f"{where}: {failure.message}", hint=failure.hint)
+        raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
     return edited.plan

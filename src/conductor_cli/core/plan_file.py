@@ -6,7 +6,6 @@ Workers are named and steps numbered; there are no labels. `question` is a text,
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,8 +19,6 @@ from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import DecodeError, dump, load
 
 FORMAT: Final = 1
-
-_DECODER: Final = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +54,7 @@ def parse_plan_file(text: str, source: str) -> PlanFile:
     try:
         return _plan_file(data)
     except DecodeError as error:
-        line = line_of_step(text, str(error))
-        where = f"line {line}: " if line else ""
-        raise UsageError(f"{source} is not a plan: {where}{error}", hint="write one with: conductor plan") from None
+        raise UsageError(f"{source} is not a plan: {error}", hint="write one with: conductor plan") from None
 
 
 def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
@@ -94,21 +89,3 @@ def _with_step_numbers(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
         else step
         for number, step in enumerate(steps, start=1)
     ]
-
-
-def line_of_step(text: str, problem: str) -> int:
-    """The line on which the step begins that a message names (`step 2 …`, `steps[1].…`); 0 if it names none."""
-    named = re.search(r"\bstep (\d+)|\bsteps\[(\d+)\]", problem)
-    opened = re.search(r'"steps"\s*:\s*\[', text)
-    if named is None or opened is None:
-        return 0
-    wanted, place = int(named[1]) if named[1] else int(named[2]) + 1, opened.end()
-    for number in range(1, wanted + 1):
-        begin = len(text) - len(text[place:].lstrip(" \t\r\n,"))
-        if number == wanted:
-            return text.count("\n", 0, begin) + 1 if text[begin : begin + 1] not in ("", "]") else 0
-        try:
-            place = _DECODER.raw_decode(text, begin)[1]
-        except ValueError:
-            return 0
-    return 0

@@ -1,7 +1,7 @@
 """Plain-text tables that fit a width. Pure; used for every list that the program prints.
 
-On a narrow screen a table first drops its least important columns, then crops or wraps those that may shrink. When that
-is not enough, each row becomes a block of lines. No rich here: its import costs more than a whole `trace list`.
+On a narrow screen a table first drops its least important columns, then crops or wraps those that may shrink. No rich
+here: its import costs more than a whole `trace list`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from conductor_cli.core.formatting import UNKNOWN
-
 GAP: Final = 2
 """Spaces between two columns."""
-
-INDENT: Final = "    "
-"""Stands before the lines of a block, except its first."""
 
 LEAST_WRAPPED: Final = 20
 """The narrowest column that text is wrapped into."""
@@ -27,8 +22,7 @@ class Column(NamedTuple):
     """How one column is shown.
 
     `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink` allows cropping down
-    to that many cells, `wrap` allows several lines. In a block, a column with a `label` gets its own line,
-    `label: value`, one that may shrink too, without its head; the others share lines as `head value`.
+    to that many cells, `wrap` allows several lines.
     """
 
     head: str
@@ -36,28 +30,23 @@ class Column(NamedTuple):
     drop: int = 0
     shrink: int = 0
     wrap: bool = False
-    label: str = ""
 
 
 class TableLines(NamedTuple):
-    """A rendered table: the heading line (none for blocks), and the lines of each row, for callers that style rows."""
+    """A rendered table: the heading line, and the lines of each row, for callers that style rows."""
 
     head: list[str]
     rows: list[list[str]]
 
 
-def render_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0, *, stack_below: int = 0
-) -> list[str]:
+def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
     """The table as lines of at most `width` cells where that can be; 0 means no limit."""
-    head, blocks = render_rows(columns, rows, width, stack_below=stack_below)
+    head, blocks = render_rows(columns, rows, width)
     return [*head, *(line for block in blocks for line in block)]
 
 
-def render_rows(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0, *, stack_below: int = 0
-) -> TableLines:
-    """The table row by row. Below `stack_below` cells it is shown as blocks even if some of its columns would fit."""
+def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> TableLines:
+    """The table row by row."""
     rows = [[_clean_cell(cell) for cell in row] for row in rows]
     natural = [
         max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
@@ -67,15 +56,20 @@ def render_rows(
     kept = list(range(len(columns)))
     while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
         kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
-    if width and (width < stack_below or _total(least, kept) > width):
-        return TableLines([], [_render_block(columns, row, width) for row in rows])
 
     sizes = {index: natural[index] for index in kept}
     while width and (excess := sum(sizes.values()) + GAP * (len(kept) - 1) - width) > 0:
-        widest = max((index for index in kept if sizes[index] > least[index]), key=lambda index: sizes[index])
+        wider = [index for index in kept if sizes[index] > least[index]]
+        if not wider:
+            # Whatever may be cropped or wrapped gives way below its least width.
+            least = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
+            wider = [index for index in kept if sizes[index] > least[index]]
+        if not wider:
+            break
+        widest = max(wider, key=lambda index: sizes[index])
         sizes[widest] = max(least[widest], sizes[widest] - excess)
     shown = [(columns[index], sizes[index]) for index in kept]
-    head = _render_row(shown, [column.head for column, _ in shown])
+    head = _render_row(shown, [crop_text(column.head, size) for column, size in shown])
     return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows])
 
 
@@ -115,26 +109,6 @@ def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> li
     return lines
 
 
-def _render_block(columns: Sequence[Column], row: Sequence[str], width: int) -> list[str]:
-    """One row for a narrow screen: its first cell, then every other that says something."""
-    room = max(width - len(INDENT), 1)
-    first = next((index for index, cell in enumerate(row) if cell), 0)
-    lines, shared = [crop_text(row[first], width) if columns[first].shrink else row[first]], []
-    for column, cell in list(zip(columns, row, strict=True))[first + 1 :]:
-        if cell in {"", UNKNOWN}:
-            continue
-        if column.label:
-            lines += [INDENT + line for line in wrap_text(f"{column.label}: {cell}", room)]
-        elif column.shrink:
-            lines.append(INDENT + crop_text(cell, room))
-        else:
-            shared.append(f"{column.head.lower()} {cell}".strip())
-    # Break between values; a value is broken only if it is wider than the screen.
-    pieces = [value + "," for value in shared[:-1]] + shared[-1:]
-    words = [word for piece in pieces for word in ([piece] if display_width(piece) <= room else piece.split())]
-    return [lines[0], *(INDENT + line for line in _fill_lines(words, room) if line), *lines[1:]]
-
-
 def display_width(text: str) -> int:
     """How many terminal cells a text takes."""
     if text.isascii():
@@ -162,12 +136,8 @@ def crop_text(text: str, width: int) -> str:
 
 def wrap_text(text: str, width: int) -> list[str]:
     """The text as lines broken between words. A word stays whole, so that paths and options can be copied."""
-    return _fill_lines(text.split(), width)
-
-
-def _fill_lines(words: Sequence[str], width: int) -> list[str]:
     lines = [""]
-    for word in words:
+    for word in text.split():
         joined = f"{lines[-1]} {word}" if lines[-1] else word
         if lines[-1] and display_width(joined) > width:
             lines.append(word)

@@ -64,23 +64,23 @@ def system_table(summary: Summary) -> ReportTable:
     failed = any(system.failed for system in systems)
     planned = any(system.valid_plans for system in systems)
     compared = bool(summary.best_worker)
-    # Whether the column is shown, its head, its label on a narrow screen, how early it is dropped, and its cells.
-    known: list[tuple[bool, str, str, int, Callable[[SystemResult], str]]] = [
-        (True, "RIGHT", "right, %", 0, lambda s: format_share(s.accuracy)),
-        (True, "95 %", "95 % interval", 1, lambda s: format_limits(s.accuracy.interval)),
-        (failed, "FAILED", "failed cases", 0, lambda s: str(s.failed)),
-        (planned, "VALID", "valid plans, %", 5, lambda s: format_share(s.valid_plans)),
-        (True, "TOKENS", "tokens", 1, lambda s: _format_mean(s.tokens)),
-        (planned, "CONDUCTOR", "the conductor's own tokens", 7, lambda s: _format_mean(s.tokens_conductor)),
-        (True, "CALLS", "calls", 2, lambda s: _format_mean(s.calls)),
-        (True, "COST", "cost", 3, lambda s: format_cost_cell(s.cost, s.unpriced)),
-        (True, "SECONDS", "seconds", 3, lambda s: _format_mean(s.seconds)),
-        (compared, "VS BEST", "points above the best worker", 6, lambda s: _format_comparison(s.versus_best)),
-        (compared, "P", "p-value", 8, lambda s: _format_p_value(s.versus_best)),
+    # Whether the column is shown, its head, how early it is dropped, and its cells.
+    known: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [
+        (True, "RIGHT", 0, lambda s: format_share(s.accuracy)),
+        (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
+        (failed, "FAILED", 0, lambda s: str(s.failed)),
+        (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
+        (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
+        (planned, "CONDUCTOR", 7, lambda s: _format_mean(s.tokens_conductor)),
+        (True, "CALLS", 2, lambda s: _format_mean(s.calls)),
+        (True, "COST", 3, lambda s: format_cost_cell(s.cost, s.unpriced)),
+        (True, "SECONDS", 3, lambda s: _format_mean(s.seconds)),
+        (compared, "VS BEST", 6, lambda s: _format_comparison(s.versus_best)),
+        (compared, "P", 8, lambda s: _format_p_value(s.versus_best)),
     ]
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(
-        [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop, label=label) for head, label, drop, _ in shown)],
+        [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],
         [[system.name, *(cell(system) for *_, cell in shown)] for system in systems],
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ CONTEXT: Final = 60
 COLUMNS: Final = (
     Column("RUN"),
     Column("WHEN", drop=2),
-    Column("RESULT"),
+    Column("RESULT", drop=6),
     Column("PLAN", drop=3),
     Column("WORKERS", drop=4),
     Column("COST", drop=1),

@@ -17,7 +17,7 @@ from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_step
+from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_from_step
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
@@ -195,7 +195,7 @@ class ChatSession:
 
     async def redo(self, number: int, worker: str | None) -> int:
         """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
-        earlier = reset_step(self.last, number, worker)
+        earlier = reset_from_step(self.last, number, worker, only_dependents=True)
         if worker is not None:
             (await self.open()).pool.subset([worker])
         return await self._resume(earlier, reviews=False)
