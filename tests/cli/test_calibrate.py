@@ -64,7 +64,7 @@ def test_each_worker_gets_a_card(two_workers: Stage, cases: Path) -> None:
     alpha, beta = done.json["cards"]
     assert (alpha["worker"], alpha["right"], alpha["n"], alpha["failed"]) == ("alpha", 4, 8, 0)
     red = alpha["strengths"]["red"]
-    assert (red["right"], red["n"], red["low"], red["high"]) == (4, 4, 0.5101, 1)
+    assert (red["right"], red["n"]) == (4, 4)
     assert (alpha["tokens_in"], alpha["tokens_out"], alpha["cost"], alpha["price"]) == (30, 5, None, None)
     assert beta["strengths"]["red"]["right"] == 0
     assert strengths(two_workers) == {"alpha": {"red": 1.0, "blue": 0.0}, "beta": {"red": 0.0, "blue": 1.0}}
@@ -78,7 +78,7 @@ def test_the_table_has_a_line_for_each_worker_and_tag(two_workers: Stage, cases:
     assert lines[0][:3] == ["WORKER", "TAG", "STRENGTH"]
     assert lines[1][:3] == ["alpha", "red", "1.00"]
     assert lines[3][:3] == ["alpha", "all", "0.50"]
-    assert lines[3][-2:] == ["unknown", "now"]
+    assert lines[3][-2] == "unknown"
     assert "cards.json" in done.err
 
 
@@ -121,7 +121,7 @@ def test_the_default_cases_are_basics(two_workers: Stage) -> None:
     """With tags, in the number that --n gives."""
     done = two_workers.inside("workers", "calibrate", "--n", "12", "--yes", "--json")
     assert done.code == 0, done.err
-    assert (done.json["source"], done.json["cases"]) == ("basics", 12)
+    assert (done.json["source"], done.json["cards"][0]["n"]) == ("basics", 12)
     assert set(done.json["cards"][0]["strengths"]) == {"math", "letters", "reasoning", "json", "code"}
 
 
@@ -150,11 +150,10 @@ def test_exit_code_8_if_no_worker_could_be_reached(two_workers: Stage, cases: Pa
 
 
 def test_a_card_in_the_settings_overrides_the_measured_one(two_workers: Stage, cases: Path) -> None:
-    """A notice says so."""
+    """In every command."""
     table = "[workers.alpha.card.strengths]\ngreen = 0.5\n"
     two_workers.config.write_text(two_workers.config.read_text() + table)
-    done = two_workers.inside("workers", "calibrate", cases, "--yes")
-    assert "alpha has a card in the settings, which overrides the measured one" in done.err
+    assert two_workers.inside("workers", "calibrate", cases, "--yes").code == 0
     assert strengths(two_workers) == {"alpha": {"green": 0.5}, "beta": {"red": 0.0, "blue": 1.0}}
 
 
@@ -188,7 +187,7 @@ def test_rehearsal_measures_the_demo_workers_by_skill(
     assert done.code == 0, done.err
     assert [card["worker"] for card in done.json["cards"]] == ["letters", "facts"]
     assert set(done.json["cards"][0]["strengths"]) <= {"letters", "numbers", "facts"}
-    assert (done.json["file"], done.json["cards"][0]["cost"], posts(two_workers)) == (None, "0", 0)
+    assert (done.json["cards"][0]["cost"], posts(two_workers)) == ("0", 0)
     assert not cards_file(app_paths({})).exists()
 
 
@@ -208,12 +207,12 @@ def test_out_writes_cards_that_can_be_shipped(
 
 
 def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
-    """A directory, or a file that contains no cards: exit code 3 before any call."""
+    """Whatever is there stays: exit code 2 before any call."""
     (tmp_path / "out").mkdir()
     (tmp_path / "README.md").write_text("# Mine")
     for out in ("out", "README.md"):
         done = two_workers.inside("workers", "calibrate", cases, "--yes", "--out", tmp_path / out)
-        assert (done.code, done.out, posts(two_workers)) == (3, "", 0), done.err
+        assert (done.code, done.out, posts(two_workers)) == (2, "", 0), done.err
         explained(done)
     assert (tmp_path / "out").is_dir()
     assert (tmp_path / "README.md").read_text() == "# Mine"

@@ -11,13 +11,14 @@ import typer
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_cost_cell, format_duration
+from conductor_cli.core.serialization import dump
 
 if TYPE_CHECKING:
-    from conductor_cli.app.calibration import Calibration
     from conductor_cli.config import Settings
     from conductor_cli.config.cards import MeasuredCard
 
-HEADS: Final = ("WORKER", "TAG", "STRENGTH", "95 %", "CASES", "TOKENS", "SECONDS", "COST", "MEASURED")
+HEADS: Final = ("WORKER", "TAG", "STRENGTH", "95 %", "CASES", "TOKENS", "TIME", "COST", "MEASURED")
 
 
 def calibrate(
@@ -39,61 +40,57 @@ def calibrate(
 ) -> None:
     """Measure what each worker is good at, and store it as the card that the conductor and the routers use."""
     # Imported here, because the other commands of this group would pay for the imports of the evaluations.
-    from conductor_cli.app.calibration import plan_calibration
+    from conductor_cli.app.calibration import measured_cards, plan_calibration
+    from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config import load_settings
 
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal has its own cases", hint="leave out the file, or --rehearsal")
     flags = opt.check_settings({"output.progress": progress, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists", hint="name a new file")
     calibration = plan_calibration(
-        settings, cases, workers=opt.parse_names(workers), count=count, seed=seed, rehearsal=rehearsal, repeat=again,
-        out=out,
+        settings, cases, workers=opt.parse_names(workers), count=count, seed=seed, parallel=parallel,
+        rehearsal=rehearsal, repeat=again or out is not None,
     )  # fmt: skip
-    raise typer.Exit(_calibrate(calibration, settings, parallel=parallel, yes=yes, quiet=context.obj.quiet, json=json))
-
-
-def _calibrate(
-    calibration: Calibration, settings: Settings, *, parallel: int, yes: bool, quiet: bool, json: bool
-) -> int:
-    """Measure, store and print; the exit code."""
-    from conductor_cli.app.calibration import measured_cards, overridden_workers, save_cards
-    from conductor_cli.cli.eval import run_evaluation
-    from conductor_cli.core.serialization import dump
-
     fresh: list[MeasuredCard] = []
-    request = calibration.evaluation_request(parallel)
-    if request is not None:
-        evaluation, code = run_evaluation(request, settings, yes=yes, quiet=quiet)
+    if calibration.request.workers:
+        evaluation, code = run_evaluation(calibration.request, settings, yes=yes, quiet=context.obj.quiet)
         if code or evaluation is None:
-            return code
+            raise typer.Exit(code)
         fresh, notes = measured_cards(calibration, evaluation)
         for note in notes:
             print_notice(note)
-    path, damaged = save_cards(fresh, calibration, settings)
     cards = [*calibration.known, *fresh]
     if json:
-        print_json({
-            "source": calibration.source, "hash": calibration.hash, "cases": len(calibration.cases),
-            "seed": calibration.seed, "file": str(path) if path is not None else None,
-            "cards": [dump(card) for card in cards],
-        })  # fmt: skip
+        print_json({"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)})
     else:
-        print_table(HEADS, [row for card in cards for row in _rows(card, is_new=card in fresh)])
-    if damaged is not None:
-        print_notice(f"{path} was damaged; its content was moved to {damaged}")
-    if path is not None and not json:
-        print_notice(f"wrote the cards to {path}; plans and routers use them from now on")
-    elif cards and not fresh and not json:
+        print_table(HEADS, [row for card in cards for row in _rows(card)])
+    if fresh:
+        _store(fresh, settings, out, rehearsal=rehearsal)
+    elif cards:
         print_notice("everything was measured before; --again repeats it")
-    for name in overridden_workers(fresh, calibration, settings):
-        print_notice(f"{name} has a card in the settings, which overrides the measured one")
-    return 0 if cards else 8
+    raise typer.Exit(0 if cards else 8)
 
 
-def _rows(card: MeasuredCard, *, is_new: bool) -> list[list[str]]:
+def _store(cards: list[MeasuredCard], settings: Settings, out: Path | None, *, rehearsal: bool) -> None:
+    """Write the cards to `out`, else to the user's own; those of the demo workers ship with this tool already."""
+    from conductor_cli.config.cards import add_cards, cards_file, write_cards
+
+    if out is not None:
+        write_cards(out, cards)
+        print_notice(f"wrote the cards to {out}")
+    elif not rehearsal:
+        path = cards_file(settings.paths)
+        damaged = add_cards(path, cards)
+        if damaged is not None:
+            print_notice(f"{path} was damaged; its content was moved to {damaged}")
+        print_notice(f"wrote the cards to {path}; plans and routers use them from now on")
+
+
+def _rows(card: MeasuredCard) -> list[list[str]]:
     """A row for each tag, then one for all of them."""
-    from conductor_cli.core.formatting import format_cost_cell
     from conductor_cli.evals.report import format_limits
     from conductor_cli.evals.statistics import wilson_interval
 
@@ -103,7 +100,4 @@ def _rows(card: MeasuredCard, *, is_new: bool) -> list[list[str]]:
 
     tags = [row(tag, item.right, item.n) for tag, item in card.strengths.items() if item.n]
     tokens, cost = f"{card.tokens_in + card.tokens_out:.0f}", format_cost_cell(card.cost, card.cost is None)
-    return [
-        *tags,
-        row("all", card.right, card.n, tokens, f"{card.seconds:.2f}", cost, "now" if is_new else card.time[:10]),
-    ]
+    return [*tags, row("all", card.right, card.n, tokens, format_duration(card.seconds), cost, card.time[:10])]

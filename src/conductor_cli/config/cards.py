@@ -6,11 +6,9 @@ change what it writes. Another model under the same name, or another temperature
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -21,7 +19,7 @@ from typing import Final
 from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.serialization import dump, load
 from conductor_cli.core.usage import Price
 from conductor_cli.models.disk import exclusive_lock, write_atomically
 from conductor_cli.models.presets import builtin_card
@@ -37,20 +35,14 @@ WITHOUT_EFFECT: Final = frozenset({"threads", "gpu_layers", "repack", "mmap", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
-    """`right` of `n` cases with a tag, and the 95 % limits of that share."""
+    """`right` of `n` cases with a tag."""
 
     right: int
     n: int
-    low: float
-    high: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.right <= self.n:
             raise ConfigError(f"{self.right} of {self.n} is not a share")
-
-    @property
-    def share(self) -> float:
-        return self.right / self.n if self.n else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +73,16 @@ class MeasuredCard:
 
     def card(self) -> Card:
         """The card as the conductor reads it."""
-        strengths = {tag: round(strength.share, 4) for tag, strength in self.strengths.items()}
+        strengths = {tag: round(item.right / item.n, 4) for tag, item in self.strengths.items() if item.n}
         return Card(strengths=strengths, measured=True, source=f"{self.n} cases of {self.source}, {self.time[:10]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """All measured cards, oldest first. `problem` says why the file could not be read, else it is empty.
-
-    `foreign`: the file is not a list of cards at all, so it may be somebody else's.
-    """
+    """All measured cards, oldest first. `problem` says why the file could not be read, else it is empty."""
 
     measured: tuple[MeasuredCard, ...] = ()
     problem: str = ""
-    foreign: bool = False
 
     def of(self, worker: Worker, hash: str = "") -> MeasuredCard | None:  # noqa: A002 - the field's name
         """The newest card of a worker as it is now, of the set with this hash where one is given."""
@@ -152,73 +140,50 @@ def cards_file(paths: AppPaths) -> Path:
 
 def read_cards(path: Path) -> Cards:
     """The cards of a file. Damage is reported in `problem` and never raised: a run goes on without cards."""
+    if not path.is_file():  # a pipe would be waited for
+        return Cards()
     try:
-        return _read(path)
+        if path.stat().st_size > LARGEST:
+            return Cards(problem=f"{path} is damaged: it is larger than {LARGEST >> 20} MiB")
+        data = json.loads(path.read_bytes())
+        if data["format"] != FORMAT:
+            return Cards(problem=f"{path} has the format {data['format']!r:.20}; this conductor reads {FORMAT}")
+        return Cards(measured=tuple(load(MeasuredCard, item, "a card") for item in data["cards"]))
     except OSError as error:
         return Cards(problem=f"{path} cannot be read: {error.strerror}")
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        return Cards(problem=f"{path} is damaged: {error!s:.200}")
 
 
-def check_cards_file(path: Path) -> None:
-    """Raise `ConfigError` where cards cannot be added to a file that a user names. Changes nothing."""
-    try:
-        problem = f"{path} exists and holds no cards" if _read(path).foreign else ""
-    except OSError as error:
-        problem = f"{path} cannot be a file of cards: {error.strerror}"
-    if problem:
-        raise ConfigError(problem, hint="name a new file, or one that holds cards")
+def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
+    """Add cards to the user's own, each replacing an older one of the same worker and set.
 
-
-def _read(path: Path) -> Cards:
-    """`read_cards`, but raises `OSError` where the file cannot be read, or is a directory or a device."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return Cards()
-    if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is a directory" if stat.S_ISDIR(found.st_mode) else "it is not a regular file")
-    if found.st_size > LARGEST:
-        return Cards(problem=f"{path} is larger than {LARGEST >> 20} MiB, so it holds no cards", foreign=True)
-    try:
-        data = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        return Cards(problem=f"{path} is damaged: {error}", foreign=True)
-    if not isinstance(data, Mapping) or not isinstance(data.get("cards"), list):
-        return Cards(problem=f"{path} is damaged: it is not a list of cards", foreign=True)
-    if data.get("format") != FORMAT:
-        return Cards(problem=f"{path} has the format {data.get('format')!r:.20}; this conductor reads {FORMAT}")
-    # Every card that can be read counts; the first that cannot is the problem.
-    cards: list[MeasuredCard] = []
-    problem = ""
-    for number, item in enumerate(data["cards"], start=1):
-        try:
-            cards.append(load(MeasuredCard, item, f"card {number}"))
-        except DecodeError as error:
-            problem = problem or f"{path} is damaged: {error}"
-    return Cards(measured=tuple(cards), problem=problem)
-
-
-def write_cards(path: Path, new: Iterable[MeasuredCard], *, lock: Path | None = None) -> Path | None:
-    """Add cards to a file, each replacing an older one of the same worker and set; written whole or not at all.
-
-    `lock` is the lock file; None makes one beside the cards. A damaged file is renamed first, and its new path is
-    returned. Raises `ConfigError` where the disk refuses. Check a file that a user names with `check_cards_file` first.
+    A damaged file is renamed first, and its new path is returned. Raises `ConfigError` where the disk refuses.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Under the lock, two processes that add cards both succeed.
-        with exclusive_lock(lock or path.with_name(f".{path.name}.lock")):
-            known = _read(path)
+        with exclusive_lock(path.with_name(f".{path.name}.lock")):
+            known = read_cards(path)
             aside = None
             if known.problem:
                 names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
                 aside = path.rename(next(name for name in names if not name.exists()))
-            added = tuple(new)
-            replaced = {(item.key, item.hash) for item in added}
-            kept = [item for item in known.measured if (item.key, item.hash) not in replaced]
-            data = {"format": FORMAT, "cards": [dump(card) for card in (*kept, *added)]}
-            write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+            replaced = {(item.key, item.hash) for item in new}
+            write_cards(path, [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new])
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions"
-        ) from None
+        raise _write_error(path, error) from None
     return aside
+
+
+def write_cards(path: Path, cards: Sequence[MeasuredCard]) -> None:
+    """Write a file of cards, whole or not at all. Raises `ConfigError`."""
+    try:
+        data = {"format": FORMAT, "cards": [dump(card) for card in cards]}
+        write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise _write_error(path, error) from None
+
+
+def _write_error(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions")
