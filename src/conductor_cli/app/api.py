@@ -13,16 +13,16 @@ It uses the same settings, workers, policy and trace store as the command line, 
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypedDict, Unpack
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
@@ -37,8 +37,6 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
 from conductor_cli.store.trace_store import TraceStore
-
-Value = TypeVar("Value")
 
 ApprovePlan = Callable[[Plan], bool]
 """Called with each plan before any worker is called; false drops the plan and ends the run."""
@@ -221,11 +219,11 @@ class AsyncConductor:
 class SyncRun(_RunProperties):
     """One question being answered. Iterate over it for its events, or read `answer`, which runs it to the end."""
 
-    def __init__(self, run: AsyncRun, loop: _LoopThread) -> None:
+    def __init__(self, run: AsyncRun, portal: BlockingPortal) -> None:
         super().__init__(run._run)  # noqa: SLF001 - the same run
         self._events = run
-        self._loop = loop
-        self._pumping: Future[None] | None = None
+        self._portal = portal
+        self._reading: Future[None] | None = None
 
     def __iter__(self) -> Iterator[Event]:
         """The events, each after it was stored. Leaving the loop early stops the run.
@@ -235,33 +233,31 @@ class SyncRun(_RunProperties):
         # The loop's thread puts events in, this thread takes them out; None marks the end, also after an exception.
         events: SimpleQueue[Event | None] = SimpleQueue()
 
-        async def pump() -> None:
+        async def read() -> None:
             try:
                 async for event in self._events:
                     events.put(event)
             finally:
                 events.put(None)
 
-        self._pumping = self._loop.submit(pump())
-        ended = False
+        self._reading = self._portal.start_task_soon(read)
         try:
             while (event := events.get()) is not None:
                 yield event
-            ended = True
         finally:
-            if not ended:
-                self.stop()
+            # After the end this does nothing.
+            self.stop()
             # Raises what the iteration raised, and waits until the trace is closed.
-            self._pumping.result()
+            self._reading.result()
 
     def stop(self) -> None:
         """End the run now and keep what is finished. Call it from any thread."""
-        self._loop.call_soon(self._events.stop)
+        self._portal.call(self._events.stop)
 
     @property
     def answer(self) -> str:
         """The answer; empty or partial where `error` is not None. Runs the question to its end first, if need be."""
-        if self._pumping is None:
+        if self._reading is None:
             for _ in self:
                 pass
         return self._run.trace.answer
@@ -272,7 +268,8 @@ class SyncConductor:
 
     def __init__(self, conductor: AsyncConductor) -> None:
         self._conductor = conductor
-        self._loop: _LoopThread | None = None
+        self._opened = ExitStack()
+        self._portal: BlockingPortal | None = None
 
     @property
     def settings(self) -> Settings:
@@ -281,55 +278,23 @@ class SyncConductor:
 
     def __enter__(self) -> Self:
         """Open the models. Raises as `AsyncConductor.__aenter__` does."""
-        self._loop = _LoopThread()
-        try:
-            self._loop.submit(self._conductor.__aenter__()).result()
-        except BaseException:
-            self._loop.close()
-            raise
+        with ExitStack() as opened:
+            self._portal = opened.enter_context(start_blocking_portal())
+            opened.enter_context(self._portal.wrap_async_context_manager(self._conductor))
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._loop is not None
-        try:
-            self._loop.submit(self._conductor.__aexit__(kind, error, traceback)).result()
-        finally:
-            self._loop.close()
+        self._opened.__exit__(kind, error, traceback)
 
     def ask(self, question: str | Question, **options: Unpack[AskOptions]) -> SyncRun:
         """Ask a question, as `AsyncConductor.ask` does."""
-        if self._loop is None:
+        if self._portal is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
-
         # On the loop's thread, where the run will be driven too.
-        async def ask() -> AsyncRun:
-            return self._conductor.ask(question, **options)
-
-        return SyncRun(self._loop.submit(ask()).result(), self._loop)
-
-
-class _LoopThread:
-    """An event loop on a thread, so that models go on streaming while synchronous code looks at an event."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="conductor", daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Coroutine[Any, Any, Value]) -> Future[Value]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call_soon(self, action: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(action)
-
-    def close(self) -> None:
-        self.submit(self._loop.shutdown_asyncgens()).result()
-        self.submit(self._loop.shutdown_default_executor()).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        return SyncRun(self._portal.call(lambda: self._conductor.ask(question, **options)), self._portal)
 
 
 def open_async(**options: Unpack[OpenOptions]) -> AsyncConductor:
