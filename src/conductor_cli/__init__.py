@@ -44,28 +44,20 @@ if TYPE_CHECKING:
     from conductor_cli.core.trace import Trace as Trace
     from conductor_cli.run import Conductor as Conductor
 
-_MODULES = {
-    "AsyncConductor": "conductor_cli.app.api",
-    "AsyncRun": "conductor_cli.app.api",
-    "Conductor": "conductor_cli.run",
-    "ConductorError": "conductor_cli.core.errors",
-    "File": "conductor_cli.core.question",
-    "Limits": "conductor_cli.core.pool",
-    "Plan": "conductor_cli.core.plan",
-    "Pool": "conductor_cli.core.pool",
-    "Question": "conductor_cli.core.question",
-    "RunFailed": "conductor_cli.app.api",
-    "Step": "conductor_cli.core.plan",
-    "SyncConductor": "conductor_cli.app.api",
-    "SyncRun": "conductor_cli.app.api",
-    "Trace": "conductor_cli.core.trace",
-    "Worker": "conductor_cli.core.pool",
-    "events": "conductor_cli.core",
-    "load_trace": "conductor_cli.app.api",
-    "open": "conductor_cli.app.api",
-    "open_async": "conductor_cli.app.api",
-    "replay": "conductor_cli.app.api",
-}
+_NAMES = {
+    "conductor_cli.app.api": (
+        "AsyncConductor", "AsyncRun", "RunFailed", "SyncConductor", "SyncRun", "load_trace", "open", "open_async",
+        "replay",
+    ),
+    "conductor_cli.core": ("events",),
+    "conductor_cli.core.errors": ("ConductorError",),
+    "conductor_cli.core.plan": ("Plan", "Step"),
+    "conductor_cli.core.pool": ("Limits", "Pool", "Worker"),
+    "conductor_cli.core.question": ("File", "Question"),
+    "conductor_cli.core.trace": ("Trace",),
+    "conductor_cli.run": ("Conductor",),
+}  # fmt: skip
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - the keys are text
 

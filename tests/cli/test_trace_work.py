@@ -22,7 +22,7 @@ def test_list_can_be_filtered(stage: Stage) -> None:
     for options, runs in (
         (["--worker", "beta"], [two]), (["--worker", "alpha"], [two, one]), (["--state", "failed"], []),
         (["--since", "1h"], [two, one]),
-        (["--since", "2999-01-01"], []), (["--state", "finished", "--state", "failed", "-n", "1"], [two]),
+        (["--since", "2999-01-01"], []), (["--state", "finished", "-n", "1"], [two]),
     ):  # fmt: skip
         assert [entry["run"] for entry in stage.inside("trace", "list", *options, "--json").json] == runs, options
     assert stage.inside("trace", "list", "--state", "failed").err == "no matching runs\n"
@@ -124,13 +124,13 @@ def test_a_run_can_be_exported(stage: Stage) -> None:
 def test_prune_deletes_old_runs(stage: Stage) -> None:
     """By age and number. A dry run deletes nothing, and without a terminal `--yes` is needed."""
     runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
-    assert stage.inside("trace", "prune", "--older-than", "1d", "--yes").out == "deleted 0 runs, 0 bytes\n"
+    assert stage.inside("trace", "prune", "--older-than", "1d", "--yes").out == "deleted 0 runs\n"
     dry = stage.inside("trace", "prune", "--keep", "2", "--dry-run").out.splitlines()
     assert [line.split()[0] for line in dry] == [runs[1], runs[0], "would"]
     refused = stage.inside("trace", "prune", "--keep", "2")
     explained(refused)
     assert (refused.code, len(list(stage.traces.iterdir()))) == (2, 4)
-    assert stage.inside("trace", "prune", "--keep", "2", "--yes").out.startswith("deleted 2 runs, ")
+    assert stage.inside("trace", "prune", "--keep", "2", "--yes").out == "deleted 2 runs\n"
     assert {file.stem for file in stage.traces.iterdir()} == {*runs[2:]}
     assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
 
@@ -144,14 +144,13 @@ def test_prune_needs_an_age_or_a_number(stage: Stage) -> None:
 
 
 def test_prune_keeps_running_runs(stage: Stage) -> None:
-    """The command says so."""
+    """A run that is being written is not deleted."""
     asked(stage, "old", "alpha | - | Answer it.")
     stage.models["alpha"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
         done = stage.inside("trace", "prune", "--keep", "0", "--yes")
-        assert "kept 1 run still running\n" in done.err
-        assert done.out.startswith("deleted 1 run, ")
+        assert done.out == "deleted 1 run\n"
         assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["running"]
         process.terminate()
         finished(process)
@@ -189,12 +188,11 @@ def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
 
 
 def test_prune_asks_on_a_terminal(stage: Stage) -> None:
-    """It names the runs; no keeps them, yes deletes them."""
-    run = asked(stage)
+    """No keeps the runs, yes deletes them."""
+    asked(stage)
     for answer, left in (("n", 1), ("y", 0)):
         with terminal(stage, "trace", "prune", "--keep", "0") as shown:
             shown.until("Delete 1 run")
-            assert run in shown.screen
             shown.program.sendline(answer)
             assert shown.end() == 0
         assert len(list(stage.traces.iterdir())) == left

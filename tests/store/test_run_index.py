@@ -92,8 +92,8 @@ def test_a_row_describes_the_run(store: TraceStore) -> None:
 @pytest.mark.parametrize(
     ("wanted", "titles"),
     [
-        (RunQuery(states=("finished",)), ["Äpfel und pears", "two"]),
-        (RunQuery(states=("failed", "interrupted")), ["one"]),
+        (RunQuery(state="finished"), ["Äpfel und pears", "two"]),
+        (RunQuery(state="interrupted"), ["one"]),
         (RunQuery(worker="alpha"), ["Äpfel und pears", "two", "one"]),
         (RunQuery(worker="alph"), []),
         (RunQuery(since="20261102-100000"), ["Äpfel und pears", "two"]),
@@ -104,7 +104,7 @@ def test_a_row_describes_the_run(store: TraceStore) -> None:
         (RunQuery(terms=("pears count",)), []),
         (RunQuery(terms=("wo",)), ["two"]),
         (RunQuery(terms=('"', "x")), []),
-        (RunQuery(terms=("pears",), states=("interrupted",)), ["one"]),
+        (RunQuery(terms=("pears",), state="interrupted"), ["one"]),
     ],
 )
 def test_runs_are_filtered_and_searched(store: TraceStore, wanted: RunQuery, titles: list[str]) -> None:

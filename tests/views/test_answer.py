@@ -13,17 +13,22 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
 from conductor_cli.core.sanitize import sanitize
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.answer import AnswerOutput
-from conductor_cli.views.base import Stdout
+from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
+from conductor_cli.views.base import Stdout, View
 from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started
 from tests.views.terminals import Sink
 
 Run = Callable[[], list[ev.Event]]
 
 
+def output(sink: Sink) -> View:
+    stdout = Stdout(sink)
+    return AnswerStream(lambda: PlainSink(stdout)) if stdout.terminal else AnswerOutput(stdout)
+
+
 def shown(events: Sequence[ev.Event], *, terminal: bool, encoding: str = "utf-8") -> str:
     sink = Sink(terminal=terminal, encoding=encoding)
-    view = AnswerOutput(Stdout(sink))
+    view = output(sink)
     for event in events:
         view.show(event)
     view.close()
@@ -78,7 +83,7 @@ def test_the_answer_is_the_last_output(run: Run) -> None:
 def test_a_terminal_gets_text_while_it_is_written() -> None:
     """After each piece of the answering step the terminal has all text so far; texts of other steps are not shown."""
     sink = Sink(terminal=True)
-    view = AnswerOutput(Stdout(sink))
+    view = output(sink)
     text = ""
     for event in parallel():
         view.show(event)
@@ -164,7 +169,7 @@ def test_a_closed_pipe_is_reported(terminal: bool) -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    view = AnswerOutput(Stdout(Closed(terminal=terminal)))
+    view = output(Closed(terminal=terminal))
     *_, last = parallel()
     with pytest.raises(BrokenPipeError):
         view.show(last)

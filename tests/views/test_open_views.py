@@ -25,7 +25,7 @@ from conductor_cli.views import (
     open_views,
     uses_color,
 )
-from conductor_cli.views.answer import AnswerOutput
+from conductor_cli.views.answer import AnswerStream, PlainSink
 from conductor_cli.views.base import Stdout
 from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
 from tests.views.terminals import Drawn, Sink, emulated
@@ -158,7 +158,7 @@ def test_on_one_terminal_only_the_answer_is_written_while_it_streams(progress: P
 def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> None:
     """Nothing is shown twice."""
     drawn = Drawn(shared=True)
-    view = RunView(drawn.tree, AnswerOutput(Stdout(drawn.sink)), shared=True)
+    view = RunView(drawn.tree, AnswerStream(lambda: PlainSink(Stdout(drawn.sink))), shared=True)
 
     def show(run: Writer) -> str:
         for event in run.events:

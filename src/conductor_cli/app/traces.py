@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
@@ -19,8 +19,7 @@ from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.html_export import html_page
 from conductor_cli.views.markdown_export import markdown_document
 
-STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "unreadable")
-
+RunState = Literal["finished", "partial", "failed", "running", "interrupted", "unreadable"]
 
 ExportFormat = Literal["html", "markdown"]
 
@@ -44,21 +43,15 @@ def display_settings(config: str | None, flags: Mapping[str, Any]) -> Mapping[st
 # Selecting runs
 
 
-def parse_time_span(text: str) -> timedelta:
-    """`30min`, `12h`, `7d`, `2w`. Raises `UsageError`."""
-    found = _TIME_SPAN.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{text!r:.40} is not a length of time", hint="for example: 30min, 12h, 7d, 2w")
-    return timedelta(seconds=int(found[1]) * _UNIT_SECONDS[found[2]])
-
-
 def earliest_run_id(since: str, now: datetime) -> str:
     """The beginning of the first run id at or after `since`: a time span before now, a date, or a local time.
 
     Raises `UsageError`.
     """
-    if _TIME_SPAN.fullmatch(since.strip()):
-        then = now - min(parse_time_span(since), now - datetime(1970, 1, 2, tzinfo=UTC))
+    span = _TIME_SPAN.fullmatch(since.strip())
+    if span is not None:
+        length = timedelta(seconds=int(span[1]) * _UNIT_SECONDS[span[2]])
+        then = now - min(length, now - datetime(1970, 1, 2, tzinfo=UTC))
     else:
         try:
             then = datetime.fromisoformat(since.strip()).astimezone(UTC)
@@ -68,18 +61,15 @@ def earliest_run_id(since: str, now: datetime) -> str:
     return f"{then:%Y%m%d-%H%M%S}"
 
 
-def make_run_query(states: Sequence[str], worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
+def make_run_query(state: RunState | None, worker: str | None, since: str | None, terms: Sequence[str]) -> RunQuery:
     """Which runs are asked for. Raises `UsageError`."""
-    unknown = [state for state in states if state not in STATES]
-    if unknown:
-        raise UsageError(f"unknown state {unknown[0]!r:.40}", hint=f"known states: {', '.join(STATES)}")
     words = normalize_terms(terms)
     if terms and not words:
         raise UsageError("the text to search for is empty", hint='for example: conductor trace search "a word"')
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
     return RunQuery(
-        states=tuple(dict.fromkeys(states)), worker=worker or "",
+        state=state or "", worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
 
@@ -87,28 +77,13 @@ def make_run_query(states: Sequence[str], worker: str | None, since: str | None,
 # Pruning
 
 
-class OldRuns(NamedTuple):
-    """Runs that can be deleted, and those that another process still writes."""
+def find_old_runs(store: TraceStore, older_than: str | None, keep: int | None, now: datetime) -> list[StoredRun]:
+    """The runs that are older than a time span and not among the newest `keep`, none of them running.
 
-    finished: list[StoredRun]
-    running: list[StoredRun]
-
-
-def find_old_runs(store: TraceStore, older_than: timedelta | None, keep: int | None, now: datetime) -> OldRuns:
-    """The runs that are older than a time span and not among the newest `keep`. Raises `UsageError`."""
-    runs = store.rows()
-    old = [run for run in runs[keep or 0 :] if older_than is None or now - started_at(run) > older_than]
-    running = [run for run in old if store.is_running(run.run)]
-    return OldRuns([run for run in old if run not in running], running)
-
-
-def started_at(run: StoredRun) -> datetime:
-    """When a run started; when its file was last written if the file does not say."""
-    try:
-        time = datetime.fromisoformat(run.time)
-    except ValueError:
-        return datetime.fromtimestamp(run.written / 1e9, UTC)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    Raises `UsageError`.
+    """
+    before = earliest_run_id(older_than, now) if older_than else "~"  # no id sorts after a tilde
+    return [run for run in store.rows()[keep or 0 :] if run.run < before and not store.is_running(run.run)]
 
 
 def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:

@@ -12,7 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
@@ -257,14 +257,6 @@ def parse_names(text: str | None) -> tuple[str, ...]:
 
 
 def parse_cost(text: str | None) -> Decimal | None:
-    """The amount of `--max-cost`, in US dollars, more than 0; None where it is not given. Raises `UsageError`."""
-    if text is None:
-        return None
-    try:
-        amount = Decimal(text.removeprefix("$"))
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    if not amount.is_finite():
-        raise UsageError(f"--max-cost {text!r:.40} is not an amount of money", hint="for example: --max-cost 0.25")
-    cost: Decimal = check_settings({"limits.cost": amount})["limits.cost"]
+    """The amount of `--max-cost`, in US dollars; None where it is not given. Raises `UsageError`."""
+    cost: Decimal | None = check_settings({"limits.cost": text and text.removeprefix("$")}).get("limits.cost")
     return cost

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from conductor_cli.app.traces import (
     ExportFormat,
+    RunState,
     delete_runs,
     display_settings,
     export_run,
     find_old_runs,
     make_run_query,
     open_trace_store,
-    parse_time_span,
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -44,7 +43,7 @@ from conductor_cli.views.text_layout import WIDEST
 from conductor_cli.views.trace_text import comparison_text, step_text, trace_text
 
 if TYPE_CHECKING:
-    from conductor_cli.store.stored_run import RunQuery, StoredRun
+    from conductor_cli.store.stored_run import RunQuery
 
 app = typer.Typer(
     help="Stored runs: list, search, show, replay, compare, run again, export, remove.", no_args_is_help=True
@@ -53,22 +52,12 @@ app = typer.Typer(
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, last, or last~1 and so on.")]
 OtherRun = Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
 Count = Annotated[int, typer.Option("-n", "--count", min=1, help="How many, newest first.")]
-State = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="finished|partial|failed|running|interrupted|unreadable",
-        help="Only runs in this state; may be repeated.",
-    ),
-]
+State = Annotated[RunState | None, typer.Option("--state", help="Only runs in this state.")]
 Worker = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")]
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20."),
 ]
-
-PRUNE_PREVIEW: Final = 10
-"""Runs that are named before `trace prune` asks; the others are counted."""
 
 
 @app.command("list")
@@ -80,7 +69,7 @@ def list_runs(
     json: opt.Json = False,
 ) -> None:
     """List stored runs, newest first."""
-    _print_runs(make_run_query(state or (), worker, since, ()), count, json=json)
+    _print_runs(make_run_query(state, worker, since, ()), count, json=json)
 
 
 @app.command("search")
@@ -95,7 +84,7 @@ def search(
     json: opt.Json = False,
 ) -> None:
     """Search the questions, subtasks and answers of stored runs."""
-    _print_runs(make_run_query(state or (), worker, since, text), count, json=json)
+    _print_runs(make_run_query(state, worker, since, text), count, json=json)
 
 
 def _print_runs(query: RunQuery, count: int, *, json: bool) -> None:
@@ -233,38 +222,24 @@ def prune(
     if older_than is None and keep is None:
         raise UsageError("--older-than or --keep is missing", hint="conductor trace prune --older-than 30d --keep 100")
     store = open_trace_store()
-    old, running = find_old_runs(store, parse_time_span(older_than) if older_than else None, keep, datetime.now(UTC))
-    if running:
-        print_notice(f"kept {format_count(len(running), 'run')} still running")
-    if old and not dry_run and not yes and not _confirm_deletion(old):
-        print_notice("nothing was deleted")
+    old = find_old_runs(store, older_than, keep, datetime.now(UTC))
+    size = f"{format_count(len(old), 'run')}, {format_size(sum(max(run.size, 0) for run in old))}"
+    if dry_run:
+        for run in old:
+            print_text(f"{run.run}  {run.title[:50]}".rstrip())
+        print_line(f"would delete {size}")
         return
-    deleted, errors = (old, []) if dry_run else delete_runs(store, old)
-    for each in deleted if dry_run else ():
-        print_text(_run_title(each))
-    print_line(f"{'would delete' if dry_run else 'deleted'} {_describe_size(deleted)}")
+    if old and not yes:
+        if not can_ask():
+            hint = "preview with --dry-run, then use --yes"
+            raise UsageError(f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint)
+        if not confirm(f"Delete {size}?", default=False):
+            print_notice("nothing was deleted")
+            return
+    deleted, errors = delete_runs(store, old)
+    print_line(f"deleted {format_count(len(deleted), 'run')}")
     if errors:
         raise errors[0]
-
-
-def _confirm_deletion(runs: Sequence[StoredRun]) -> bool:
-    """Name the runs and ask. Raises `UsageError` without a terminal."""
-    if not can_ask():
-        count = format_count(len(runs), "run")
-        raise UsageError(f"deleting {count} needs a confirmation", hint="preview with --dry-run, then use --yes")
-    for run in runs[:PRUNE_PREVIEW]:
-        print_notice(f"  {_run_title(run)}")
-    if len(runs) > PRUNE_PREVIEW:
-        print_notice(f"  and {len(runs) - PRUNE_PREVIEW} more")
-    return confirm(f"Delete {_describe_size(runs)}?", default=False)
-
-
-def _run_title(run: StoredRun) -> str:
-    return f"{run.run}  {run.title[:50]}".rstrip()
-
-
-def _describe_size(runs: Sequence[StoredRun]) -> str:
-    return f"{format_count(len(runs), 'run')}, {format_size(sum(max(run.size, 0) for run in runs))}"
 
 
 @app.command("path")

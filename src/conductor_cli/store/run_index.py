@@ -203,7 +203,7 @@ def _find_runs(database: sqlite3.Connection, query: RunQuery, count: int) -> tup
 
     database.create_function("has_terms", 3, has_terms)
     conditions: list[tuple[str, list[Any]]] = [
-        (f"state IN ({', '.join('?' * len(query.states))})", [*query.states]),
+        ("state = ?", [query.state] * bool(query.state)),
         (
             f"instr('{SEPARATOR}' || workers || '{SEPARATOR}', ?)",
             [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),

@@ -54,12 +54,12 @@ class StoredRun(NamedTuple):
 
 
 class RunQuery(NamedTuple):
-    """Which runs: in one of the states, with the worker, and with each term in one of their texts.
+    """Which runs: in the state, with the worker, and with each term in one of their texts.
 
     `since` is the beginning of the earliest id.
     """
 
-    states: tuple[str, ...] = ()
+    state: str = ""
     worker: str = ""
     since: str = ""
     terms: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed
-from conductor_cli.views.answer import AnswerOutput, AnswerSink, PlainSink, answering_step
+from conductor_cli.views.answer import AnswerOutput, AnswerSink, AnswerStream, PlainSink, answering_step
 from conductor_cli.views.base import Progress, Stderr, Stdout, View
 from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, uses_color
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
@@ -91,12 +91,12 @@ def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress
 
 def _open_answer(stdout: Stdout, context: OutputContext) -> View:
     """Rendered Markdown needs styles to replace its marks, and a terminal that can redraw."""
-    if cannot_redraw(context.environ) or not (
-        stdout.terminal and context.markdown and uses_color(context) is not False
-    ):
+    if not stdout.terminal:
         return AnswerOutput(stdout)
 
     def open_sink() -> AnswerSink:
+        if cannot_redraw(context.environ) or not context.markdown or uses_color(context) is False:
+            return PlainSink(stdout)
         console = context.open_console(stdout)
         if console.color_system is None or console.encoding != "utf-8":  # Rich draws bullets that others lack
             return PlainSink(stdout)
@@ -104,7 +104,7 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
 
         return MarkdownStream(console)
 
-    return AnswerOutput(stdout, open_sink)
+    return AnswerStream(open_sink)
 
 
 OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
@@ -115,9 +115,7 @@ OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
 
 PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], Progress]]] = {
     "tree": _open_tree,
-    "plain": lambda stderr, context, _shared: PlainProgress(
-        stderr, stored=context.stored, clock=context.clock, tick=1.0
-    ),
+    "plain": lambda stderr, context, _shared: PlainProgress(stderr, stored=context.stored),
     "notices": lambda stderr, context, _shared: NoticesProgress(stderr, stored=context.stored),
     "none": lambda stderr, context, _shared: SilentProgress(stderr, stored=context.stored),
 }

@@ -53,29 +53,25 @@ class PlainSink:
 
 
 class AnswerOutput:
-    """Writes the whole answer to a file or pipe, and streams it to a terminal.
+    """Writes the whole answer to a file or pipe."""
 
-    `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
-    """
-
-    def __init__(self, stdout: Stdout, open_sink: Callable[[], AnswerSink] | None = None) -> None:
+    def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
-        self._stream = _AnswerStream(open_sink or (lambda: PlainSink(stdout))) if stdout.terminal else None
 
     def show(self, event: Event) -> None:
-        if self._stream is not None:
-            self._stream.show(event)
-        elif isinstance(event, RunFinished) and event.answer:
+        if isinstance(event, RunFinished) and event.answer:
             self._stdout.write(event.answer if event.answer.endswith("\n") else event.answer + "\n")
             self._stdout.flush()
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+        """The answer has been written already."""
 
 
-class _AnswerStream:
-    """The text on the terminal: that of the current attempt at the answering step."""
+class AnswerStream:
+    """Streams the answer to a terminal: the text of the current attempt at the answering step.
+
+    `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
+    """
 
     def __init__(self, open_sink: Callable[[], AnswerSink]) -> None:
         self._open_sink = open_sink

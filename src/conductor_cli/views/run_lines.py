@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.trace import ENDED, StepRecord, Trace, changed
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
-    conductor_name,
     describe_decision,
     describe_failure,
     describe_next_attempt,
@@ -102,8 +101,7 @@ class StepLayout(NamedTuple):
 def header(trace: Trace, screen: Screen) -> list[Line]:
     """The question and who works on it, between blank lines."""
     question: Line = ((screen.crop(question_line(trace), screen.width), "question"),)
-    named = changed(trace, conductor=conductor_name(trace.conductor))
-    setup: Line = ((screen.crop(describe_setup(named), screen.width), "quiet"),)
+    setup: Line = ((screen.crop(describe_setup(trace), screen.width), "quiet"),)
     return [BLANK, question, setup, BLANK]
 
 

@@ -122,14 +122,10 @@ def describe_decision(event: PlanDecided) -> str:
 # The whole run
 
 
-def conductor_name(conductor: str) -> str:
-    """A conductor's name without the hash of its file, which is for comparing, not for reading."""
-    return _FILE_HASH.sub("", one_line(conductor))
-
-
 def describe_setup(trace: Trace) -> str:
-    """The mode, the conductor, and the number of workers."""
-    return f"{trace.mode} mode, conductor {one_line(trace.conductor)}, {format_count(len(trace.pool), 'worker')}"
+    """The mode, the conductor without the hash of its file, and the number of workers."""
+    name = _FILE_HASH.sub("", one_line(trace.conductor))
+    return f"{trace.mode} mode, conductor {name}, {format_count(len(trace.pool), 'worker')}"
 
 
 def tokens_so_far_text(trace: Trace) -> str:
