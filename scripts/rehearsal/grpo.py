@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.core.formatting import format_size
 from conductor_cli.core.pool import Pool
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
@@ -79,7 +80,7 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
             return False
         path = directory / "conductor.gguf"
         export(rounded(model), tokenizer, path, name="conductor")
-    say(f"conductor: {path}, {path.stat().st_size / 1e6:.2f} MB")
+    say(f"conductor: {path}, {format_size(path.stat().st_size)}")
     return True
 
 

@@ -449,7 +449,7 @@ def test_a_call_ends_at_its_deadline(slow: Path) -> None:
     async def go() -> str:
         model = Llama(slow, ROOM)
         await model.load()
-        with pytest.raises(ModelError, match=r"within 0\.05 seconds") as error:
+        with pytest.raises(ModelError, match=r"did not finish within 0\.1 s") as error:
             await reply(model, replace(LONG, deadline=0.05))
         assert error.value.reason == "timeout"
         found = text(await reply(model, ask()))

@@ -234,7 +234,7 @@ def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
     again = purse.reserve(request, worker)
     assert again is not None
     purse.settle(again, Usage(cost=Decimal("0.0020"), calls=1))
-    with pytest.raises(LimitReached, match=r"\$0\.00 are spent"):
+    with pytest.raises(LimitReached, match=r"\$0\.0021 are spent"):
         purse.reserve(request, worker)
 
 

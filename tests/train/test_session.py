@@ -210,17 +210,16 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("error", "room", "said"),
+    ("error", "message"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory"), 1 << 40, "not enough memory for a training step"),
-        (RuntimeError("file write failed"), 1 << 10, "a checkpoint could not be written"),
-        (RuntimeError("unexpected pos 64 vs 0"), 1 << 40, "a checkpoint could not be written"),
-        (OSError(27, "File too large"), 1 << 40, "a checkpoint could not be written"),
-        (RuntimeError("probability tensor contains either `inf`"), 1 << 40, "the logits are not finite numbers"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory for a training step"),
+        (RuntimeError("unexpected pos 64 vs 0"), "training stopped after step 0: unexpected pos 64"),
+        (OSError(28, "No space left on device"), "training stopped after step 0: .*No space left on device"),
+        (RuntimeError("probability tensor contains either `inf`"), "training stopped after step 0: probability tensor"),
     ],
 )
 def test_a_lack_of_memory_or_disk_is_explained(
-    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, room: int, said: str
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     """Each is one error with what to do."""
 
@@ -228,8 +227,7 @@ def test_a_lack_of_memory_or_disk_is_explained(
         raise error
 
     monkeypatch.setattr(f"{grpo.__name__}.GRPOTrainer.train", fails)
-    monkeypatch.setattr(grpo, "free_bytes", lambda _: room)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         train(base, tmp_path)
 
 
@@ -239,9 +237,9 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
     (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
-    with pytest.raises(ConfigError, match=r"checkpoint-2 is damaged") as told:
+    with pytest.raises(ConfigError, match="training stopped after step 2: its checkpoint cannot be read") as told:
         train(base, directory)
-    assert told.value.hint.startswith("remove it")
+    assert "checkpoint-2 if it is damaged" in told.value.hint
 
 
 def test_an_internal_error_is_not_reported_as_a_full_disk(

@@ -17,7 +17,7 @@ from conductor_cli.app.checks import Check
 from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
-from conductor_cli.core.formatting import format_money, format_size
+from conductor_cli.core.formatting import format_count, format_money, format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.evals.cost import CostEstimate
@@ -107,9 +107,8 @@ class Training:
         from conductor_cli.train.base_model import find_base_model
 
         self._base = base = find_base_model(self.request.recipe.base, self.request.recipe.lora)
-        adapter = base.adapter_weights
-        trained = f", of which an adapter of {adapter / 1e6:.3g} M is trained" if adapter else ""
-        return f"{base.directory}: {base.architecture}, {base.weights / 1e6:,.4g} M weights{trained}"
+        trained = f", and an adapter of {base.adapter_weights:,}" if base.adapter_weights else ""
+        return f"{base.directory}: {base.architecture}, {format_count(base.weights, 'weight')}{trained}"
 
     def _check_workers(self) -> str:
         request = self.request

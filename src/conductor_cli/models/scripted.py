@@ -1,4 +1,7 @@
-"""A model that plays a script, for tests and benchmarks only. A run that uses one shows it by the worker's kind."""
+"""A model that plays a script: for tests, for benchmarks, and for the plans that a training has sampled.
+
+A run that uses one as a worker shows it by the worker's kind.
+"""
 
 from __future__ import annotations
 

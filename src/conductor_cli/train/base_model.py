@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.recipe import LoraSettings
 
@@ -97,7 +98,7 @@ def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
         )
     except Exception as error:
         raise ConfigError(
-            f"the chat template of {base.directory} rejects a conductor's messages: {_one_line(error)}",
+            f"the chat template of {base.directory} rejects a conductor's messages: {short_line(str(error))}",
             hint="use a model whose template accepts a system message",
         ) from error
     return max(map(len, tokens["input_ids"]))
@@ -154,9 +155,5 @@ def _explain_errors(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{name} cannot be used as a base model: {_one_line(error)}", hint="use another, or download it again"
+            f"{name} cannot be used as a base model: {short_line(str(error))}", hint="use another, or download it again"
         ) from error
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -12,6 +12,7 @@ from pathlib import Path
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import LimitReached, ModelError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
+from conductor_cli.core.formatting import format_money
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -80,8 +81,9 @@ class TrainingBudget:
         self._log.close()
 
     def _exhaust(self) -> LimitReached:
+        limit = format_money(self.limit or Decimal(0))
         self.exhausted = LimitReached(
-            f"the limit of ${self.limit} leaves no room for another call: ${self.spent:.2f} are spent",
+            f"the limit of {limit} leaves no room for another call: {format_money(self.spent)} are spent",
             hint="to continue, run the same command with a larger --max-cost",
         )
         return self.exhausted

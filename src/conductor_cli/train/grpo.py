@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.models.disk import DISK_FULL_ERRORS, free_bytes
+from conductor_cli.core.formatting import format_money
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.train.base_model import quiet_libraries
 from conductor_cli.train.checkpoints import last_checkpoint, step_of, write_settings
 from conductor_cli.train.dependencies import require
@@ -42,19 +42,6 @@ STORED: Final = (
 """TRL's own figures that are stored beside ours."""
 
 PRINTED: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
-PRINTED_IF_ANY: Final = ("failed", "spent")
-
-FULL: Final = 16 << 20
-"""A disk with less free space, in bytes, is taken to be full after a failed write."""
-
-WRITE_ERRORS: Final = ("PytorchStreamWriter", "unexpected pos", "Error while serializing")
-"""In messages of torch and safetensors about a failed write: an exceeded quota does not show as a full disk."""
-
-READ_ERRORS: Final = ("PytorchStreamReader", "Error while deserializing")
-"""In their messages about a damaged file."""
-
-NAN_ERROR: Final = "probability tensor contains"
-"""In torch's message if it cannot sample because the logits are not finite, even though the weights may be."""
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
@@ -97,12 +84,24 @@ def train(
             if good := last_checkpoint(job.directory):
                 job.log(f"the last good checkpoint is {good}")
             raise
-        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
-            if explained := _explain(error, job.directory, checkpoint, trainer.state.global_step):
-                raise explained from error
+        except torch.OutOfMemoryError:
             raise
+        except (OSError, RuntimeError, EOFError, SafetensorError, UnpicklingError) as error:
+            # The libraries raise any of these for a full disk, a damaged checkpoint, and logits that are not finite.
+            damaged = f"remove {checkpoint} if it is damaged, " if checkpoint else ""
+            # What torch says of a file that it cannot read is advice to load it without protection.
+            unreadable = isinstance(error, EOFError | UnpicklingError)
+            problem = "its checkpoint cannot be read" if unreadable else short_line(str(error))
+            raise ConfigError(
+                f"training stopped after step {trainer.state.global_step}: {problem}",
+                hint=f"check the free space of {job.directory}, {damaged}and run the same command again to resume",
+            ) from error
     if callback.broken_step:
-        raise _not_finite("the weights", callback.broken_step, job.directory)
+        good = last_checkpoint(job.directory)
+        raise ConfigError(
+            f"the weights are not finite numbers after step {callback.broken_step}: training stopped",
+            hint=f"the last good checkpoint is {good}" if good else "check the base model",
+        )
     return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
@@ -125,36 +124,6 @@ def _build_dataset(job: TrainingJob, tokenizer: Any) -> Any:  # noqa: ANN401
     if not tokenizer.chat_template:
         prompts = ["".join(message["content"] for message in prompt) for prompt in prompts]
     return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})
-
-
-def _explain(error: Exception, directory: Path, checkpoint: Path | None, step: int) -> ConfigError | None:
-    """The cause of an error of torch or of the system, None if it is a fault in this program."""
-    message = str(error)
-    if NAN_ERROR in message:
-        return _not_finite("the logits", step, directory)
-    unreadable = isinstance(error, EOFError | UnpicklingError) or any(words in message for words in READ_ERRORS)
-    if checkpoint is not None and unreadable:
-        return ConfigError(
-            f"the checkpoint {checkpoint} is damaged",
-            hint="remove it, then run the same command again: it resumes from the one before",
-        )
-    is_full = isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS
-    if is_full or any(words in message for words in WRITE_ERRORS) or free_bytes(directory) <= FULL:
-        return ConfigError(
-            f"a checkpoint could not be written: the disk of {directory} is full",
-            hint="free some space, then run the same command again",
-        )
-    return None
-
-
-def _not_finite(what: str, step: int, directory: Path) -> ConfigError:
-    good = last_checkpoint(directory)
-    when = f"after step {step}" if step else "from the first step on"
-    advice = "there is no checkpoint yet; lower the learning rate" if step else "check the base model"
-    return ConfigError(
-        f"{what} are not finite numbers {when}: training stopped",
-        hint=f"the last good checkpoint is {good}" if good else advice,
-    )
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
@@ -206,6 +175,7 @@ def _is_finite(model: Any) -> bool:  # noqa: ANN401
 
 def _format_line(line: Mapping[str, Any]) -> str:
     parts = [f"{name} {line[name]:.3f}" for name in PRINTED if name in line]
-    parts += [f"{name} {line[name]:.3g}" for name in PRINTED_IF_ANY if line.get(name)]
+    parts += [f"failed {line['failed']}"] if line.get("failed") else []
+    parts += [f"spent {format_money(line['spent'])}"] if line.get("spent") else []
     held = f"; held out {line['held']['right']:.3f} {line['held']['by_hops']}" if "held" in line else ""
     return f"step {line['step']}: {', '.join(parts)}{held}"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Final, Protocol
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
@@ -25,6 +25,7 @@ from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.response_cache import ResponseCache
+from conductor_cli.models.scripted import Script, ScriptedModel
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.config import model_semaphores
 from conductor_cli.run.runner import Run
@@ -86,27 +87,6 @@ class Outcome:
     @property
     def right(self) -> bool:
         return self.reward == CORRECT
-
-
-class FixedReplyModel:
-    """A conductor model that replies with one text, once: a sampled plan gets no second attempt."""
-
-    def __init__(self, text: str, *, complete: bool) -> None:
-        self._text = text
-        self._complete = complete
-        self._used = False
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The text, whatever the request."""
-        del request
-        if self._used:
-            raise ModelError("refused", "a sampled plan is read once")
-        self._used = True
-        yield Chunk(text=self._text)
-        yield Chunk(usage=Usage(calls=1), finish="stop" if self._complete else "length")
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,7 +182,8 @@ class Rollouts:
         conductor, question = self.conductor_for(plan.exercise), Question(text=plan.exercise.question)
         splitter = ThinkingSplitter()
         text = splitter.feed(plan.text)[0] + splitter.end()[0]
-        model = FixedReplyModel(text, complete=plan.complete)
+        written: list[Script] = [[text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]]
+        model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
         reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
         trace = await self.trace(reader.run(question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.models.llama.bindings import CancelToken
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Call:
             async with asyncio.timeout_at(self._until):
                 result = await self._results.get()
         except TimeoutError:
-            raise ModelError("timeout", f"the model did not finish within {self._seconds:g} seconds") from None
+            limit = format_duration(self._seconds or 0)
+            raise ModelError("timeout", f"the model did not finish within {limit}") from None
         if isinstance(result, ModelError):
             raise result
         self._ended = result is None

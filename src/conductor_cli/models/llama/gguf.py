@@ -44,6 +44,7 @@ _MAX_DIMENSIONS: Final = 4
 _ALIGNMENT: Final = 32
 
 _DOWNLOAD: Final = "get the file again, or name another one"
+_NOT_GGUF: Final = "get the file again: a web page or a Git LFS pointer may have been saved in its place"
 
 F32: Final = 0
 """The number of the type of plain numbers of 32 bits."""
@@ -240,13 +241,12 @@ class _Reader:
         self._has_byte_tokens = True
 
     def header(self, *, brief: bool) -> Header:
-        self._check_magic()
+        if self._data[:4] != b"GGUF":
+            raise ModelError("file", f"{self._path} is not a GGUF file", hint=_NOT_GGUF)
+        self._at = 4
         version = self._number("I")
         if version not in (2, 3):
-            swapped = " (it was made for the other byte order)" if version & 0xFFFF == 0 else ""
-            raise ModelError(
-                "file", f"{self._path} is GGUF version {version}{swapped}; versions 2 and 3 can be read", hint=_DOWNLOAD
-            )
+            raise _damaged(self._path, f"is GGUF version {version}; versions 2 and 3 can be read")
         tensors, keys = self._number("Q"), self._number("Q")
         needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
         if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
@@ -290,18 +290,6 @@ class _Reader:
         wanted = -(-self._at // step) * step + max((tensor.end for tensor in tensors.values()), default=0)
         if tensors and wanted > len(self._data):
             raise _damaged(self._path, f"is cut off or damaged: it has {len(self._data)} bytes, and needs {wanted}")
-
-    def _check_magic(self) -> None:
-        start = self._data[:64]
-        if start[:4] == b"GGUF":
-            self._at = 4
-            return
-        hint = _DOWNLOAD
-        if start.startswith(b"version https://git-lfs"):
-            hint = "this is a Git LFS pointer: get the file that it points to"
-        elif start.lstrip().startswith(b"<"):
-            hint = "this looks like a web page: use the download link of the file itself"
-        raise ModelError("file", f"{self._path} is not a GGUF file", hint=hint)
 
     def _number(self, code: str) -> int:
         return int(self._unpack(code))
