@@ -8,7 +8,7 @@ from typing import Any
 from conductor_cli.core import events as ev
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.plan import SELF, Approve, Decision, Replan
+from conductor_cli.core.plan import SELF, Decision
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.models.scripted import ScriptedModel
@@ -86,7 +86,7 @@ def test_every_planning_call_is_listed_with_the_feedback() -> None:
     async def main() -> list[ev.Event]:
         run = setting(ScriptedModel([[TWO], ["A | - | other"]])).run(FULL, approve=True)
         events: list[ev.Event] = []
-        decisions: list[Decision] = [Replan(feedback="Only ann."), Approve()]
+        decisions: list[Decision] = [Decision(feedback="Only ann."), Decision()]
         async for event in run:
             events.append(event)
             if isinstance(event, ev.PlanOffered):

@@ -7,7 +7,7 @@ from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.plan import SELF, Approve, Decision, Edit, Plan, Replan
+from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Run
@@ -42,7 +42,7 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
 def test_nothing_starts_before_the_plan_is_approved() -> None:
     """Steps are planned, the plan is offered, and only after the word the first worker is asked; it is one run."""
     workers = {"ann": says("a"), "bob": says("b")}
-    run, events = decided(setting(TWO, workers), Approve())
+    run, events = decided(setting(TWO, workers), Decision())
     assert kinds(events) == [
         "run_started", "step_planned", "step_planned", "plan_ready", "plan_offered", "plan_decided", "step_started",
         "step_finished", "step_started", "step_finished", "run_finished",
@@ -60,7 +60,7 @@ def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
     assert [record.state for record in run.trace.steps] == ["skipped"]
     assert ann.requests == []
     assert run.trace.usage == run.trace.planning
-    again, _ = decided(setting(says("never asked"), {"ann": ann}), Approve(), resume=run.trace)
+    again, _ = decided(setting(says("never asked"), {"ann": ann}), Decision(), resume=run.trace)
     assert (again.trace.answer, again.trace.planning.calls) == ("a", 0)
 
 
@@ -68,7 +68,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
     """What was planned is taken back; the plan in its place is offered; nothing of the old one is called."""
     workers = {"ann": says("a"), "bob": says("b")}
     plan = plan_of(("bob", [], "mine"))
-    run, events = decided(setting(TWO, workers), Edit(plan=plan), Approve())
+    run, events = decided(setting(TWO, workers), Decision(edited=plan), Decision())
     assert [event.verdict for event in of(events, ev.PlanDecided)] == ["edited", "approved"]
     assert run.trace.plan == plan
     assert [record.step.subtask for record in run.trace.steps] == ["mine"]
@@ -78,7 +78,7 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
 def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
     """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
     model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
-    run, events = decided(setting(model), Replan(feedback="Use bob."), Replan(feedback="No, ann."), Approve())
+    run, events = decided(setting(model), Decision(feedback="Use bob."), Decision(feedback="No, ann."), Decision())
     assert [record.step.subtask for record in run.trace.steps] == ["third"]
     first, second, third = (request.messages for request in model.requests)
     assert second[: len(first)] == first
@@ -95,7 +95,7 @@ def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
 def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
     """The repair comes after the feedback."""
     model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
-    run, _ = decided(setting(model), Replan(feedback="Shorter."), Approve())
+    run, _ = decided(setting(model), Decision(feedback="Shorter."), Decision())
     assert [record.step.subtask for record in run.trace.steps] == ["other"]
     assert "Shorter." in model.requests[2].messages[-3].content
     assert "not a valid plan" in model.requests[2].messages[-1].content
@@ -103,9 +103,9 @@ def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
 
 def test_a_review_is_there_once() -> None:
     """What `--recursion` appends to a plan is offered with the plan and kept in an edited one."""
-    edited = Edit(plan=plan_of(("ann", []), (SELF, [1], REVIEW)))
+    edited = Decision(edited=plan_of(("ann", []), (SELF, [1], REVIEW)))
     model = ScriptedModel([["A | - | one"], ["accept"]])
-    run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Approve())
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Decision())
     assert [record.step.worker for record in run.trace.steps] == ["ann", SELF]
     assert run.trace.answer == "from ann"
 
@@ -113,24 +113,24 @@ def test_a_review_is_there_once() -> None:
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
     """It is shown its plan as it wrote it."""
     model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
-    run, _ = decided(setting(model, limits=Limits(recursion=1)), Replan(feedback="Again."), Approve())
+    run, _ = decided(setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
     assert model.requests[1].messages[-2].content == "A | - | one"
 
 
 def test_the_user_may_take_the_review_out() -> None:
     """An edited plan is run unchanged."""
-    edited = Edit(plan=plan_of(("ann", [])))
-    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Approve())
+    edited = Decision(edited=plan_of(("ann", [])))
+    run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Decision())
     assert [record.step.worker for record in run.trace.steps] == ["ann"]
 
 
 def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
     """A limit of ten seconds: a minute of thinking is free, ten seconds of work are not."""
-    run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Approve(), after=60.0)
+    run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Decision(), after=60.0)
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
     slow = {"ann": ScriptedModel([[20.0, "late"]])}
-    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Approve(), after=60.0)
+    run, events = decided(setting("A | - | one", slow, limits=Limits(seconds=10)), Decision(), after=60.0)
     assert run.trace.error is not None
     assert (run.trace.error.kind, events[-1].at) == ("limit", 70.0)
 
@@ -144,7 +144,7 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
         async for event in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append((run.may_edit_plan, run.may_replan))
-                run.decide(Approve())
+                run.decide(Decision())
         return run
 
     assert virtually(main()).trace.answer == "from ann"
@@ -154,7 +154,7 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
 def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
     """What is done stays done: its plan can be taken or dropped."""
     half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
-    stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Approve())
+    stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Decision())
     assert list(stopped.trace.done()) == [1]
     offered: list[bool] = []
 
@@ -163,7 +163,7 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
         async for event in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append(run.may_edit_plan or run.may_replan)
-                run.decide(Approve())
+                run.decide(Decision())
         return run
 
     assert virtually(main()).trace.answer == "b"
@@ -202,11 +202,11 @@ def test_a_decision_without_an_offer_changes_nothing() -> None:
 
     async def main() -> Run:
         run = setting("A | - | one").run(QUESTION, approve=True)
-        run.decide(Approve())
+        run.decide(Decision())
         async for event in run:
             if isinstance(event, ev.PlanOffered):
-                run.decide(Approve())
-                run.decide(Edit(plan=Plan(steps=())))
+                run.decide(Decision())
+                run.decide(Decision(edited=Plan(steps=())))
         return run
 
     assert virtually(main()).trace.answer == "from ann"

@@ -31,7 +31,7 @@ from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.events import Event, PlanOffered
-from conductor_cli.core.plan import Approve, Plan
+from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
@@ -140,7 +140,7 @@ class AsyncRun(_RunProperties):
                 if isinstance(event, PlanOffered) and self._approve is not None:
                     plan = self._run.trace.plan
                     if isinstance(plan, Plan) and self._approve(plan):
-                        self._run.decide(Approve())
+                        self._run.decide(Decision())
                     else:
                         self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
                 yield event

@@ -13,7 +13,7 @@ from conductor_cli.cli.output import print_error
 from conductor_cli.cli.plan_editor import edit_text, parse_edited_plan, plan_as_text
 from conductor_cli.cli.plan_output import planned_flow_lines
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.plan import Approve, Decision, Edit, Plan, Replan
+from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.run import Run
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stderr
@@ -73,7 +73,7 @@ class PlanApprover:
         self._print_choices(["r or Enter: run it", *edit, *replan, "f: show who reads what", "d: drop it"])
         match self._keyboard.key().lower():
             case "r" | "y" | "\r" | "\n":
-                return Approve()
+                return Decision()
             case "e" if edit:
                 return self._edit(run)
             case "p" if replan:
@@ -89,7 +89,7 @@ class PlanApprover:
         question = "What should be different? One line; an empty one goes back."
         self._printer.print([((line, "plain"),) for line in screen.wrap(question, screen.width)])
         feedback = self._keyboard.line().strip()
-        return Replan(feedback=feedback) if feedback else None
+        return Decision(feedback=feedback) if feedback else None
 
     def _edit(self, run: Run) -> Decision | None:
         """Open the plan in the editor until it can be run, or the person gives up and keeps the one on offer."""
@@ -110,7 +110,7 @@ class PlanApprover:
                 print_error(error)
                 return None
             else:
-                return Edit(plan=plan) if plan.steps != run.trace.plan.steps else None
+                return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
 
     def _edit_again(self) -> bool:
         """Whether to go on editing a plan that cannot be run; else the one on offer stays."""

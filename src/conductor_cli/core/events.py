@@ -32,7 +32,19 @@ Verdict = Literal["approved", "edited", "replan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class _TimedEvent:
+    """`at` is how many seconds after the beginning of the run it happened."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StepEvent(_TimedEvent):
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(_TimedEvent):
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
     `recipient` is who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
@@ -41,7 +53,6 @@ class RunStarted:
     """
 
     kind: ClassVar[str] = "run_started"
-    at: float
     run: str
     time: str
     question: Question
@@ -58,21 +69,18 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDelta:
+class PlanDelta(_TimedEvent):
     """The conductor wrote a piece of text."""
 
     kind: ClassVar[str] = "plan_delta"
-    at: float
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlanned:
+class StepPlanned(_StepEvent):
     """A step of the plan is complete. `last` says whether its answer is the run's answer."""
 
     kind: ClassVar[str] = "step_planned"
-    at: float
-    step: int
     worker: str
     subtask: str
     access: tuple[int, ...]
@@ -80,14 +88,13 @@ class StepPlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRejected:
+class PlanRejected(_TimedEvent):
     """What the conductor wrote is not a valid plan from `text` on: `problem` says why. `usage` is what it cost.
 
     `prompt` is what it was sent. `reason` is `plan_invalid`, or why the call to the conductor failed.
     """
 
     kind: ClassVar[str] = "plan_rejected"
-    at: float
     attempt: int
     text: str
     problem: str
@@ -98,18 +105,17 @@ class PlanRejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanReady:
+class PlanReady(_TimedEvent):
     """The plan is complete. `usage` is what the accepted attempt cost the conductor, `prompt` what it was sent."""
 
     kind: ClassVar[str] = "plan_ready"
-    at: float
     plan: Plan | KeepAnswer
     usage: Usage
     prompt: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOffered:
+class PlanOffered(_TimedEvent):
     """The plan is shown to the user. No step starts before they have decided."""
 
     kind: ClassVar[str] = "plan_offered"
@@ -117,41 +123,36 @@ class PlanOffered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDecided:
+class PlanDecided(_TimedEvent):
     """What the user decided about the plan. `edited` and `replan` discard it (`feedback` says what was wrong)."""
 
     kind: ClassVar[str] = "plan_decided"
-    at: float
     verdict: Verdict
     feedback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStarted:
+class StepStarted(_StepEvent):
     """An attempt at a step begins: `worker` is sent `prompt`."""
 
     kind: ClassVar[str] = "step_started"
-    at: float
-    step: int
     worker: str
     attempt: int
     prompt: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepDelta:
+class StepDelta(_StepEvent):
     """A worker wrote a piece of its answer, or of its thinking."""
 
     kind: ClassVar[str] = "step_delta"
-    at: float
-    step: int
     attempt: int
     text: str = ""
     thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFailed:
+class StepFailed(_StepEvent):
     """An attempt failed.
 
     With `retry_in` the same worker is asked again after so many seconds; with `substitute` another worker is asked;
@@ -159,8 +160,6 @@ class StepFailed:
     """
 
     kind: ClassVar[str] = "step_failed"
-    at: float
-    step: int
     attempt: int
     error: Failure
     usage: Usage
@@ -174,23 +173,19 @@ class StepFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepStopped:
+class StepStopped(_StepEvent):
     """A step ends without an answer: it was cancelled, a limit was reached, it is not needed, or the run failed."""
 
     kind: ClassVar[str] = "step_stopped"
-    at: float
-    step: int
     reason: StopReason
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepFinished:
+class StepFinished(_StepEvent):
     """A step is done. `text` equals the joined deltas of `attempt`."""
 
     kind: ClassVar[str] = "step_finished"
-    at: float
-    step: int
     attempt: int
     text: str
     usage: Usage
@@ -198,31 +193,27 @@ class StepFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NestedEvent:
+class NestedEvent(_StepEvent):
     """An event of the nested run that step `step` is; nested runs nest to any depth."""
 
     kind: ClassVar[str] = "nested_event"
-    at: float
-    step: int
     event: Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Notice(_TimedEvent):
     """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run."""
 
     kind: ClassVar[str] = "notice"
-    at: float
     text: str
     step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFinished:
+class RunFinished(_TimedEvent):
     """The run has an answer. `partial` means that it is cut off or not from the last step; `error` says why."""
 
     kind: ClassVar[str] = "run_finished"
-    at: float
     answer: str
     usage: Usage
     partial: bool = False
@@ -230,11 +221,10 @@ class RunFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunFailed:
+class RunFailed(_TimedEvent):
     """The run has no answer."""
 
     kind: ClassVar[str] = "run_failed"
-    at: float
     error: Failure
     usage: Usage
 
@@ -268,18 +258,10 @@ def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
         raise DecodeError(f"not an event: {kind!r:.40}")
     # `load` tells classes apart by their required keys, which is not enough for the events: their `kind` decides.
     if kind == NestedEvent.kind:
-        place = load(_NestedFields, data)
+        place = load(_StepEvent, data)
         return NestedEvent(at=place.at, step=place.step, event=from_json(data.get("event")))
     event: Event = load(KINDS[kind], data)
     return event
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NestedFields:
-    """The fields of a nested event apart from the event itself, whose class depends on its `kind`."""
-
-    at: float
-    step: int
 
 
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -55,25 +55,14 @@ class RejectedPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approve:
-    """The user's decision to run the plan as it is."""
+class Decision:
+    """What the user decides about the plan that is offered: without anything else, to run it as it is.
 
+    An `edited` plan replaces it and is offered as well; with `feedback` the conductor plans again.
+    """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
-    """The user's decision to replace the plan. The new one is offered as well."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replan:
-    """The user's decision to have the conductor plan again, and why."""
-
-    feedback: str
-
-
-Decision = Approve | Edit | Replan
+    edited: Plan | None = None
+    feedback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

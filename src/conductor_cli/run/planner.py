@@ -14,14 +14,11 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import (
     SELF,
-    Approve,
     Decision,
-    Edit,
     KeepAnswer,
     Plan,
     PlanRules,
     RejectedPlan,
-    Replan,
     Step,
     check_plan,
 )
@@ -75,21 +72,19 @@ class Planner:
 
     async def _decided(self, decision: Decision) -> Failure | None:
         state = self._state
-        match decision:
-            case Approve():
-                state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
-                state.awaits_approval = False
-                return None
-            case Edit(plan=plan):
-                state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
-                state.discard_plan()
-                return self._announce(plan, reviewed=True)
-            case Replan(feedback=feedback):
-                state.rejected_plans += (RejectedPlan(plan=self._offered_plan(), feedback=feedback),)
-                state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=feedback))
-                state.discard_plan()
-                assert state.config.model is not None
-                return await self._write(state.config.model)
+        if decision.edited is not None:
+            state.emit(ev.PlanDecided(at=state.now(), verdict="edited"))
+            state.discard_plan()
+            return self._announce(decision.edited, reviewed=True)
+        if decision.feedback:
+            state.rejected_plans += (RejectedPlan(plan=self._offered_plan(), feedback=decision.feedback),)
+            state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
+            state.discard_plan()
+            assert state.config.model is not None
+            return await self._write(state.config.model)
+        state.emit(ev.PlanDecided(at=state.now(), verdict="approved"))
+        state.awaits_approval = False
+        return None
 
     def _offered_plan(self) -> Plan:
         """The plan as the conductor wrote it, without the review that was appended."""
