@@ -29,9 +29,6 @@ from tests.hub import read_environment
 from tests.test_imports import NOT_AT_START, START
 from tests.tiny_gguf import make
 
-HEAD = """as_of = "2026-11-20"
-"""
-
 
 def entry(name: str, *files: Path, sized: bool = True, hashed: bool = True, **more: str) -> str:
     """A registry's entry for files as they are."""
@@ -63,7 +60,7 @@ def desk(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def register(stage: Stage, *entries: str) -> None:
-    (stage.home / "registry.toml").write_text("\n".join((HEAD, *entries)) + "\n")
+    (stage.home / "registry.toml").write_text("\n".join(entries) + "\n")
 
 
 def chosen(stage: Stage) -> str:
@@ -102,7 +99,7 @@ def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_p
     assert lines[0][-4:-1] == ["not", "installed,", "default"]
     assert lines[2][0] == "mine"
     assert " in use " in done.out.splitlines()[3]
-    assert done.err == "the registry is of 2026-11-20\n"
+    assert done.err == ""
     assert [row(desk, "mine")[key] for key in ("in_use", "state", "hash_source")] == [True, "installed", "file"]
 
 
@@ -111,7 +108,7 @@ def test_list_shows_a_planner_that_is_not_installed(desk: Stage, tiny: Path) -> 
     for name in ("openai/gpt-9", str(tiny)):
         assert desk.inside("model", "use", name).code == 0
         assert row(desk, name)["in_use"] is True
-    assert row(desk, str(tiny))["size"] == tiny.stat().st_size
+    assert f"{tiny}  " in desk.inside("model", "list").out
 
 
 def test_list_shows_damaged_models(desk: Stage, tiny: Path) -> None:
@@ -205,8 +202,6 @@ def test_the_memory_of_imported_models_is_estimated(desk: Stage, tiny: Path, tmp
     whole, trained, known = (row(desk, name) for name in ("whole", "trained", "small"))
     assert whole["memory"] == known["memory"] == memory_needed(tiny.stat().st_size, 2 * 2 * 2 * 2 * 16)
     assert trained["memory"] == whole["memory"] + trained["size"]
-    assert desk.inside("model", "use", tiny).code == 0
-    assert row(desk, str(tiny))["memory"] == known["memory"]
 
 
 @pytest.mark.parametrize("width", [0, 40, 60, 80, 200])
@@ -330,7 +325,11 @@ def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
     taken(desk, tiny)
     manifest = desk.home / "data/conductor-llm/models/small/manifest.toml"
     manifest.write_text("name = [")
-    for command in (("model", "path"), ("ask", "hi"), ("model", "verify")):
+    done = desk.inside("model", "verify")
+    assert done.code == 5
+    assert done.out.startswith(f"damaged  {manifest}\n")
+    assert "conductor model rm small" in done.out
+    for command in (("model", "path"), ("ask", "hi")):
         done = desk.inside(*command)
         assert done.code == 5
         explained(done)
@@ -349,7 +348,7 @@ def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path
     broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
     taken(desk, tiny)
-    for command in (("model", "use", "small"), ("model", "verify"), ("model", "path"), ("model", "list"),
+    for command in (("model", "use", "small"), ("model", "verify", "small"), ("model", "path"), ("model", "list"),
                     ("ask", "hi", "--seed", "3")):  # fmt: skip
         done = desk.inside(*command)
         assert done.code == 0, done.err
@@ -528,7 +527,7 @@ def test_an_adapter_that_does_not_fit_is_not_imported(
 
 
 def test_a_whole_model_is_verified(desk: Stage, tiny: Path) -> None:
-    """Without a name: the model in use; the line says what its SHA-256 is compared with."""
+    """Without a name: all models; the line says what its SHA-256 is compared with."""
     taken(desk, tiny)
     done = desk.inside("model", "verify")
     assert (done.code, done.err) == (0, "")
@@ -610,7 +609,7 @@ def test_verify_reports_a_missing_planner_file(desk: Stage, tiny: Path, tmp_path
     mine.unlink()
     done = desk.inside("model", "verify")
     assert done.code == 5
-    assert done.out.startswith(f"damaged  {mine}\n")
+    assert f"damaged  {mine}\n" in done.out
 
 
 def test_a_further_part_names_the_first_one(desk: Stage, tmp_path: Path) -> None:
@@ -654,17 +653,14 @@ def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None
     assert f"{format_size(tiny.stat().st_size)} freed" in done.out
     assert "was the model that plans" in done.err
     assert (path.exists(), tiny.exists(), chosen(desk)) == (False, True, "")
-    assert "now none does: conductor model pull" in done.err
 
 
-def test_removing_the_planner_says_what_plans_now(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """The model that is left plans; where it is not the one that planned that goes, nothing is said."""
-    for number in (1, 2):
-        taken(desk, make(tmp_path / f"m{number}.gguf", seed=number))
+def test_removing_another_model_than_the_planner_says_nothing_of_it(desk: Stage, tiny: Path, tmp_path: Path) -> None:
+    """Only where the model that plans goes, the command says how to choose another."""
+    taken(desk, make(tmp_path / "mine.gguf", seed=1))
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "rm", "small", "--yes").err == ""
-    assert desk.inside("model", "rm", "m1", "--yes").err == "m1 was the model that plans; now m2 does\n"
-    assert resolve_planner(load_settings(os.environ)).model.endswith("m2.gguf")
+    assert "conductor model use" in desk.inside("model", "rm", "mine", "--yes").err
 
 
 def test_removing_deletes_prompt_states(

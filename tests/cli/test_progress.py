@@ -54,9 +54,9 @@ def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) ->
     assert lines(capsys) == ["0 of 1,200 runs", "1,200 of 1,200 runs, 2 failed, $0.24"]
 
 
-def test_notes_are_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A server's words cannot move the cursor or break the line."""
-    ProgressLines("bytes").note("one\ntwo\x1b[2J")
+def test_a_label_is_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of a file cannot move the cursor or break the line."""
+    ProgressLines("bytes").update("one\ntwo\x1b[2J", 0)
     assert len(lines(capsys)) == 1
 
 

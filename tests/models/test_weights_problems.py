@@ -20,8 +20,7 @@ from conductor_cli.models.weights.registry import OVERHEAD, load_registry, memor
 from conductor_cli.models.weights.verify import CheckedFile, find_problems, repair_hint
 from tests.tiny_gguf import Shape, make
 
-REGISTRY = """as_of = "2026-11-20"
-[[models]]
+REGISTRY = """[[models]]
 name = "listed"
 context_bytes = 256
 repo = "acme/tiny"
@@ -97,7 +96,7 @@ def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: 
     """A registry that changed, or that cannot be read: where it came from is known all the same."""
     expected = "get it from acme/other@0123, then: conductor model import FILE --name some"
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
-    known.write_text("as_of = [")
+    known.write_text("models = [")
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
 
 
@@ -119,7 +118,7 @@ def test_problems_are_found_without_reading_files(
     gone.path.unlink()
     broken = take(shutil.copy(file, file.with_name("broken.gguf")))
     (store.folder(broken.name) / "manifest.toml").write_text("name = [")
-    known.write_text("as_of = [")
+    known.write_text("models = [")
     found = find_problems(store, os.environ)
     assert [each.name for each in found] == ["broken", "gone"]
     assert all(each.problem and each.hint for each in found)

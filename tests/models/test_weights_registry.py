@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_model, load_registry, registry_date
+from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_model, load_registry
 
 HASH = "0123456789abcdef" * 4
 
@@ -25,7 +25,7 @@ def model(**changes: Any) -> dict[str, Any]:
 
 def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
     """The environment that names a table with these models."""
-    values = {"as_of": "2026-01-02", "models": list(models)} | changes
+    values = {"models": list(models)} | changes
     path = place / "registry.toml"
     path.write_text(tomli_w.dumps({key: value for key, value in values.items() if value is not None}))
     return {VARIABLE: str(path)}
@@ -56,12 +56,6 @@ def test_only_the_3b_model_has_another_licence() -> None:
     other = {entry.name: entry.licence for entry in load_registry({}) if entry.licence != "Apache-2.0"}
     assert other == {"qwen2.5-3b-q4_k_m": "Qwen Research License"}
     assert "not for commercial use" in find_model("qwen2.5-3b-q4_k_m", {}).about
-
-
-def test_the_registry_has_a_date(tmp_path: Path) -> None:
-    """The day on which a table was written is what the table says, the shipped one or another."""
-    assert registry_date({}) == "2026-11-20"
-    assert registry_date(table(tmp_path, model(), as_of="2027-01-31")) == "2027-01-31"
 
 
 def test_memory_is_weights_plus_context_plus_overhead() -> None:
@@ -211,9 +205,6 @@ def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"as_of": None}, "'as_of' is missing"),
-        ({"as_of": "today"}, "as_of is not a date"),
-        ({"more": 1}, "unknown key 'more'"),
         ({"models": []}, "it contains no model"),
         ({"models": [model(), model()]}, "another model has the same name"),
     ],

@@ -23,8 +23,7 @@ from conductor_cli.models.weights.removal import remove_model
 from conductor_cli.models.weights.verify import verify_model, verify_unknown_file
 from tests.tiny_gguf import make
 
-REGISTRY = """as_of = "2026-11-20"
-[[models]]
+REGISTRY = """[[models]]
 name = "tiny-known"
 context_bytes = 256
 repo = "acme/tiny"

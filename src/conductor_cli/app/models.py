@@ -6,14 +6,12 @@ plans, and where its prompt states are kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.app.planner_resolution import (
-    describe_planner,
     has_no_model,
     open_model_store,
     planner_manifest,
@@ -21,22 +19,23 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError, UsageError
-from conductor_cli.models.llama.model_info import part_files, read_model_info
+from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
+from conductor_cli.models.llama.model_info import read_model_info
 from conductor_cli.models.llama.prefix_cache import delete_states
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.hashing import Report
 from conductor_cli.models.weights.hub import is_offline
-from conductor_cli.models.weights.memory_estimate import file_memory, manifest_memory
+from conductor_cli.models.weights.memory_estimate import manifest_memory
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.registry import RegistryModel, find_model, listed_model, load_registry
 from conductor_cli.models.weights.removal import Removal, plan_removal, remove_model, unfinished_files
-from conductor_cli.models.weights.verify import CheckedFile, verify_model, verify_unknown_file
+from conductor_cli.models.weights.verify import CheckedFile, find_problems, verify_model, verify_unknown_file
 
 USUAL_RATE: Final = 10_000_000
 """Bytes a second that an estimate of a download's time assumes."""
 
-ModelState = Literal["installed", "not installed", "partial", "damaged"]
+ModelState = Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
+"""A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model."""
 
 
 # Listing
@@ -85,7 +84,9 @@ def list_models(settings: Settings) -> list[ModelRow]:
                 source=manifest.source, path=str(manifest.path), hash_source=manifest.hash_source,
             )  # fmt: skip
         rows.append(replace(row, in_use=name == planning, default=name == next(iter(registry))))
-    return rows + ([_unlisted_planner(settings)] if settings["conductor.model"] and not planning else [])
+    if (chosen := settings["conductor.model"]) and not planning:
+        rows.append(ModelRow(name=chosen, state="elsewhere", source=settings.origins["conductor.model"], in_use=True))
+    return rows
 
 
 def _registry_row(model: RegistryModel) -> ModelRow:
@@ -96,22 +97,6 @@ def _registry_row(model: RegistryModel) -> ModelRow:
         partial=partial, licence=model.licence, base=model.base, source=f"hub:{model.repo}@{model.revision}",
         about=model.about,
     )  # fmt: skip
-
-
-def _unlisted_planner(settings: Settings) -> ModelRow:
-    """The model that plans and is neither stored nor in the registry: a file, a server or a provider's model."""
-    name = settings["conductor.model"]
-    path = Path(name).expanduser()
-    state: ModelState = "not installed"
-    with suppress(ConductorError):
-        resolve_planner(settings)
-        state = "installed"
-    size = 0
-    with suppress(ModelError, OSError):  # not all parts are there
-        size = sum(part.stat().st_size for part in part_files(path))
-    memory = file_memory(path, size) if size else 0
-    source = settings.origins["conductor.model"]
-    return ModelRow(name=name, state=state, size=size, memory=memory, source=source, in_use=True)
 
 
 def find_stored(name: str, settings: Settings) -> Manifest:
@@ -179,58 +164,35 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
     return free if use is None else use
 
 
-def describe_current_planner(settings: Settings) -> str:
-    """The name of the model that plans now. Raises `ConductorError` where none can."""
-    return stored_planner(settings) or describe_planner(resolve_planner(settings))
-
-
 # Verifying
 
 
 def verify_files(name: str | None, settings: Settings, report: Report) -> list[CheckedFile]:
-    """Verify a model by name or file; without one the model that plans, or all stored ones if no file does."""
-    manifests, files = _select_to_verify(name, settings)
-    found = [checked for manifest in manifests for checked in verify_model(manifest, settings.environ, report)]
-    return found + [verify_unknown_file(path, report) for path in files]
-
-
-def _select_to_verify(name: str | None, settings: Settings) -> tuple[Sequence[Manifest], list[Path]]:
-    """Stored models, and files without a manifest."""
-    store = open_model_store(settings)
+    """Verify a stored model or a file; without a name all stored ones, and the file that plans."""
+    store, environ = open_model_store(settings), settings.environ
     manifests = store.manifests()
     if name is not None:
-        path = Path(name).expanduser()
+        path = Path(name).expanduser().absolute()
         if store.find(name) is not None or not path.exists():
-            return [find_stored(name, settings)], []
-        found = [m for m in manifests if path.absolute() in [file.path for file in m.files]]
-        return found, [] if found else [path.absolute()]
+            return verify_model(find_stored(name, settings), environ, report)
+        known = [manifest for manifest in manifests if path in [file.path for file in manifest.files]]
+        return verify_model(known[0], environ, report) if known else [verify_unknown_file(path, report)]
 
-    manifest = planner_manifest(settings)
-    if manifest is not None:
-        # An adapter is useless without an intact base, so both are verified.
-        base = store.find(manifest.base)
-        files = [Path(manifest.base)] if manifest.base and base is None else []
-        return [manifest, *([base] if base else [])], files
-    if settings["conductor.model"] or not manifests:
-        planner = resolve_planner(settings)  # raises with what to do where no model is chosen
-        if planner.kind == "llama":
-            return [], [Path(planner.model)]
-    return manifests, []
+    checked = [problem for problem in find_problems(store, environ) if problem.name in store.damaged()]
+    for manifest in manifests:
+        checked += verify_model(manifest, environ, report)
+    if settings["conductor.model"] and not stored_planner(settings):
+        planner = resolve_planner(settings)
+        checked += [verify_unknown_file(Path(planner.model), report)] if planner.kind == "llama" else []
+    if not checked:
+        raise ConductorUnusable("no model is installed", hint="conductor model pull")
+    return checked
 
 
 # Removing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemovalPlan:
-    """What would go with a model. `adapters` cannot be used without it; `plans`: it is the one that plans."""
-
-    removal: Removal
-    adapters: tuple[str, ...] = ()
-    plans: bool = False
-
-
-def plan_model_removal(name: str, settings: Settings) -> RemovalPlan:
+def plan_model_removal(name: str, settings: Settings) -> Removal:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
     store = open_model_store(settings)
     removal = plan_removal(name, store, listed_model(name, settings.environ))
@@ -238,8 +200,7 @@ def plan_model_removal(name: str, settings: Settings) -> RemovalPlan:
     if name not in installed and not removal.names:
         hint = f"installed: {', '.join(installed)}" if installed else "conductor model list"
         raise UsageError(f"no model {name!r} is installed", hint=hint)
-    adapters = tuple(other.name for other in store.manifests() if other.base == name)
-    return RemovalPlan(removal=removal, adapters=adapters, plans=stored_planner(settings) == name)
+    return removal
 
 
 def remove_installed(name: str, settings: Settings) -> Removal:

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 
 from conductor_cli.app.models import (
-    describe_current_planner,
     find_installed,
     find_stored,
     forget_refusal,
@@ -34,11 +33,11 @@ from conductor_cli.cli.output import print_json, print_line, print_notice, print
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, UsageError
+from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_size
 from conductor_cli.core.table import Column
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
-from conductor_cli.models.weights.registry import find_model, load_registry, registry_date
+from conductor_cli.models.weights.registry import find_model, load_registry
 from conductor_cli.models.weights.verify import verify_model
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
@@ -61,7 +60,7 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
         return
     cells = []
     for row in rows:
-        state = "in use" if row.in_use and row.state == "installed" else row.state
+        state = "in use" if row.in_use and row.state != "damaged" else row.state
         partial = f"{format_size(row.partial)} downloaded" if row.partial else ""
         cells.append([
             row.name, format_size(row.size) if row.size else UNKNOWN,
@@ -70,8 +69,6 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
             row.source.removeprefix("hub:").partition("@")[0],
         ])  # fmt: skip
     print_table(COLUMNS, cells)
-    if not context.obj.quiet:
-        print_notice(f"the registry is of {registry_date(settings.environ)}")
 
 
 @app.command("pull")
@@ -209,9 +206,7 @@ def use(
 @app.command("verify")
 def verify(
     context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, the model that plans.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, all.")] = None,
     json: opt.Json = False,
 ) -> None:
     """Verify the files of a model. The exit code is 5 if one is damaged."""
@@ -237,32 +232,27 @@ def rm(
 ) -> None:
     """Remove a model. Files that conductor did not put there are kept."""
     settings = opt.stored_settings(context)
-    plan = plan_model_removal(name, settings)
+    planned = plan_model_removal(name, settings)
     if not yes and not can_ask():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
-    for adapter in plan.adapters:
+    for adapter in planned.adapters:
         print_notice(f"{adapter} is an adapter for it, and cannot be used without it")
     if not yes:
-        for path in plan.removal.names:
+        for path in planned.names:
             print_notice(f"  {path}")
-        freed = f" and free {format_size(plan.removal.freed)}" if plan.removal.freed else ""
+        freed = f" and free {format_size(planned.freed)}" if planned.freed else ""
         if not confirm(f"Remove {name}{freed}?", default=False):
             print_notice("nothing was removed")
             raise typer.Exit
+    planner = stored_planner(settings)
     removal = remove_installed(name, settings)
     print_line(f"removed {name}, {format_size(removal.freed) if removal.freed else 'no bytes'} freed")
     for path in removal.kept:
         print_notice(f"kept {path}: conductor did not put it there, or another model uses it")
-    if not plan.plans:
-        return
-    after = opt.stored_settings(context)
-    if after["conductor.model"]:
-        print_notice(f"{after.origins['conductor.model']} still names it")
-    try:
-        now = f"now {describe_current_planner(after)} does"
-    except ConductorError as error:
-        now = f"now none does: {error.hint or error.message}"
-    print_notice(f"{name} was the model that plans; {now}")
+    if planner == name:
+        after = opt.stored_settings(context)
+        named = f" and {after.origins['conductor.model']} still names it" if after["conductor.model"] else ""
+        print_notice(f"{name} was the model that plans{named}; to choose another: conductor model use NAME")
 
 
 @app.command("path")

@@ -2,7 +2,6 @@
 
     with show_progress(settings, quiet=quiet) as progress:
         progress.update("downloading model.gguf", done, total)
-        progress.note("the connection broke: trying again in 4 s")
 
 It is a bar where the terminal can redraw, and a line every few seconds elsewhere. A pipe or a file gets these lines,
 too: minutes of silence while gigabytes arrive look like a program that hangs.
@@ -37,12 +36,9 @@ class ProgressDisplay:
     def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
         """So much of the task called `label` is done; `total` is 0 while it is unknown."""
 
-    def note(self, text: str) -> None:
-        """Something happened that stays on the screen."""
-
 
 class ProgressLines(ProgressDisplay):
-    """A line when a task begins, one every few seconds after that, and each note."""
+    """A line when a task begins, and one every few seconds after that."""
 
     def __init__(self, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._unit = unit
@@ -64,9 +60,6 @@ class ProgressLines(ProgressDisplay):
             self._shown = now
             print_notice(self._line(label, done, total, detail))
 
-    def note(self, text: str) -> None:
-        print_notice(one_line(text))
-
     def _line(self, label: str, done: int, total: int, detail: str) -> str:
         parts = [one_line(label)] if label else []
         if total:
@@ -83,7 +76,7 @@ class ProgressLines(ProgressDisplay):
 
 
 class ProgressBar(ProgressDisplay):
-    """One bar at the bottom of the terminal, gone when the block ends; notes scroll above it."""
+    """One bar at the bottom of the terminal, gone when the block ends."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -98,9 +91,6 @@ class ProgressBar(ProgressDisplay):
             shown = crop_label(label, self._bar.console.width)
             self._task = self._bar.add_task(shown, total=total or None, completed=done, detail=detail)
         self._bar.update(self._task, completed=done, total=total or None, detail=detail)
-
-    def note(self, text: str) -> None:
-        self._bar.console.print(one_line(text), soft_wrap=True)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -18,7 +17,6 @@ from typing import Final, Literal
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.models import disk
-from conductor_cli.models.disk import exclusive_lock
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 """What a model may be called: it is the name of a directory."""
@@ -159,40 +157,27 @@ class ModelStore:
             for file in manifest.files
         ]
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
-        with self._lock():
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                disk.write_atomically(folder / MANIFEST, text)
-            except OSError as error:
-                raise _unwritable(folder / MANIFEST, error) from None
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk.write_atomically(folder / MANIFEST, text)
+        except OSError as error:
+            raise _unwritable(folder / MANIFEST, error) from None
 
     def delete(self, name: str) -> None:
         """Delete a manifest, readable or not, and its directory if nothing else is in it. Raises `ConfigError`."""
         folder = self.folder(name)
-        with self._lock():
-            try:
-                (folder / MANIFEST).unlink(missing_ok=True)
-            except OSError as error:
-                raise _unwritable(folder / MANIFEST, error) from None
-            with suppress(OSError):  # other files are in it
-                folder.rmdir()
+        try:
+            (folder / MANIFEST).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unwritable(folder / MANIFEST, error) from None
+        with suppress(OSError):  # other files are in it
+            folder.rmdir()
 
     def is_downloaded(self, path: Path) -> bool:
         """Whether a manifest says that conductor downloaded this file itself."""
         real = path.resolve()
         files = (file for manifest in self.manifests() for file in manifest.files)
         return any(file.downloaded and file.path.resolve() == real for file in files)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Let one process at a time change the directory. Raises `ConfigError`."""
-        with ExitStack() as held:
-            try:
-                self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                held.enter_context(exclusive_lock(self.directory / ".lock"))
-            except OSError as error:
-                raise _unwritable(self.directory, error) from None
-            yield
 
 
 def _unreadable(path: Path, problem: str) -> ConductorUnusable:

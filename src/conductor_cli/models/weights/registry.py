@@ -38,7 +38,6 @@ _PATTERNS: Final = {
 }
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,54 +98,32 @@ class RegistryModel:
         return sum(part.size for part in self.parts) if all(part.size for part in self.parts) else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Registry:
-    """The file's content."""
-
-    as_of: str
-    models: tuple[RegistryModel, ...]
-
-    def __post_init__(self) -> None:
-        if not _DATE.fullmatch(self.as_of):
-            raise ConfigError("as_of is not a date like 2026-11-20")
-        if not self.models:
-            raise ConfigError("it contains no model")
-
-
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
     """All models, the default first. Raises `ConfigError` for an invalid file."""
-    return _read_registry(environ).models
-
-
-def registry_date(environ: Mapping[str, str]) -> str:
-    """The day on which the registry was written, as it says itself. Raises `ConfigError`."""
-    return _read_registry(environ).as_of
-
-
-def _read_registry(environ: Mapping[str, str]) -> _Registry:
     chosen = environ.get(VARIABLE, "")
     path = Path(chosen).expanduser() if chosen else SHIPPED
     hint = f"correct the file that {VARIABLE} names" if chosen else "install conductor-llm again"
     try:
         # Some editors on Windows begin a file with a byte order mark, which TOML does not allow.
-        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        registry = load(_Registry, values)
-        _refuse_unknown_keys(values)
-        return replace(registry, models=tuple(_with_memory(registry.models).values()))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("models")
+        if not (isinstance(tables, list) and tables):
+            raise DecodeError("it contains no model")
+        models = [load(RegistryModel, table, f"models[{index}]") for index, table in enumerate(tables)]
+        for table in tables:
+            _refuse_unknown_keys(RegistryModel, table)
+            for part in table["parts"]:
+                _refuse_unknown_keys(RegistryFile, part)
+        return tuple(_with_memory(models).values())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not a valid registry: {error}", hint=hint) from None
 
 
-def _refuse_unknown_keys(values: Mapping[str, Any]) -> None:
+def _refuse_unknown_keys(kind: type[Any], table: Mapping[str, Any]) -> None:
     """Raises `DecodeError` for a misspelt key: without its sha256, a file would not be compared with anything."""
-    tables: list[tuple[type[Any], Mapping[str, Any]]] = [(_Registry, values)]
-    tables += [(RegistryModel, model) for model in values["models"]]
-    tables += [(RegistryFile, part) for model in values["models"] for part in model["parts"]]
-    for kind, table in tables:
-        for key in table.keys() - {field.name for field in fields(kind)}:
-            raise DecodeError(f"unknown key {key!r:.80}")
+    for key in table.keys() - {field.name for field in fields(kind)}:
+        raise DecodeError(f"unknown key {key!r:.80}")
 
 
 def _with_memory(models: Sequence[RegistryModel]) -> dict[str, RegistryModel]:

@@ -21,11 +21,15 @@ from conductor_cli.models.weights.registry import RegistryModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """What goes: files with all their names, and the bytes this frees. `kept` are files that stay."""
+    """What goes: files with all their names, and the bytes this frees.
+
+    `kept` are files that stay, and `adapters` are models that cannot be used any more.
+    """
 
     names: tuple[Path, ...] = ()
     freed: int = 0
     kept: tuple[Path, ...] = ()
+    adapters: tuple[str, ...] = ()
 
 
 def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
@@ -33,12 +37,12 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> R
     names: list[Path] = []
     kept: list[Path] = []
     folder = store.folder(name)
+    others = [other for other in store.manifests() if other.name != name]
     try:
         manifest = store.find(name)
     except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
         names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
     else:
-        others = [other for other in store.manifests() if other.name != name]
         shared = {file.path.resolve() for other in others for file in other.files}
         for file in manifest.files if manifest is not None else ():
             own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
@@ -47,7 +51,8 @@ def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> R
             elif file.path.exists():
                 kept.append(file.path)
     names += unfinished_files(model) if model is not None else []
-    return Removal(names=tuple(names), freed=_bytes_freed(names), kept=tuple(kept))
+    adapters = tuple(other.name for other in others if other.base == name)
+    return Removal(names=tuple(names), freed=_bytes_freed(names), kept=tuple(kept), adapters=adapters)
 
 
 def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
