@@ -25,7 +25,7 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
-from conductor_cli.models.structured_output import OWNERS, enforces_schemas, form_of
+from conductor_cli.models.structured_output import OWNERS, form_of
 from tests.core.plan_formats.reading import plan_in
 from tests.servers import (
     LITELLM_IGNORES,
@@ -311,7 +311,7 @@ def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
 )
 def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, model: str, wanted: str) -> None:
     """Of several owners, as behind a gateway, that of the model counts; nonsense names nobody."""
-    assert form_of(listed, model) == wanted
+    assert form_of(listed, model)[0] == wanted
 
 
 def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
@@ -365,7 +365,7 @@ def test_what_a_kind_of_worker_holds_a_reply_to(kind: str, model: str, held: str
 def test_a_cloud_model_in_a_list_of_ollama_s_is_held_to_nothing() -> None:
     """Its owner is the same as that of the models that run here."""
     listed = {"data": [{"id": "m:8b", "owned_by": "library"}, {"id": "m:1t-cloud", "owned_by": "library"}]}
-    assert [enforces_schemas(listed, name) for name in ("m:8b", "m:1t-cloud")] == [True, False]
+    assert [form_of(listed, name)[1] for name in ("m:8b", "m:1t-cloud")] == [True, False]
 
 
 async def _ask_and_close(made: Any, request: Request) -> list[Chunk]:

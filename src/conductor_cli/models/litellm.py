@@ -24,6 +24,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
@@ -52,26 +53,22 @@ _HINTS: Final[dict[ModelErrorReason, str]] = {
 _PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+(?:Exception|Error) - )?")
 _BODY: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 
-_imported: Future[Any] | None = None
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
 _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
-_lock = threading.Lock()
 
 
 # The import takes 2.1 s of one core. Measured on two cores from the start of a run to the first token of a litellm
 # worker (litellm 1.106): 2.7 s if the import begins with the run, 3.3 s if it begins at first use; with a planning
 # server that answers after 4 s, 4.2 s and 6.1 s. So it begins with the run. The price: a local plan takes 1.3 s longer.
+@cache
 def preload() -> Future[Any]:
     """Begin to import litellm in the background; later calls return the same future.
 
     In a daemon thread, and not in one of the event loop's threads, so that a run that is stopped does not wait for it.
     """
-    global _imported  # noqa: PLW0603 - a module is imported once for a process
-    with _lock:
-        if _imported is None:
-            _imported = Future()
-            threading.Thread(target=_import, args=(_imported,), name="import litellm", daemon=True).start()
-        return _imported
+    future: Future[Any] = Future()
+    threading.Thread(target=_import, args=(future,), name="import litellm", daemon=True).start()
+    return future
 
 
 def _import(future: Future[Any]) -> None:
@@ -127,8 +124,7 @@ class LiteLLM:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply."""
-        loop = asyncio.get_running_loop()
-        ends = None if request.deadline is None else loop.time() + request.deadline
+        ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         opened = None
         try:
             async with asyncio.timeout_at(ends):
@@ -178,14 +174,14 @@ class LiteLLM:
 
     async def close(self) -> None:
         """Close litellm's connections once no model uses them: it keeps them for all models together."""
-        _in_use.discard(self)
-        if _in_use or _imported is None or not _imported.done() or _imported.exception():
+        if self not in _in_use:
             return
-        litellm = _imported.result()
-        await litellm.close_litellm_async_clients()
-        shared = _forget_clients(litellm)
-        if shared is not None:
-            await shared.close()
+        _in_use.discard(self)
+        if not _in_use:
+            litellm = preload().result()
+            await litellm.close_litellm_async_clients()
+            if shared := _forget_clients(litellm):
+                await shared.close()
 
     async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
         """The open stream; asked for again as long as a parameter is refused that can be left out."""

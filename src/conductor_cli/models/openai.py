@@ -30,7 +30,6 @@ from conductor_cli.models.structured_output import (
     Constraint,
     constraint_fields,
     constraint_of,
-    enforces_schemas,
     first_chat_model,
     form_of,
     is_constrained,
@@ -162,7 +161,7 @@ class OpenAI:
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
         else:
-            self._form, self._schemas = form_of(listed, self._model), enforces_schemas(listed, self._model)
+            self._form, self._schemas = form_of(listed, self._model)
 
     def _refused_field(self, request: Request, dropped: frozenset[str], error: ModelError) -> str:
         """The field that an error names and that can be left out; empty if there is none.

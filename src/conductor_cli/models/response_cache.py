@@ -43,12 +43,10 @@ class _CachedReply:
     usage: Usage
     choice_shares: Mapping[str, float] = field(default_factory=dict)
 
-    def chunks(self) -> tuple[Chunk, Chunk]:
+    async def chunks(self) -> AsyncGenerator[Chunk, None]:
         """The reply as a model gives it: all of its text, then what it took."""
-        return (
-            Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None),
-            Chunk(usage=self.usage, finish=self.finish, from_cache=True),
-        )
+        yield Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None)
+        yield Chunk(usage=self.usage, finish=self.finish, from_cache=True)
 
 
 class ResponseCache:
@@ -108,7 +106,8 @@ class CachedModel:
         while not await _acquire_soon(lock):
             yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
         try:
-            async with aclosing(self._find_or_ask(key, request)) as chunks:
+            reply = self.cache.find(key)
+            async with aclosing(self._ask(key, request) if reply is None else reply.chunks()) as chunks:
                 async for chunk in chunks:
                     yield chunk
         finally:
@@ -118,26 +117,21 @@ class CachedModel:
         """Close the model; the cache is closed by whoever opened it."""
         await self.model.close()
 
-    async def _find_or_ask(self, key: str, request: Request) -> AsyncGenerator[Chunk, None]:
-        reply = self.cache.find(key)
-        if reply is not None:
-            for chunk in reply.chunks():
-                yield chunk
-            return
-        text, thinking = [], []
-        choice_shares: Mapping[str, float] = {}
+    async def _ask(self, key: str, request: Request) -> AsyncGenerator[Chunk, None]:
+        """The reply of the model, which is stored once it is whole."""
+        text = thinking = ""
+        shares: Mapping[str, float] = {}
         async with aclosing(_with_seconds(self.model, request)) as chunks:
             async for chunk in chunks:
-                text.append(chunk.text)
-                thinking.append(chunk.thinking)
-                choice_shares = chunk.choice_shares or choice_shares
+                text += chunk.text
+                thinking += chunk.thinking
+                shares = chunk.choice_shares or shares
                 if chunk.finish is not None and chunk.usage is not None:
-                    self.cache.add(
-                        _CachedReply(
-                            key=key, text="".join(text), thinking="".join(thinking), finish=chunk.finish,
-                            usage=chunk.usage, choice_shares=choice_shares,
-                        )
+                    reply = _CachedReply(
+                        key=key, text=text, thinking=thinking, finish=chunk.finish, usage=chunk.usage,
+                        choice_shares=shares,
                     )  # fmt: skip
+                    self.cache.add(reply)
                 yield chunk
 
 

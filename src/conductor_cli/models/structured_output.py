@@ -40,14 +40,15 @@ SCHEMA_OWNERS: Final = frozenset({"library", "organization_owner"})
 """The owners of models whose servers are known to enforce a schema: Ollama and LM Studio."""
 
 
-def form_of(listed: object, model: str) -> Form:
-    """The field of a server, by its list of models: by the owner of `model`, or of the first if it is not listed."""
-    return OWNERS.get(_owner(listed, model), "response_format")
+def form_of(listed: object, model: str) -> tuple[Form, bool]:
+    """The field of a server, and whether it is known to enforce a schema, by its list of models.
 
-
-def enforces_schemas(listed: object, model: str) -> bool:
-    """Whether a server is known to enforce a schema, by its list of models. Others may ignore one."""
-    return _owner(listed, model) in SCHEMA_OWNERS and not is_cloud_model(model)
+    The owner of `model` says it, or that of the first model if it is not listed.
+    """
+    entries = _entries(listed)
+    named = [entry for entry in entries if entry.get("id") == model]
+    owner = str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
+    return OWNERS.get(owner, "response_format"), owner in SCHEMA_OWNERS and not is_cloud_model(model)
 
 
 def is_cloud_model(model: str) -> bool:
@@ -101,9 +102,3 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 def _entries(listed: object) -> list[Mapping[str, Any]]:
     data = listed.get("data") if isinstance(listed, Mapping) else None
     return [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []
-
-
-def _owner(listed: object, model: str) -> str:
-    entries = _entries(listed)
-    named = [entry for entry in entries if entry.get("id") == model]
-    return str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
