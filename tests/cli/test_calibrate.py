@@ -122,7 +122,7 @@ def test_the_default_cases_are_basics(two_workers: Stage) -> None:
     done = two_workers.inside("workers", "calibrate", "--n", "12", "--yes", "--json")
     assert done.code == 0, done.err
     assert (done.json["source"], done.json["cards"][0]["n"]) == ("basics", 12)
-    assert set(done.json["cards"][0]["strengths"]) == {"math", "letters", "reasoning", "json", "code"}
+    assert set(done.json["cards"][0]["strengths"]) == {"math", "letters", "reasoning", "code"}
 
 
 def test_a_calibration_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:

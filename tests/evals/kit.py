@@ -25,7 +25,7 @@ from conductor_cli.run import Conductor
 NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
 ALL = (
-    "alone:ann", "alone:bob", "alone:cyd", "best-worker", "keyword", "reflection", "vote", "moa", "best-routing",
+    "alone:ann", "alone:bob", "alone:cyd", "best-worker", "keyword", "vote", "moa", "best-routing",
     "conductor-mini", "conductor", "conductor-ultra",
 )  # fmt: skip
 
@@ -91,7 +91,7 @@ def conductor(models: Mapping[str, Model] | None = None, **fields: Any) -> Condu
 def spec(systems: Sequence[System], asked: Sequence[Case], by: Conductor, **fields: Any) -> EvaluationSpec:
     ready = tuple(system.name for system in systems if not system.missing)
     return EvaluationSpec(
-        source="sums", hash=hash_cases(asked), case_count=len(asked), systems=ready, workers=by.pool.names,
+        source="sums", hash=hash_cases(asked), cases=len(asked), systems=ready, workers=by.pool.names,
         identity=list(ready), **fields,
     )  # fmt: skip
 

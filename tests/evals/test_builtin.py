@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import re
 from collections import Counter
 
@@ -41,10 +40,10 @@ def test_the_seed_determines_the_cases() -> None:
     assert len(one & other) < 5
 
 
-def test_every_kind_of_question_has_ten_cases() -> None:
-    """The default set has ten cases of each kind."""
+def test_every_kind_of_question_has_fifteen_cases() -> None:
+    """The default set has fifteen cases of each kind."""
     assert Counter(tag for case in make_basics() for tag in case.tags) == {
-        "math": 20, "letters": 10, "reasoning": 10, "json": 10, "code": 10,
+        "math": 15, "letters": 15, "reasoning": 15, "code": 15,
     }  # fmt: skip
     assert len(make_basics()) == COUNT
 
@@ -58,22 +57,10 @@ def test_programs_print_the_expected_answer() -> None:
         assert printed.getvalue().strip() == case.answer
 
 
-def test_sums_and_units_have_the_right_answer() -> None:
+def test_sums_have_the_right_answer() -> None:
     """The answer is computed again from the words of the question."""
-    for case in of("math", "What is"):
+    for case in of("math"):
         assert eval(re.findall(r"What is (.+)\?", case.question)[0]) == int(case.answer)
-    for case in of("math", "seconds"):
-        hours, minutes, seconds = map(int, re.findall(r"\d+", case.question))
-        assert (hours * 60 + minutes) * 60 + seconds == int(case.answer)
-
-
-def test_json_documents_contain_the_answer() -> None:
-    """The shelf and both items are in the JSON of the question, and their sum is the answer."""
-    for case in of("json"):
-        document, _, asked = case.question.partition("\n")
-        (number,) = re.findall(r"number (\d+)", asked)
-        (shelf,) = [shelf["items"] for shelf in json.loads(document) if shelf["shelf"] == int(number)]
-        assert sum(shelf[name] for name in re.findall(r'"(\w+)"', asked)) == int(case.answer)
 
 
 def test_orderings_have_one_answer() -> None:
@@ -103,5 +90,5 @@ def test_letter_questions_have_the_right_answer() -> None:
 def test_too_many_cases_are_an_error() -> None:
     """Up to the limit every question is different."""
     assert len(make_basics(MAX_COUNT)) == MAX_COUNT
-    with pytest.raises(UsageError, match=r"has at most 6,000 cases"):
+    with pytest.raises(UsageError, match=r"has at most 4,000 cases"):
         make_basics(MAX_COUNT + 1)

@@ -113,7 +113,7 @@ def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
         ("math500", {}, "'problem' is missing"),
         ("math500", [1], "not an object"),
         ("aime25", {"problem": "?", "answer": "x"}, "not a whole number"),
-        ("mmlu", {**MMLU, "answer": 9}, "not a letter from A to D"),
+        ("mmlu", {**MMLU, "answer": 9}, "does not fit the scorer choice"),
         ("mmlu", {**MMLU, "answer": 99}, "'answer' is empty"),
         ("mmlu", {**MMLU, "choices": 5}, "the choices are not a list"),
         ("gpqa-diamond", MMLU, "'Correct Answer' is missing"),

@@ -11,6 +11,7 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.evals import mathematics
+from conductor_cli.evals.cases import Case, check_case
 from conductor_cli.evals.scorers import SCORERS
 
 
@@ -100,5 +101,5 @@ def test_a_missing_library_is_an_error_with_the_install_command(monkeypatch: pyt
     """It is raised when the case is checked, before any call."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="not installed") as error:
-        SCORERS["math"].answer_error("4", ())
+        check_case(Case(id="1", question="?", answer="4", scorer="math"))
     assert error.value.hint == "pip install 'conductor-llm[eval]'"

@@ -59,7 +59,7 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
     """A system that reaches a limit of the run keeps an answer if it has one."""
     none = outcome_of("moa", limits=Limits(tokens=1))
     assert (none.verdict, none.answer) == ("wrong", "")
-    some = outcome_of("reflection", models={"ann": says("4"), "bob": says("4")}, limits=Limits(calls=2))
+    some = outcome_of("moa", models={"ann": says("4"), "bob": says("4")}, limits=Limits(calls=2))
     assert (some.verdict, some.usage.calls) == ("right", 2)
 
 

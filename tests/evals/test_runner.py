@@ -51,7 +51,7 @@ def test_every_system_runs_every_case(tmp_path: Path) -> None:
     assert all(outcome.tags == ("math",) and outcome.answer for outcome in found.values())
     calls = {system: found[system, "c1"].usage.calls for system in ALL}
     assert calls == {
-        "alone:ann": 1, "alone:bob": 1, "alone:cyd": 1, "best-worker": 1, "keyword": 1, "reflection": 5,
+        "alone:ann": 1, "alone:bob": 1, "alone:cyd": 1, "best-worker": 1, "keyword": 1,
         "vote": 5, "moa": 4, "best-routing": 1, "conductor-mini": 2, "conductor": 3, "conductor-ultra": 6,
     }  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_a_worker_that_cannot_be_reached_makes_outcomes_failed(tmp_path: Path) -
     models["bob"] = ScriptedModel([[ModelError("overloaded", "503 from the provider")]])
     found = run_evaluation(tmp_path / "e", conductor(models), cases(2))
     failed = {system for (system, _), outcome in found.items() if outcome.verdict == "failed"}
-    assert failed >= {"alone:bob", "best-worker", "reflection", "vote", "moa", "conductor", "conductor-ultra"}
+    assert failed >= {"alone:bob", "best-worker", "vote", "moa", "conductor", "conductor-ultra"}
     assert failed.isdisjoint({"alone:ann", "alone:cyd"})
     assert found["moa", "c1"].error == "bob: 503 from the provider"
     assert found["moa", "c1"].answer == ""
@@ -301,7 +301,7 @@ def test_a_pool_of_one_worker_can_be_evaluated(tmp_path: Path) -> None:
     assert missing == dict.fromkeys(("keyword", "moa"), "needs at least two workers")
     asyncio.run(run_all(stored, systems, by))
     assert {outcome.system for outcome in stored.outcomes()} == {
-        "alone:ann", "best-worker", "reflection", "vote", "best-routing", "conductor-mini", "conductor",
+        "alone:ann", "best-worker", "vote", "best-routing", "conductor-mini", "conductor",
         "conductor-ultra",
     }  # fmt: skip
 
@@ -318,9 +318,9 @@ def test_seconds_are_those_of_the_longest_chain_of_calls(tmp_path: Path) -> None
     """Parallel calls count once, and cached replies count their original time."""
     models: dict[str, Model] = {name: Timed(name, taken) for name, taken in (("ann", 2.0), ("bob", 3.0), ("cyd", 5.0))}
     by = conductor(models, model=Timed("planner", 0.5, "B | - | Do.\nA | - | Do.\nC | 1 2 | Do.", "C"))
-    names = ["alone", "moa", "reflection", "vote", "conductor", "conductor-mini", "best-worker"]
+    names = ["alone", "moa", "vote", "conductor", "conductor-mini", "best-worker"]
     found = run_evaluation(tmp_path / "e", by, cases(1), names)
     assert {name: outcome.seconds for (name, _), outcome in found.items()} == {
-        "alone:ann": 2.0, "alone:bob": 3.0, "alone:cyd": 5.0, "best-worker": 3.0, "moa": 8.0, "reflection": 15.0,
+        "alone:ann": 2.0, "alone:bob": 3.0, "alone:cyd": 5.0, "best-worker": 3.0, "moa": 8.0,
         "vote": 3.0, "conductor": 8.5, "conductor-mini": 5.5,
     }  # fmt: skip

@@ -90,13 +90,13 @@ def test_other_numbers_are_wrong(text: str, answer: str) -> None:
 @pytest.mark.parametrize("answer", ["", "four", "4 apples", "4 5", "1/2", "--4", "nan", "9" * 5000])
 def test_an_expected_answer_without_a_number_is_an_error(answer: str) -> None:
     """It is a mistake in the case."""
-    assert SCORERS["number"].answer_error(answer, ())
+    assert not SCORERS["number"].can_match(answer, ())
 
 
 @pytest.mark.parametrize("answer", ["4", "-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "])
 def test_money_percentages_and_separators_are_numbers(answer: str) -> None:
     """An expected answer may be written as people write numbers."""
-    assert SCORERS["number"].answer_error(answer, ()) == ""
+    assert SCORERS["number"].can_match(answer, ())
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,9 @@ def test_a_choice_is_not_guessed(text: str) -> None:
 
 def test_an_expected_choice_must_be_offered() -> None:
     """It must be one of the letters of the choices."""
-    assert SCORERS["choice"].answer_error("E", FOUR) == "it is not a letter from A to D"
-    assert SCORERS["choice"].answer_error("a cat", FOUR)
-    assert SCORERS["choice"].answer_error("d", FOUR) == ""
-    assert SCORERS["choice"].answer_error("E", ()) == ""
+    can_match = SCORERS["choice"].can_match
+    assert [can_match(answer, FOUR) for answer in ("E", "a cat", "d")] == [False, False, True]
+    assert can_match("E", ())
 
 
 @given(st.sampled_from(["exact", "number", "choice"]), st.text(), st.text(min_size=1), st.lists(st.text()))
@@ -153,7 +152,7 @@ def test_no_text_crashes_a_scorer(scorer: str, text: str, answer: str, choices: 
 @given(st.sampled_from(["exact", "number"]), st.text(min_size=1))
 def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> None:
     """Unless the scorer reports an error about it."""
-    if not SCORERS[scorer].answer_error(answer, ()):
+    if SCORERS[scorer].can_match(answer, ()):
         assert right(scorer, answer, answer)
 
 

@@ -14,12 +14,12 @@ from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.builtin import COUNT, NAME, make_basics
 from conductor_cli.evals.cases import Case, hash_cases, read_cases
 from conductor_cli.evals.converters import convert
-from conductor_cli.evals.cost import Budget, CostEstimate, check_prices_known, estimate_cost, is_free
+from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, is_free, unpriced_models
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec
@@ -115,9 +115,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         left = None if request.rehearsal else _remaining_today(settings)
         if left is not None and (limit is None or spent + left < limit):
             limit = spent + left
+        unpriced = ", ".join(unpriced_models(conductor, systems))
         # A limit that ignores some of the calls would only seem to protect.
-        if limit is not None:
-            check_prices_known(conductor, systems)
+        if limit is not None and unpriced:
+            hint = "add prices (conductor workers add … --price IN,OUT), or choose other workers: --workers"
+            raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
         # Until a run has ended, the least of the estimate is all there is to go by.
         least = estimate.low.cost[0] / estimate.runs if estimate is not None else Decimal(0)
         expected = max([outcome.usage.cost or Decimal(0) for outcome in outcomes], default=least)
@@ -134,16 +136,17 @@ def _make_spec(
 ) -> EvaluationSpec:
     conductor, planner = opened.conductor, opened.planner
     names, hashed = tuple(system.name for system in systems), hash_cases(request.cases)
-    planner_id = model_identity(planner) if planner is not None else ""
-    planning = (planner_id, conductor.name, conductor.profile.name) if planner is not None else None
+    planner_id, planned_by, profile = None, None, None
+    if planner is not None:
+        planner_id, planned_by, profile = model_identity(planner), conductor.name, conductor.profile.name
     # No header of a worker is stored, as it may be a key; the identity of its model has a hash of them.
     workers = (conductor.pool.public(), [model_identity(worker) for worker in conductor.pool])
     return EvaluationSpec(
-        source=request.source, hash=hashed, case_count=len(request.cases), systems=names,
+        source=request.source, hash=hashed, cases=len(request.cases), systems=names,
         workers=conductor.pool.names, seed=request.seed, planner_id=planner_id,
-        conductor=conductor.name if planner is not None else "",
-        identity=dump((request.source, hashed, names, request.seed, workers, planning, conductor.limits,
-                       conductor.timeouts)),
+        conductor=planned_by,
+        identity=dump((request.source, hashed, names, request.seed, workers, planner_id, planned_by, profile,
+                       conductor.limits, conductor.timeouts)),
         notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 

@@ -242,17 +242,11 @@ def _print_list(settings: Settings, *, json: bool) -> None:
     """All stored evaluations that can be read."""
     found = [(stored.id, stored.spec, len(stored.outcomes())) for stored in stored_evaluations(settings)]
     if json:
-        print_json([
-            {
-                "id": name, "time": spec.time, "source": spec.source, "cases": spec.case_count, "seed": spec.seed,
-                "systems": list(spec.systems), "workers": list(spec.workers), "outcomes": done,
-            }
-            for name, spec, done in found
-        ])  # fmt: skip
+        print_json([{"id": name, **spec.json(), "outcomes": done} for name, spec, done in found])
     elif found:
         now = datetime.now(UTC)
         rows = [
-            (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.case_count, spec.runs, done)))
+            (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.cases, spec.runs, done)))
             for name, spec, done in found
         ]
         print_table(("ID", "STARTED", "SOURCE", "CASES", "RUNS", "DONE"), rows)

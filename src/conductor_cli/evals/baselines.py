@@ -1,7 +1,6 @@
 """The plans of the systems without a conductor model, and how the conductor is configured to run them. Pure.
 
-Sources: self-reflection in five turns, as the baseline of arXiv 2512.04388; majority vote, arXiv 2203.11171;
-Mixture-of-Agents with one layer, arXiv 2406.04692. The prompts are our own.
+Sources: majority vote, arXiv 2203.11171; Mixture-of-Agents with one layer, arXiv 2406.04692. The prompt is our own.
 """
 
 from __future__ import annotations
@@ -22,14 +21,12 @@ from conductor_cli.evals.cases import Case, extract_answer
 from conductor_cli.evals.routing import best_worker_on
 from conductor_cli.run import Conductor
 
-TURNS: Final = 5
 VOTES: Final = 5
+MAX_FIXED_STEPS: Final = 1000
+"""Of a fixed plan: the limit of the settings is meant for plans that a model writes."""
 TEMPERATURE: Final = 0.7
 """Of the samples that are voted on, unless the worker has its own; the value of arXiv 2203.11171."""
 
-REFLECT: Final = """\
-Above are your own earlier answers to the question. Read the last one critically: look for mistakes in it, and for \
-what it leaves out. Then give the whole answer again, improved where it can be, in the form the question asks for."""
 AGGREGATE: Final = """\
 Above are answers to the question by several models. Some may be wrong or biased. Weigh them against each other, keep \
 what holds, and give one answer of your own, better than each of them, in the form the question asks for."""
@@ -38,13 +35,6 @@ what holds, and give one answer of your own, better than each of them, in the fo
 def direct_plan(worker: Worker) -> Plan:
     """One step: the whole question to one worker."""
     return Plan(steps=(Step(worker=worker.name, subtask=ANSWER_DIRECTLY),))
-
-
-def reflection_plan(worker: Worker) -> Plan:
-    """A worker answers, then improves its answer several times, seeing all its earlier ones."""
-    first = Step(worker=worker.name, subtask=ANSWER_DIRECTLY)
-    later = [Step(worker=worker.name, subtask=REFLECT, access=tuple(range(1, turn))) for turn in range(2, TURNS + 1)]
-    return Plan(steps=(first, *later))
 
 
 def vote_plan(worker: Worker) -> Plan:
@@ -74,22 +64,17 @@ def gold_plan(case: Case, workers: Sequence[Worker]) -> Plan:
     )
 
 
-def without_planner(
-    conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True, steps: int = 0
-) -> Conductor:
+def without_planner(conductor: Conductor, workers: Sequence[Worker], *, bare_question: bool = True) -> Conductor:
     """The conductor for fixed plans over these workers.
 
     With `bare_question`, a worker that gets the whole question reads nothing else, unless the pool has its own profile.
-    `steps` is the length of the longest plan, if it may be longer than the plans of this module.
     """
     profile = conductor.worker_profile
     if bare_question and profile.render is None:
         profile = replace(profile, name="direct", render=_render_prompt)
-    # The limit of steps is meant for plans that a model writes.
-    steps = max(conductor.limits.steps, TURNS, len(workers) + 1, steps)
     return replace(
         conductor, model=None, pool=Pool(workers=tuple(workers)), worker_profile=profile, notices=(),
-        limits=replace(conductor.limits, steps=steps, recursion=0),
+        limits=replace(conductor.limits, steps=MAX_FIXED_STEPS, recursion=0),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A small built-in set for measuring workers: five skills, with answers computed by the code that writes the questions.
+"""A small built-in set for measuring workers: four skills, with answers computed by the code that writes the questions.
 
 It tells workers apart by kind of task and costs little. It is not a benchmark, and has no long or open questions. The
 same seed gives the same cases. Pure.
@@ -6,7 +6,6 @@ same seed gives the same cases. Pure.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from itertools import cycle, islice, pairwise
 from random import Random
@@ -19,9 +18,9 @@ NAME: Final = "basics"
 """The set's name on the command line."""
 
 COUNT: Final = 60
-"""Default number of cases: ten of each kind."""
+"""Default number of cases: fifteen of each kind."""
 
-MAX_COUNT: Final = 6000
+MAX_COUNT: Final = 4000
 """More would take long to make and measure nothing better."""
 
 _WORDS: Final = (
@@ -56,12 +55,6 @@ def _arithmetic(random: Random) -> QuestionParts:
     return f"What is {one} * {two} - {three}? Reply with the number only.", str(one * two - three), "number"
 
 
-def _units(random: Random) -> QuestionParts:
-    hours, minutes, seconds = random.randint(1, 9), random.randint(1, 59), random.randint(1, 59)
-    question = f"How many seconds are {hours} h {minutes} min {seconds} s? Reply with the number only."
-    return question, str(3600 * hours + 60 * minutes + seconds), "number"
-
-
 def _letters(random: Random) -> QuestionParts:
     word, other = random.sample(_WORDS, 2)
     if random.random() < 0.5:
@@ -80,33 +73,11 @@ def _ordering(random: Random) -> QuestionParts:
     return f"{' '.join(facts)} Who is the {ordinal} of the five? Reply with the name only.", names[place], "exact"
 
 
-def _json(random: Random) -> QuestionParts:
-    """Values looked up in a document."""
-    shelves = [
-        {"shelf": number, "items": {word: random.randint(1, 99) for word in random.sample(_WORDS, 4)}}
-        for number in random.sample(range(1, 20), 3)
-    ]
-    chosen = random.choice(shelves)
-    items = chosen["items"]
-    assert isinstance(items, dict)
-    one, two = random.sample(sorted(items), 2)
-    asked = f'On the shelf with the number {chosen["shelf"]}, how many items of "{one}" and "{two}" are there together?'
-    return f"{json.dumps(shelves)}\n{asked} Reply with the number only.", str(items[one] + items[two]), "number"
-
-
 def _code(random: Random) -> QuestionParts:
     """What a few lines of Python print."""
-    start, stop, factor, modulus = (
-        random.randint(2, 9),
-        random.randint(12, 20),
-        random.randint(3, 9),
-        random.choice((3, 4, 5)),
-    )
-    total = start
-    for number in range(start, stop):
-        if number % modulus == 1:
-            continue
-        total += factor * number
+    start, stop, factor = random.randint(2, 9), random.randint(12, 20), random.randint(3, 9)
+    modulus = random.choice((3, 4, 5))
+    total = start + sum(factor * number for number in range(start, stop) if number % modulus != 1)
     text = (
         f"total = {start}\nfor number in range({start}, {stop}):\n    if number % {modulus} == 1:\n        continue\n"
         f"    total += {factor} * number\nprint(total)"
@@ -115,7 +86,6 @@ def _code(random: Random) -> QuestionParts:
 
 
 SKILLS: Final[tuple[tuple[str, Callable[[Random], QuestionParts]], ...]] = (
-    ("math", _arithmetic), ("letters", _letters), ("reasoning", _ordering), ("math", _units), ("json", _json),
-    ("code", _code),
+    ("math", _arithmetic), ("letters", _letters), ("reasoning", _ordering), ("code", _code),
 )  # fmt: skip
 """Tags, and the function that makes a question."""

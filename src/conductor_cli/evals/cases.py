@@ -17,12 +17,11 @@ from typing import Any, Final
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import escape_json, one_line
 from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
 
 MAX_FILE_SIZE: Final = 256 * 1024 * 1024
 """Bytes of a file of cases."""
-MAX_LINE: Final = 1024 * 1024
-"""Characters of one line of it."""
 MAX_TAG: Final = 48
 """Characters of a tag. Tags become strengths on cards, which conductor models read."""
 
@@ -58,15 +57,14 @@ class Case:
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a JSON Lines file. Raises `UsageError` with the file, the line and what was expected."""
     cases: dict[str, Case] = {}
-    lines: dict[str, int] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         case = _parse_case(line, f"{path}, line {number}")
         if case.id in cases:
-            message = f"{path}: lines {lines[case.id]} and {number} have the same id {case.id!r}"
+            message = f"{path}, line {number}: another line has the same id {case.id!r}"
             raise UsageError(message, hint="give each case its own id")
-        cases[case.id], lines[case.id] = case, number
+        cases[case.id] = case
     if not cases:
         raise UsageError(f"{path} contains no cases", hint=EXAMPLE)
     return tuple(cases.values())
@@ -90,24 +88,32 @@ def hash_cases(cases: Sequence[Case]) -> str:
 
 
 def check_case(case: Case) -> None:
-    """Raise `UsageError` unless the case can be scored: its scorer exists and can match its answer."""
+    """Raise `UsageError` unless the case can be scored: its scorer exists and can match its answer.
+
+    Raises `ConfigError` if the library of the scorer is missing, so that the user learns it before anything runs.
+    """
     for name in ("id", "question", "answer"):
         if not getattr(case, name).strip():
             raise UsageError(f"{name!r} is empty")
     scorer = SCORERS.get(case.scorer)
     if scorer is None:
         raise UsageError(f"unknown scorer {case.scorer!r}", hint=f"known: {', '.join(SCORERS)}")
-    error = scorer.answer_error(case.answer, case.choices)
-    if error:
-        raise UsageError(f"the answer {case.answer!r:.60} does not fit the scorer {case.scorer}: {error}")
+    if scorer.slow:
+        require_math_verify()
+    if not scorer.can_match(case.answer, case.choices):
+        raise UsageError(f"the answer {case.answer!r:.60} does not fit the scorer {case.scorer}")
     for tag in case.tags:
         if one_line(tag) != tag or not 0 < len(tag) <= MAX_TAG:
             raise UsageError(f"the tag {tag!r:.60} is not one line of 1 to {MAX_TAG} characters")
     for number, step in enumerate(case.steps, start=1):
-        if not (step.skill.strip() and step.subtask.strip()):
-            raise UsageError(f"step {number} needs a skill and a subtask")
-        if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
-            raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
+        _check_step(step, number)
+
+
+def _check_step(step: GoldStep, number: int) -> None:
+    if not (step.skill.strip() and step.subtask.strip()):
+        raise UsageError(f"step {number} needs a skill and a subtask")
+    if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
+        raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
 
 
 def is_correct(text: str, case: Case) -> bool:
@@ -136,8 +142,6 @@ def read_text(path: Path) -> str:
 
 def _parse_case(text: str, where: str) -> Case:
     """The case of one line. Raises `UsageError` that says where."""
-    if len(text) > MAX_LINE:
-        raise UsageError(f"{where}: longer than {MAX_LINE} characters", hint="write one case a line")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.estimate import Estimate, Planner, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.systems import System
 from conductor_cli.run import Conductor
@@ -55,18 +54,21 @@ def estimate_cost(
     runs, low, high = 0, Estimate(), Estimate()
     for system in systems:
         left = [case for case in cases if (system.name, case.id) not in done]
-        sample, configured = left[:SAMPLE], system.configure(conductor)
-        ranges = [_estimate_case(system, case, configured) for case in sample]
+        configured = system.configure(conductor)
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
-        factor = len(left) / len(sample) if sample else 0
-        runs += len(left)
-        low += scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
-        high += scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
+        least, most = scale_ranges([_estimate_case(system, case, configured) for case in left[:SAMPLE]], len(left))
+        runs, low, high = runs + len(left), low + least, high + most
     return CostEstimate(runs=runs, low=low, high=high, unknown=unpriced_models(conductor, systems))
 
 
-def scale_estimate(found: Estimate, factor: float) -> Estimate:
-    """The estimate of `factor` times as much work."""
+def scale_ranges(sample: Sequence[tuple[Estimate, Estimate]], runs: int) -> tuple[Estimate, Estimate]:
+    """The least and the most of so many runs, if all are like those of the sample."""
+    factor = runs / len(sample) if sample else 0
+    low, high = sum((least for least, _ in sample), Estimate()), sum((most for _, most in sample), Estimate())
+    return _scale(low, factor), _scale(high, factor)
+
+
+def _scale(found: Estimate, factor: float) -> Estimate:
     (low, high), (least, most) = found.tokens, (cost * Decimal(factor) for cost in found.cost)
     return Estimate(
         calls=round(found.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
@@ -114,28 +116,23 @@ def planner_estimate(conductor: Conductor, question: Question) -> Planner | None
     return Planner(read=read, price=conductor.price, steps=conductor.limits.steps)
 
 
-def unpriced_models(conductor: Conductor, systems: Sequence[System]) -> tuple[str, ...]:
-    """The names of the models without a known price, among all that may be called."""
-    names = [worker.name for worker in conductor.pool if worker.price is None and worker.kind != SELF]
-    plans = any(system.plan is None for system in systems)
-    return (*names, *([conductor.name] if plans and conductor.price is None else []))
+def known_prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, Price | None]:
+    """The price of each model that may be called, None where it is not known."""
+    prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
+    if any(system.plan is None for system in systems):
+        prices[conductor.name] = conductor.price
+    return prices
 
 
 def is_free(conductor: Conductor, systems: Sequence[System]) -> bool:
     """Whether it is known that nothing costs anything."""
-    plans = any(system.plan is None for system in systems)
-    prices = [worker.price for worker in conductor.pool if worker.kind != SELF] + [conductor.price] * plans
+    prices = known_prices(conductor, systems).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
-def check_prices_known(conductor: Conductor, systems: Sequence[System]) -> None:
-    """Raise `PolicyError` if a cost limit could not be enforced."""
-    unknown = unpriced_models(conductor, systems)
-    if unknown:
-        raise PolicyError(
-            f"the cost limit cannot be enforced: no price is known for {', '.join(unknown)}",
-            hint="add prices (conductor workers add … --price IN,OUT), or choose other workers: --workers",
-        )
+def unpriced_models(conductor: Conductor, systems: Sequence[System]) -> tuple[str, ...]:
+    """The names of the models without a known price."""
+    return tuple(name for name, price in known_prices(conductor, systems).items() if price is None)
 
 
 class Budget:

@@ -40,8 +40,8 @@ def render_html(
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     facts = {
-        "evaluation": evaluation, "started": spec.time, "cases": f"{spec.case_count}, {spec.hash[:16]}",
-        "seed": str(spec.seed), "workers": ", ".join(spec.workers), "conductor": spec.conductor,
+        "evaluation": evaluation, "started": spec.time, "cases": f"{spec.cases}, {spec.hash[:16]}",
+        "seed": str(spec.seed), "workers": ", ".join(spec.workers), "conductor": spec.conductor or "",
     }  # fmt: skip
     by_case: dict[str, list[Outcome]] = defaultdict(list)
     order = {name: number for number, name in enumerate(spec.systems)}

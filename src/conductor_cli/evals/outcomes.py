@@ -40,6 +40,10 @@ class Outcome:
     valid: bool = True
     error: str = ""
 
+    @property
+    def right(self) -> bool:
+        return self.verdict == "right"
+
 
 MAX_PLAN_REQUESTS: Final = 2
 """How often the conductor model is called before a worker gets the question without a plan."""

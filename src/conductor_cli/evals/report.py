@@ -97,7 +97,7 @@ def tag_table(summary: Summary) -> ReportTable | None:
 
 def report_notes(spec: EvaluationSpec, summary: Summary) -> list[str]:
     """What a reader must know to understand the table."""
-    cases = format_count(spec.case_count, "case")
+    cases = format_count(spec.cases, "case")
     lines = [f"{cases} of {spec.source}, seed {spec.seed}; shares in %, all other figures are means a question"]
     shares = {system.name: format_share(system.accuracy) for system in summary.systems}
     if best := summary.best_worker:
@@ -110,12 +110,8 @@ def report_notes(spec: EvaluationSpec, summary: Summary) -> list[str]:
 
 def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict[str, Any]:
     """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
-    return {
-        "id": evaluation, "source": spec.source, "hash": spec.hash, "cases": spec.case_count, "seed": spec.seed,
-        "time": spec.time or None, "workers": list(spec.workers), "conductor": spec.conductor or None,
-        "notes": list(spec.notes), "best_worker": summary.best_worker or None,
-        "systems": [_system_json(system) for system in summary.systems],
-    }  # fmt: skip
+    systems = [_system_json(system) for system in summary.systems]
+    return {"id": evaluation, **spec.json(), "best_worker": summary.best_worker or None, "systems": systems}
 
 
 def _system_json(system: SystemResult) -> dict[str, Any]:

@@ -38,7 +38,7 @@ async def evaluate(
         known = evaluation.judged()
         # A run has no time limit as a whole: it also waits for other runs on the same model.
         conductor = replace(conductor, seed=evaluation.spec.seed, limits=replace(conductor.limits, seconds=None))
-        conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id)
+        conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id or "")
         setups = [(system, system.configure(conductor)) for system in systems if not system.missing]
         # Case by case, because the systems share calls on the same case.
         todo = (

@@ -35,13 +35,13 @@ class Scorer:
     """One way to tell right from wrong. Every function gets the choices of a multiple choice, which may be empty.
 
     `extract` finds the answer in a text, in a normal form that is equal for equal answers (a majority vote counts
-    them), empty if there is none. `is_correct` compares a text with the expected answer. `answer_error` says why an
-    expected answer could never be matched, empty if it can. A `slow` scorer may take seconds.
+    them), empty if there is none. `is_correct` compares a text with the expected answer. `can_match` says whether an
+    expected answer could ever be matched. A `slow` scorer may take seconds, and needs the library math-verify.
     """
 
     extract: Callable[[str, Sequence[str]], str]
     is_correct: Callable[[str, str, Sequence[str]], bool]
-    answer_error: Callable[[str, Sequence[str]], str]
+    can_match: Callable[[str, Sequence[str]], bool]
     slow: bool = False
 
 
@@ -81,10 +81,6 @@ def _extract_exact(text: str, _: Sequence[str] = ()) -> str:
 def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     # An expected answer may itself start with "The answer is", so the whole text is compared, too.
     return _normalize(answer) in {_extract_exact(text), _normalize(_tail(text))}
-
-
-def _exact_answer_error(answer: str, _: Sequence[str] = ()) -> str:
-    return "" if _normalize(answer) else "it consists of quotes and stops only"
 
 
 # number
@@ -130,9 +126,9 @@ def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     return abs(value - expected) <= TOLERANCE * abs(expected)
 
 
-def _number_answer_error(answer: str, _: Sequence[str] = ()) -> str:
+def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
     found = _NUMBER.fullmatch(answer.strip().strip("$€£ ").removesuffix("%").strip())
-    return "" if found and _last_number(answer) is not None else "it is not a number"
+    return found is not None and len(found[0]) <= _LONGEST_NUMBER
 
 
 # choice
@@ -178,29 +174,18 @@ def _is_choice(text: str, answer: str, choices: Sequence[str]) -> bool:
     return _extract_choice(text, choices) == answer.strip().upper()
 
 
-def _choice_answer_error(answer: str, choices: Sequence[str]) -> str:
-    letters = ascii_uppercase[: len(choices) or None]
-    valid = len(answer.strip()) == 1 and answer.strip().upper() in letters
-    return "" if valid else f"it is not a letter from A to {letters[-1]}"
-
-
-# math
-
-
-def _math_answer_error(answer: str, _: Sequence[str] = ()) -> str:
-    """Raises `ConfigError` if the library is missing, so that the user learns it before anything runs."""
-    mathematics.require_math_verify()
-    return "" if answer.strip("$ ") else "it contains no expression"
-
-
 SCORERS: Final[dict[str, Scorer]] = {
-    "exact": Scorer(extract=_extract_exact, is_correct=_is_exact, answer_error=_exact_answer_error),
-    "number": Scorer(extract=_extract_number, is_correct=_is_number, answer_error=_number_answer_error),
-    "choice": Scorer(extract=_extract_choice, is_correct=_is_choice, answer_error=_choice_answer_error),
+    "exact": Scorer(
+        extract=_extract_exact, is_correct=_is_exact, can_match=lambda answer, _: bool(_normalize(answer))
+    ),
+    "number": Scorer(extract=_extract_number, is_correct=_is_number, can_match=_is_one_number),
+    "choice": Scorer(
+        extract=_extract_choice, is_correct=_is_choice,
+        can_match=lambda answer, choices: _extract_choice(answer, choices) == answer.strip().upper(),
+    ),
     "math": Scorer(
         extract=lambda text, _: mathematics.extract_expression(_tail(text)),
         is_correct=lambda text, answer, _: mathematics.is_equivalent(_tail(text), answer),
-        answer_error=_math_answer_error,
-        slow=True,
+        can_match=lambda answer, _: bool(answer.strip("$ ")), slow=True,
     ),
-}
+}  # fmt: skip

@@ -44,47 +44,36 @@ class PairedCounts(NamedTuple):
     only_second: int
     neither: int
 
-    @property
-    def n(self) -> int:
-        return self.both + self.only_first + self.only_second + self.neither
-
-    @property
-    def difference(self) -> float:
-        """The accuracy of the first minus that of the second; 0 without a case."""
-        return (self.only_first - self.only_second) / self.n if self.n else 0.0
-
 
 def count_pairs(first: Sequence[bool], second: Sequence[bool]) -> PairedCounts:
     """Count which system got which case right; both lists are in the order of the same cases."""
     pairs = list(zip(first, second, strict=True))
-    return PairedCounts(
-        both=pairs.count((True, True)), only_first=pairs.count((True, False)),
-        only_second=pairs.count((False, True)), neither=pairs.count((False, False)),
-    )  # fmt: skip
+    return PairedCounts(*(pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))))
 
 
 def newcombe_interval(counts: PairedCounts) -> Interval:
     """The limits of the difference of two paired shares; -1 to 1 without a case."""
-    n = counts.n
+    n = sum(counts)
     if n == 0:
         return Interval(-1.0, 1.0)
+    difference = (counts.only_first - counts.only_second) / n
     first, second = counts.both + counts.only_first, counts.both + counts.only_second
     low_first, high_first = wilson_interval(first, n)
     low_second, high_second = wilson_interval(second, n)
 
     # The correlation of the two; method 10 reduces a positive one by half a case.
     margins = first * (n - first) * second * (n - second)
-    product: float = counts.both * counts.neither - counts.only_first * counts.only_second
-    if product > 0:
-        product = max(0.0, product - n / 2)
-    correlation = product / sqrt(margins) if margins else 0.0
+    shared: float = counts.both * counts.neither - counts.only_first * counts.only_second
+    if shared > 0:
+        shared = max(0.0, shared - n / 2)
+    correlation = shared / sqrt(margins) if margins else 0.0
 
     def combine(one: float, other: float) -> float:
         return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
 
     below = combine(first / n - low_first, high_second - second / n)
     above = combine(high_first - first / n, second / n - low_second)
-    return Interval(max(-1.0, counts.difference - below), min(1.0, counts.difference + above))
+    return Interval(max(-1.0, difference - below), min(1.0, difference + above))
 
 
 def mcnemar_p(counts: PairedCounts) -> float:

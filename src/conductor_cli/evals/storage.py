@@ -40,19 +40,19 @@ LOCK: Final = "lock"
 class EvaluationSpec:
     """What is evaluated.
 
-    `source` names the set of cases, `hash` is that of its content. `systems` are the names of those that run.
-    `conductor` names the model that plans, with its file hash, and `planner_id` identifies it for the response cache;
-    both are empty without one. `identity` is all that must be equal if the evaluation is to be continued.
+    `source` names the set of cases, `hash` is that of its content, `cases` their number. `systems` are the names of
+    those that run. `conductor` names the model that plans, with its file hash, and `planner_id` identifies it for the
+    response cache; both are None without one. `identity` is all that must be equal to continue the evaluation.
     """
 
     source: str
     hash: str
-    case_count: int
+    cases: int
     systems: tuple[str, ...]
     workers: tuple[str, ...]
     seed: int = 0
-    planner_id: str = ""
-    conductor: str = ""
+    planner_id: str | None = None
+    conductor: str | None = None
     identity: Any
     notes: tuple[str, ...] = ()
     version: str = ""
@@ -61,7 +61,13 @@ class EvaluationSpec:
     @property
     def runs(self) -> int:
         """How many runs it takes: each case once under each system."""
-        return len(self.systems) * self.case_count
+        return len(self.systems) * self.cases
+
+    def json(self) -> dict[str, Any]:
+        """What readers see of it."""
+        data: dict[str, Any] = dump(self)
+        del data["identity"], data["planner_id"]
+        return data
 
 
 class Evaluation:

@@ -32,13 +32,9 @@ class Share:
     interval: Interval | None
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome]) -> Share:
-        """The share of right answers."""
-        return cls.count(sum(outcome.verdict == "right" for outcome in outcomes), len(outcomes))
-
-    @classmethod
-    def count(cls, right: int, n: int) -> Share:
-        """The share of `right` in `n`."""
+    def of(cls, answers: Sequence[bool]) -> Share:
+        """The share of the answers that are right."""
+        right, n = sum(answers), len(answers)
         return Share(
             right=right, n=n, accuracy=right / n if n else None, interval=wilson_interval(right, n) if n else None
         )
@@ -101,7 +97,7 @@ def summarize(outcomes: Iterable[Outcome], systems: Sequence[str]) -> Summary:
         if outcome.system in found:
             found[outcome.system].append(outcome)
     right = {
-        name: {outcome.case: outcome.verdict == "right" for outcome in those if outcome.verdict != "failed"}
+        name: {outcome.case: outcome.right for outcome in those if outcome.verdict != "failed"}
         for name, those in found.items()
     }
     best = _best_single_worker(right, len({outcome.case for those in found.values() for outcome in those}))
@@ -119,9 +115,9 @@ def _summarize_system(name: str, outcomes: Sequence[Outcome]) -> SystemResult:
         return total / n if n else None
 
     return SystemResult(
-        name=name, accuracy=Share.of(judged), failed=len(outcomes) - n,
-        tags={tag: Share.of([outcome for outcome in judged if tag in outcome.tags]) for tag in tags},
-        valid_plans=Share.count(sum(outcome.valid for outcome in planned), len(planned)) if planned else None,
+        name=name, accuracy=Share.of([outcome.right for outcome in judged]), failed=len(outcomes) - n,
+        tags={tag: Share.of([outcome.right for outcome in judged if tag in outcome.tags]) for tag in tags},
+        valid_plans=Share.of([outcome.valid for outcome in planned]) if planned else None,
         tokens=mean(usage.tokens), tokens_in=mean(usage.tokens_in), tokens_out=mean(usage.tokens_out),
         tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)), calls=mean(usage.calls),
         cost=usage.cost / n if usage.cost is not None and n else None, unpriced=usage.unpriced,
@@ -136,8 +132,9 @@ def _compare(name: str, other: str, right: Mapping[str, Mapping[str, bool]]) -> 
         return None
     counts = count_pairs([right[name][case] for case in common], [right[other][case] for case in common])
     return Comparison(
-        other=other, cases=counts.n, only_this=counts.only_first, only_other=counts.only_second,
-        difference=counts.difference, interval=newcombe_interval(counts), p=mcnemar_p(counts),
+        other=other, cases=len(common), only_this=counts.only_first, only_other=counts.only_second,
+        difference=(counts.only_first - counts.only_second) / len(common), interval=newcombe_interval(counts),
+        p=mcnemar_p(counts),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ ALONE: Final = "alone"
 """Stands for every single worker; one of them is `alone:NAME`."""
 BEST_WORKER: Final = "best-worker"
 NAMES: Final = (
-    "all", ALONE, BEST_WORKER, "keyword", "reflection", "vote", "moa", "best-routing", "conductor-mini", "conductor",
+    "all", ALONE, BEST_WORKER, "keyword", "vote", "moa", "best-routing", "conductor-mini", "conductor",
     "conductor-ultra",
 )  # fmt: skip
 """The names that a user may give, besides `alone:NAME`."""
@@ -103,7 +103,6 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     too_few = "" if len(workers) > 1 else "needs at least two workers"
     # A profile with its own prompt means that the model was trained on that prompt alone.
     plans_only = "" if conductor.profile.render is None else "this conductor model was trained only to plan"
-    gold_steps = [len(case.steps) for case in cases] or [0]
 
     def keyword_plan(case: Case) -> Plan:
         return baselines.direct_plan(worker_by_keyword(case.question, workers, keywords))
@@ -112,7 +111,6 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
         *(_single_worker(worker, conductor) for worker in conductor.pool if worker.kind != SELF),
         System(name=BEST_WORKER, plan=lambda _: baselines.direct_plan(best), configure=over_best),
         System(name="keyword", plan=keyword_plan, configure=over_all, missing=too_few),
-        System(name="reflection", plan=lambda _: baselines.reflection_plan(best), configure=over_best),
         System(
             name="vote", plan=lambda _: baselines.vote_plan(best), votes=True,
             configure=partial(baselines.for_vote, worker=best),
@@ -122,8 +120,8 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
         ),
         System(
             name="best-routing", plan=lambda case: baselines.gold_plan(case, workers),
-            configure=partial(over_all, bare_question=False, steps=max(gold_steps)),
-            missing="" if all(gold_steps) else "a case has no known decomposition",
+            configure=partial(over_all, bare_question=False),
+            missing="" if all(case.steps for case in cases) else "a case has no known decomposition",
         ),
         System(name="conductor-mini", configure=partial(_with_planner, mode="mini")),
         System(name="conductor", configure=partial(_with_planner, mode="auto")),

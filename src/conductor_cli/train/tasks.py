@@ -11,12 +11,11 @@ from random import Random
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.estimate import Estimate
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import PROFILES, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case, hash_cases, is_correct
-from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_estimate
+from conductor_cli.evals.cost import CostEstimate, chain_estimates, scale_ranges
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.recipe import Recipe
@@ -133,9 +132,7 @@ def estimate_cost(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> 
     steps, profile = curriculum.recipe.max_plan_steps, WorkerProfile()
     ranges = [chain_estimates(Question(text=task.question), task.workers, steps, pool, profile) for task in tasks]
     runs = len(numbers) * curriculum.group
-    factor = runs / len(tasks) if tasks else 0
-    low = scale_estimate(sum((least for least, _ in ranges), Estimate()), factor)
-    high = scale_estimate(sum((most for _, most in ranges), Estimate()), factor)
+    low, high = scale_ranges(ranges, runs)
     unknown = tuple(worker.name for worker in pool if worker.price is None)
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
 
