@@ -79,11 +79,3 @@ def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Pat
     assert tomllib.loads(stage.own.read_text())[section][key] == str(stage.home / "my.gguf")
     assert stage.inside("config", "set", name, "other.gguf").code == 0
     assert tomllib.loads(stage.own.read_text())[section][key] == "other.gguf"
-
-
-def test_a_worker_name_is_stored_unchanged_also_if_a_file_has_that_name(stage: Stage) -> None:
-    """A configured worker is found first when the setting is used, so it is what was meant."""
-    (stage.home / "alpha").write_text("no model")
-    with stage.start("config", "set", "conductor.model", "alpha", cwd=stage.home) as process:
-        assert finished(process).code == 0
-    assert tomllib.loads(stage.own.read_text()) == {"conductor": {"model": "alpha"}}

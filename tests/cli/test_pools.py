@@ -58,7 +58,7 @@ def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
 def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> None:
     """`pools use` chooses it, an empty `--pool` goes around it, and it cannot be removed while it is in use."""
     stage.inside("pools", "add", "small", "beta")
-    assert stage.inside("pools", "use", "small").out == "runs use pool small\n"
+    assert stage.inside("pools", "use", "small").out == "conductor.pool = small\n"
     assert settings(stage)["conductor"] == {"pool": "small"}
     stage.plan = "beta | - | Answer it."
     assert stage.inside("ask", "hi").out == "beta answers\n"

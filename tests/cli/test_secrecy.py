@@ -129,9 +129,7 @@ PLANTED: dict[str, Script] = {
 def keyed(stage: Stage) -> Stage:
     """One worker, whose key is in the store."""
     stage.configure(workers=("alpha",))
-    done = stage.inside(
-        "keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", "--yes", given=KEY
-    )
+    done = stage.inside("keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", given=KEY)
     assert done.code == 0, done.err
     return stage
 
@@ -257,7 +255,7 @@ def test_a_stored_key_is_sent_to_its_own_address_only(stage: Stage) -> None:
     """Another worker of the same kind at another address gets none."""
     stage.configure(workers=("alpha",))
     other = "http://127.0.0.1:9/v1"
-    stage.inside("keys", "set", "openai-compatible", "--base-url", other, "--insecure-storage", "--yes", given=KEY)
+    stage.inside("keys", "set", "openai-compatible", "--base-url", other, "--insecure-storage", given=KEY)
     assert stage.inside("ask", "why?").code == 0
     assert sent(stage) == {""}
 

@@ -86,11 +86,9 @@ def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def list_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
-    """Every key, of each provider those that are used first. The keyring is not asked. Raises `ConfigError`."""
-    found = [*_keys_in_variables(settings), *_keys_of_workers(settings)]
-    found += [_stored_key(entry, settings.environ) for entry in store.entries().values()]
-    order = list(PRESETS)
-    return sorted(found, key=lambda key: order.index(key.provider) if key.provider in order else len(order))
+    """Every key, those that are used first. The keyring is not asked. Raises `ConfigError`."""
+    stored = [_stored_key(entry, settings.environ) for entry in store.entries().values()]
+    return [*_keys_in_variables(settings), *_keys_of_workers(settings), *stored]
 
 
 def _keys_in_variables(settings: Settings) -> Iterator[FoundKey]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, KeyMissing, ModelError
-from conductor_cli.core.formatting import format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.usage import FREE
@@ -49,10 +48,9 @@ def resolve_planner(settings: Settings) -> Worker:
     else:
         raise _nothing_chosen(settings)
     if _adapter(settings) not in ("", planner.options.get("adapter")):
-        is_flag = settings.origins["conductor.adapter"] == "command line"
         raise ConfigError(
-            f"an adapter needs a GGUF file, and the conductor is {text}",
-            hint="leave --adapter out" if is_flag else "conductor config set conductor.adapter default",
+            f"the adapter cannot be applied: the conductor is {text}, and not a GGUF file of its own",
+            hint="leave --adapter out, or: conductor config set conductor.adapter default",
         )
     return planner
 
@@ -143,21 +141,12 @@ def _from_store(manifest: Manifest, settings: Settings) -> Worker:
     _check_files(manifest, settings)
     if not manifest.base:
         return _from_file(manifest.path, settings)
-    if settings["conductor.adapter"]:
-        raise ConfigError(
-            f"conductor.adapter is set, and {manifest.name} is an adapter itself",
-            hint="conductor config set conductor.adapter default",
-        )
     base = open_model_store(settings).find(manifest.base)
     if base is not None:
         _check_files(base, settings)
     path = base.path if base is not None else Path(manifest.base)
     if not path.is_file():
-        hint = "put the file back in its place"
-        if "/" not in manifest.base:
-            is_known = any(entry.name == manifest.base for entry in load_registry(settings.environ))
-            name = manifest.base
-            hint = f"conductor model pull {name}" if is_known else f"conductor model import FILE --name {name}"
+        hint = f"conductor model pull {manifest.base}, or conductor model import FILE --name {manifest.base}"
         raise ConductorUnusable(f"the adapter {manifest.name} needs {manifest.base}, which is missing", hint=hint)
     planner = _from_file(path, settings)
     return replace(planner, options={**planner.options, "adapter": str(manifest.path)})
@@ -178,10 +167,8 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(f"no conductor model is chosen; stored: {names}", hint="conductor model use NAME")
     for name, problem in store.damaged().items():
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
-    first = load_registry(settings.environ)[0]
-    pull = f"conductor model pull ({first.name}, {format_size(first.size) if first.size else 'size unknown'})"
-    own = "conductor model use FILE.gguf | URL | provider/model"
-    return ConductorUnusable("no conductor model is chosen", hint=f"{pull}, or one of yours: {own}")
+    hint = "conductor model pull, or one of yours: conductor model use FILE.gguf | URL | provider/model"
+    return ConductorUnusable("no conductor model is chosen", hint=hint)
 
 
 def missing_key_notice(planner: Worker, settings: Settings) -> str:

@@ -111,6 +111,7 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     The worker is checked as far as that is possible without asking anybody, before anything is written. Returns whether
     it existed. Raises `UsageError`, and `ConfigError` when the file cannot be written.
     """
+    _check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
     if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
@@ -164,17 +165,26 @@ def _check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callab
     """
     own = own_section(paths, section)
     for name in names:
-        if name in own:
-            continue
-        settings = load()
-        sources = {pool.name: pool.source for pool in settings.pools}
-        if section == "workers":
-            sources = {item.worker.name: item.source for item in settings.workers}
-        what = section.removesuffix("s")
-        if name in sources:
-            message = f"{what} {name!r} is in {sources[name]}, which conductor does not change"
-            raise ConfigError(message, hint="edit the file yourself")
-        raise UsageError(f"no {what} is named {name!r}", hint=f"known: {', '.join(sources) or 'none'}")
+        if name not in own:
+            settings = load()
+            _check_changeable(settings, section, name)
+            known = ", ".join(_sources(settings, section)) or "none"
+            raise UsageError(f"no {section.removesuffix('s')} is named {name!r}", hint=f"known: {known}")
+
+
+def _check_changeable(settings: Settings, section: str, name: str) -> None:
+    """Raise `ConfigError` for a worker or pool that is in a file which the user writes, and which takes precedence."""
+    source = _sources(settings, section).get(name, "")
+    if source and source != str(settings.paths.own_file):
+        message = f"{section.removesuffix('s')} {name!r} is in {source}, which conductor does not change"
+        raise ConfigError(message, hint="edit the file yourself")
+
+
+def _sources(settings: Settings, section: str) -> dict[str, str]:
+    """The file of each worker or pool."""
+    if section == "pools":
+        return {pool.name: pool.source for pool in settings.pools}
+    return {item.worker.name: item.source for item in settings.workers}
 
 
 # Pools
@@ -187,6 +197,7 @@ def add_pool(
 
     Raises `UsageError`, `KeyMissing` or `ConfigError`.
     """
+    _check_changeable(settings, "pools", name)
     notices: list[str] = []
     if not workers:
         pool = shipped_pools().get(name)

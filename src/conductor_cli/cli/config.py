@@ -52,7 +52,7 @@ def set_(
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
     item, paths = _find(name), app_paths(os.environ)
     try:
-        new = None if value == "default" else item.parse(_absolute_path(context, name, value))
+        new = None if value == "default" else item.parse(_absolute_path(name, value))
     except ConfigError as error:
         raise UsageError(error.message, hint="to restore the default: conductor config set NAME default") from None
     set_value(paths, name, new)
@@ -80,14 +80,7 @@ def _find(name: str) -> Setting:
         raise UsageError(error.message, hint="conductor config show lists them all") from None
 
 
-def _absolute_path(context: typer.Context, name: str, value: str) -> str:
+def _absolute_path(name: str, value: str) -> str:
     """The whole path of an existing file, since a setting applies in every directory. Other values are unchanged."""
     file = Path(value).expanduser()
-    if name not in FILE_SETTINGS or not file.is_file():
-        return value
-    from conductor_cli.app.planner_resolution import open_model_store  # only where a file is set
-
-    settings = opt.stored_settings(context)
-    workers = [item.worker.name for item in settings.workers] if name == "conductor.model" else []
-    is_name = value in workers or open_model_store(settings).find(value) is not None
-    return value if is_name else str(file.absolute())
+    return str(file.absolute()) if name in FILE_SETTINGS and file.is_file() else value

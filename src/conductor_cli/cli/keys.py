@@ -7,7 +7,6 @@ import sys
 import warnings
 from datetime import UTC, datetime
 from getpass import GetPassWarning, getpass
-from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -16,7 +15,6 @@ import typer
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
-from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_duration, format_time
@@ -47,9 +45,8 @@ def set_key(
         typer.Option("--base-url", metavar="URL", help="Use the key for this address instead of the provider's own."),
     ] = None,
     insecure_storage: Annotated[
-        bool, typer.Option("--insecure-storage", help="Store it in a file that is not encrypted, after a yes.")
+        bool, typer.Option("--insecure-storage", help="Store it in a file that is not encrypted.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to a file that is not encrypted.")] = False,
 ) -> None:
     """Store a provider's key in the system's keyring. The key is asked for, or read from stdin."""
     if context.args:
@@ -61,11 +58,10 @@ def set_key(
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
-    if insecure_storage:
-        _agree_to_file(store.path, yes=yes)
     key = _read_key(name)
-    entry = store.set(name, url, key, plaintext=insecure_storage)
-    print_text(f"stored the key of {name} in the {entry.where}, for {url}; check it with: conductor keys test {name}")
+    store.set(name, url, key, plaintext=insecure_storage)
+    place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
+    print_text(f"stored the key of {name} in {place}, for {url}; check it with: conductor keys test {name}")
     if len(key) < SHORTEST:
         print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
     _print_set_variables(name)
@@ -149,14 +145,3 @@ def _prompt_for_key(provider: str) -> str:
             raise UsageError("this terminal would show the key", hint=hint) from None
         except EOFError:
             return ""
-
-
-def _agree_to_file(path: Path, *, yes: bool) -> None:
-    """Get a yes, by `--yes` or from a person, before a key is written to a file. Raises `UsageError`."""
-    if yes:
-        return
-    if not can_ask():
-        raise UsageError("storing a key in a file that is not encrypted needs a yes", hint="add --yes")
-    print_notice(f"the key will be stored unencrypted in {path}: anyone who can read your files can read it")
-    if not confirm("Store it anyway?", default=False):
-        raise UsageError("no key was stored", hint="without --insecure-storage it goes into the keyring")

@@ -9,11 +9,11 @@ import typer
 
 from conductor_cli.app import workers
 from conductor_cli.app.worker_selection import POOL_SETTING
+from conductor_cli.cli import config
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.workers import print_workers
 from conductor_cli.config import app_paths
-from conductor_cli.config.files import set_value
 from conductor_cli.config.pools import find_pool, pool_members
 from conductor_cli.core.formatting import UNKNOWN
 from conductor_cli.core.serialization import dump
@@ -89,9 +89,6 @@ def add_pool(
     for notice in workers.add_pool(settings, name, members or (), about=about, without_keys=everyone):
         print_notice(notice)
     print_line(f"added pool {name}; use it with: conductor ask --pool {name} …")
-    listed = next(pool for pool in opt.stored_settings(context).pools if pool.name == name)
-    if listed.source != str(settings.paths.own_file):
-        print_notice(f"{listed.source} also has a pool {name}, which takes precedence")
 
 
 @app.command("rm")
@@ -110,8 +107,4 @@ def use_pool(
     settings = opt.stored_settings(context)
     if name is not None:
         pool_members(find_pool(settings.pools, name), settings.workers)
-    set_value(settings.paths, POOL_SETTING, name)
-    print_line("runs use every enabled worker" if name is None else f"runs use pool {name}")
-    now = opt.stored_settings(context)
-    if now[POOL_SETTING] != (name or ""):
-        print_notice(f"{now.origins[POOL_SETTING]} sets another pool, which takes precedence")
+    config.set_(context, POOL_SETTING, name or "default")

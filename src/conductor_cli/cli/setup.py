@@ -121,7 +121,7 @@ class Interview:
         _print_heading("Keys")
         storage = [] if self.findings.keyring else ["--insecure-storage"]
         if storage:
-            print_text("  no working keyring found: a key would be stored in a file that is not encrypted, after a yes")
+            print_text("  no working keyring found: a key would be stored in a file that is not encrypted")
         while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
             if self._run(["keys", "set", name, *storage]) == 0:
                 self._run(["keys", "test", name])

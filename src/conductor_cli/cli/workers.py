@@ -155,9 +155,6 @@ def add_worker(
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())
     print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
-    listed = next(item for item in opt.stored_settings(context).workers if item.worker.name == name)
-    if listed.source != str(settings.paths.own_file):
-        print_notice(f"{listed.source} also has a worker {name}; its settings take precedence")
 
 
 def _parse_price(text: str | None) -> dict[str, str] | None:
