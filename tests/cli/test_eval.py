@@ -514,7 +514,7 @@ CASE = '{"id": "1", "question": "q", "answer": "1", "scorer": "number"}\n'
         (CASE * 2, "same id"),
         (CASE.replace('"answer": "1"', '"answer": "one"'), "does not fit"),
         (CASE.replace('"answer": "1"', '"answer": 1'), "line 1"),
-        ("\x00\xff", "line 1"),
+        ("\x00\xff", "cannot read"),
     ],
 )
 def test_an_invalid_file_of_cases_is_reported_with_its_line(

@@ -12,8 +12,8 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.evals import baselines
+from conductor_cli.evals.baselines import GENERAL, best_worker_on, find_tag, worker_by_keyword
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.routing import GENERAL, best_worker_on, find_tag, worker_by_keyword
 from conductor_cli.evals.systems import NAMES, System, ranking_notes, select_systems
 from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 

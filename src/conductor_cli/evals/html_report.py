@@ -14,7 +14,7 @@ from conductor_cli.core.formatting import axis_ticks, format_money
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.report import ReportTable, report_notes, system_table, tag_table
+from conductor_cli.evals.report import report_notes, system_table, tag_table
 from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import Summary
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -50,7 +50,7 @@ def render_html(
     return environment.get_template("report.html.j2").render(
         title=one_line(f"Evaluation of {spec.source}"),
         facts=[(name, one_line(value)) for name, value in facts.items() if value],
-        systems=_table_parts(system_table(summary)), tags=_table_parts(tag_table(summary)),
+        systems=system_table(summary), tags=tag_table(summary),
         notes=report_notes(spec, summary), **_plot_data(summary), case_count=len(cases), crop=_crop,
         cases=[(case, by_case[case.id]) for case in cases[:MAX_CASES]],
     )  # fmt: skip
@@ -71,10 +71,6 @@ def _crop(text: str) -> str:
     # Cleaned before it is cut: half a key would not be recognised.
     text = _clean(text)
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text) - MAX_TEXT:,} characters more)"
-
-
-def _table_parts(table: ReportTable | None) -> tuple[list[str], list[list[str]]] | None:
-    return None if table is None else ([column.head for column in table.columns], table.rows)
 
 
 def _plot_data(summary: Summary) -> dict[str, Any]:

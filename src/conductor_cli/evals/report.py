@@ -12,9 +12,8 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_coun
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.table import Column
-from conductor_cli.evals.statistics import Interval
 from conductor_cli.evals.storage import EvaluationSpec
-from conductor_cli.evals.summary import Comparison, Share, Summary, SystemResult
+from conductor_cli.evals.summary import Comparison, Interval, Share, Summary, SystemResult
 
 SYSTEM_COLUMN: Final = Column("SYSTEM", shrink=14)
 

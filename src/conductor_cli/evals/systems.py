@@ -15,8 +15,8 @@ from conductor_cli.core.events import Mode
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Worker
 from conductor_cli.evals import baselines
+from conductor_cli.evals.baselines import GENERAL, Keywords, best_worker, worker_by_keyword
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.routing import GENERAL, Keywords, best_worker, worker_by_keyword
 from conductor_cli.run import Conductor
 
 ALONE: Final = "alone"
