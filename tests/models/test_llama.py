@@ -60,7 +60,7 @@ def text(chunks: Iterable[Chunk]) -> str:
     return "".join(chunk.text for chunk in chunks)
 
 
-def told(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[str]:
+def reply_texts(path: Path, *requests: Request, options: LlamaOptions = ONE) -> list[str]:
     return [text(chunks) for chunks in play(path, *requests, options=options)]
 
 
@@ -109,8 +109,8 @@ def test_the_last_chunk_has_the_usage(tiny: Path) -> None:
 
 def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
     """With a temperature, the seed alone decides; without one, nothing is drawn."""
-    first, again, other = told(tiny, *(ask(temperature=1.0, seed=seed) for seed in (1, 1, 2)))
-    greedy, also, zero = told(tiny, ask(seed=1), ask(seed=2), ask(temperature=0.0, seed=3))
+    first, again, other = reply_texts(tiny, *(ask(temperature=1.0, seed=seed) for seed in (1, 1, 2)))
+    greedy, also, zero = reply_texts(tiny, ask(seed=1), ask(seed=2), ask(temperature=0.0, seed=3))
     assert first == again != other
     assert greedy == also == zero
 
@@ -118,8 +118,8 @@ def test_the_same_seed_writes_the_same_text(tiny: Path) -> None:
 def test_the_seed_of_the_model_serves_requests_without_one(tiny: Path) -> None:
     """A seed in the options makes unseeded requests repeatable."""
     seeded = LlamaOptions(context=1024, threads=1, seed=7)
-    first, again = told(tiny, ask(temperature=1.0), ask(temperature=1.0), options=seeded)
-    assert [first, again] == told(tiny, ask(temperature=1.0, seed=7), ask(temperature=1.0, seed=7))
+    first, again = reply_texts(tiny, ask(temperature=1.0), ask(temperature=1.0), options=seeded)
+    assert [first, again] == reply_texts(tiny, ask(temperature=1.0, seed=7), ask(temperature=1.0, seed=7))
 
 
 def test_a_reply_without_a_limit_fills_the_context(tiny: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_model_ends_by_itself(brief: Path) -> None:
 @pytest.mark.parametrize("at", [0, 5, 11])
 def test_a_stop_string_ends_the_text_before_it(tiny: Path, at: int, length: int) -> None:
     """Wherever tokens divide it, nothing of a stop string or of what follows is shown."""
-    whole, cut = ask(temperature=1.0, seed=5), told(tiny, ask(temperature=1.0, seed=5))[0]
+    whole, cut = ask(temperature=1.0, seed=5), reply_texts(tiny, ask(temperature=1.0, seed=5))[0]
     stop = cut[at : at + length]
     chunks = play(tiny, replace(whole, stop=("never written", stop)))[0]
     assert text(chunks) == cut[: cut.index(stop)]
@@ -149,8 +149,8 @@ def test_a_stop_string_ends_the_text_before_it(tiny: Path, at: int, length: int)
 
 def test_a_stop_string_that_never_comes_removes_nothing(tiny: Path) -> None:
     """Text that was held back because it might have become a stop string is emitted at the end."""
-    whole = told(tiny, ask())[0]
-    assert told(tiny, ask(stop=(whole[-2:] + "never",))) == [whole]
+    whole = reply_texts(tiny, ask())[0]
+    assert reply_texts(tiny, ask(stop=(whole[-2:] + "never",))) == [whole]
 
 
 def test_characters_of_several_tokens_arrive_whole(tiny: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_shared_beginning_is_not_read_again(tiny: Path) -> None:
     assert read[0][1] == 0
     assert read[1][0] - read[1][1] < 16
     assert 0 < read[2][1] < 40
-    assert [text(second), text(third)] == [*told(tiny, ask(long + "B")), *told(tiny, ask("C"))]
+    assert [text(second), text(third)] == [*reply_texts(tiny, ask(long + "B")), *reply_texts(tiny, ask("C"))]
 
 
 def test_the_same_prompt_again_reads_one_token(tiny: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_prompt_that_does_not_fit_is_an_error_with_both_sizes(tiny: Path) -> N
         finally:
             await model.close()
 
-    assert asyncio.run(go()) == told(tiny, ask())[0]
+    assert asyncio.run(go()) == reply_texts(tiny, ask())[0]
 
 
 def test_the_context_is_at_most_what_the_model_was_trained_for(tiny: Path) -> None:
@@ -305,9 +305,9 @@ def test_every_reply_follows_the_grammar(brief: Path) -> None:
 
 def test_a_narrower_grammar_that_allows_the_reply_does_not_change_it(tiny: Path) -> None:
     """A grammar changes only tokens that it refuses."""
-    free = told(tiny, ask(grammar="root ::= [ -~]*"))[0]
+    free = reply_texts(tiny, ask(grammar="root ::= [ -~]*"))[0]
     assert len(free) > 24
-    assert told(tiny, ask(grammar=f"root ::= {json.dumps(free)} [a]*")) == [free]
+    assert reply_texts(tiny, ask(grammar=f"root ::= {json.dumps(free)} [a]*")) == [free]
 
 
 @pytest.mark.parametrize(
@@ -344,12 +344,12 @@ def test_a_grammar_that_cannot_be_used_is_an_error(tiny: Path, grammar: str, pro
 @contextmanager
 def reached(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[threading.Event]:
     """An event that is set when the thread begins with this batch of a prompt."""
-    event, begun, check = threading.Event(), 0, KVCache.check_cancelled
+    event, reads, check = threading.Event(), 0, KVCache.check_cancelled
 
     def counted(memory: KVCache) -> None:
-        nonlocal begun
-        begun += len(memory.tokens) >= (batches - 1) * memory._batch_size
-        if begun:
+        nonlocal reads
+        reads += len(memory.tokens) >= (batches - 1) * memory._batch_size
+        if reads:
             event.set()
         check(memory)
 
@@ -365,7 +365,7 @@ ROOM = LlamaOptions(context=8192)
 @pytest.fixture(scope="module")
 def undisturbed(slow: Path) -> str:
     """What the slow model answers to the long prompt."""
-    return told(slow, LONG, options=ROOM)[0]
+    return reply_texts(slow, LONG, options=ROOM)[0]
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
@@ -409,7 +409,7 @@ def test_a_reply_can_be_abandoned(tiny: Path) -> None:
         await model.close()
         return found
 
-    assert asyncio.run(go()) == told(tiny, ask("Another"))[0]
+    assert asyncio.run(go()) == reply_texts(tiny, ask("Another"))[0]
 
 
 def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
@@ -422,7 +422,7 @@ def test_concurrent_streams_do_not_influence_each_other(tiny: Path) -> None:
         await model.close()
         return [text(chunks) for chunks in replies]
 
-    assert asyncio.run(go()) == [told(tiny, request)[0] for request in requests]
+    assert asyncio.run(go()) == [reply_texts(tiny, request)[0] for request in requests]
 
 
 def test_a_waiting_stream_can_be_cancelled(tiny: Path) -> None:
@@ -440,7 +440,7 @@ def test_a_waiting_stream_can_be_cancelled(tiny: Path) -> None:
         await model.close()
         return text(chunks)
 
-    assert asyncio.run(go()) == told(tiny, ask(max_tokens=900))[0]
+    assert asyncio.run(go()) == reply_texts(tiny, ask(max_tokens=900))[0]
 
 
 def test_a_call_ends_at_its_deadline(slow: Path) -> None:
@@ -456,7 +456,7 @@ def test_a_call_ends_at_its_deadline(slow: Path) -> None:
         await model.close()
         return found
 
-    assert asyncio.run(go()) == told(slow, ask(), options=ROOM)[0]
+    assert asyncio.run(go()) == reply_texts(slow, ask(), options=ROOM)[0]
 
 
 def test_closing_a_model_ends_its_streams(tiny: Path) -> None:
@@ -623,4 +623,4 @@ def test_a_small_model_writes_with_one_thread(tiny: Path) -> None:
 )
 def test_every_way_to_load_gives_the_same_text(tiny: Path, options: LlamaOptions) -> None:
     """Options change speed and memory, not what is written."""
-    assert told(tiny, ask(), options=options) == told(tiny, ask())
+    assert reply_texts(tiny, ask(), options=options) == reply_texts(tiny, ask())

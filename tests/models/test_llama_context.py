@@ -14,7 +14,7 @@ from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, Engine
 from conductor_cli.run.executor import FATAL
-from tests.models.test_llama import ask, on_thread, play, text, told
+from tests.models.test_llama import ask, on_thread, play, reply_texts, text
 from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import Extra, make
 
@@ -35,7 +35,7 @@ def wide(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]
     def say(*requests: Request, options: LlamaOptions = WIDE) -> list[str]:
         with monkeypatch.context() as patch:
             patch.setattr(loading, "CONTEXT_STEP", 4096)
-            return told(tiny, *requests, options=options)
+            return reply_texts(tiny, *requests, options=options)
 
     return say
 
@@ -78,7 +78,7 @@ def test_a_context_below_the_first_step_is_respected(tiny: Path) -> None:
 def test_a_context_that_grew_writes_what_a_wide_one_writes(tiny: Path, wide: Callable[..., list[str]]) -> None:
     """Whatever stood in it before: with and without a temperature, and with an adapter."""
     requests = (ask(), ask(LONG), ask(LONG, temperature=1.0, seed=5))
-    assert told(tiny, *requests, options=WIDE) == wide(*requests)
+    assert reply_texts(tiny, *requests, options=WIDE) == wide(*requests)
 
 
 def test_an_adapter_lies_over_the_larger_context_too(
@@ -86,15 +86,15 @@ def test_an_adapter_lies_over_the_larger_context_too(
 ) -> None:
     """It belongs to the context, not to the model."""
     adapted = replace(WIDE, adapter=lora(tmp_path / "lora.gguf"))
-    assert told(tiny, ask(LONG), options=adapted) == wide(ask(LONG), options=adapted) != wide(ask(LONG))
+    assert reply_texts(tiny, ask(LONG), options=adapted) == wide(ask(LONG), options=adapted) != wide(ask(LONG))
 
 
 def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Callable[..., list[str]]) -> None:
     """A conversation that outgrows its context reads only its new turn."""
-    begun = ask("Check the sum. " * 60)
-    first = told(tiny, begun, options=WIDE)[0]
-    second = continued(begun, first, "Write it down. " * 40)
-    before, after = play(tiny, begun, second, options=WIDE)
+    first_request = ask("Check the sum. " * 60)
+    first = reply_texts(tiny, first_request, options=WIDE)[0]
+    second = continued(first_request, first, "Write it down. " * 40)
+    before, after = play(tiny, first_request, second, options=WIDE)
     read = before[-1].usage
     usage = after[-1].usage
     assert read is not None
@@ -166,12 +166,12 @@ def test_a_state_that_cannot_be_copied_is_read_again(
     tiny: Path, wide: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state for which there is no memory costs time and nothing else."""
-    begun = ask("Check the sum. " * 60)
-    second = continued(begun, "Yes.", "Write it down. " * 40)
+    first_request = ask("Check the sum. " * 60)
+    second = continued(first_request, "Yes.", "Write it down. " * 40)
     expected = wide(second)[0]
 
     def look(engine: Engine) -> None:
-        list(engine.generate(begun, CancelToken()))
+        list(engine.generate(first_request, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
         *_, last = chunks = list(engine.generate(second, CancelToken()))
         assert last.usage is not None

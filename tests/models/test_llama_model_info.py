@@ -17,7 +17,7 @@ from conductor_cli.models.llama import LlamaOptions, read_model_info
 from conductor_cli.models.llama.gguf import check_model_file, read_header_and_tensors
 from conductor_cli.models.llama.model_info import check_parts, part_files
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import ask, play, run, text, told
+from tests.models.test_llama import ask, play, reply_texts, run, text
 from tests.tiny_gguf import Extra, make
 
 NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
@@ -56,7 +56,7 @@ def refused(path: Path, **more: Any) -> ModelError:
 def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path, small: bool) -> None:
     """Also if its first part has no weights; its info is that of one file."""
     first = divided(tmp_path / "model.gguf", small=small)
-    assert told(first, ask()) == told(tiny, ask())
+    assert reply_texts(first, ask()) == reply_texts(tiny, ask())
     files = sorted(tmp_path.iterdir())
     assert part_files(first) == tuple(files)
     assert len(files) == 4 + small
@@ -151,9 +151,9 @@ def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> 
     renamed.rename(model)
     model.write_bytes(tiny.read_bytes())
     assert "its model has 1 parts, and its name says 4" in refused(model).message
-    alone = tmp_path / "alone-00001-of-00001.gguf"
-    alone.write_bytes(tiny.read_bytes())
-    assert told(alone, ask()) == told(tiny, ask())
+    single = tmp_path / "single-00001-of-00001.gguf"
+    single.write_bytes(tiny.read_bytes())
+    assert reply_texts(single, ask()) == reply_texts(tiny, ask())
 
 
 @pytest.mark.parametrize("part", [2, 4])
@@ -258,17 +258,17 @@ def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
     """Each in its own way; one of no weight changes nothing."""
     first, second = lora(tmp_path / "first.gguf", seed=1), lora(tmp_path / "second.gguf", seed=2)
     nothing = lora(tmp_path / "nothing.gguf", strength=0.0)
-    replies = [told(tiny, ask(), options=with_adapter(adapter))[0] for adapter in (first, second, nothing)]
-    plain = told(tiny, ask())[0]
+    replies = [reply_texts(tiny, ask(), options=with_adapter(adapter))[0] for adapter in (first, second, nothing)]
+    plain = reply_texts(tiny, ask())[0]
     assert replies[2] == plain
     assert len({plain, *replies}) == 3
-    assert told(tiny, ask(), options=with_adapter(first))[0] == replies[0]
+    assert reply_texts(tiny, ask(), options=with_adapter(first))[0] == replies[0]
 
 
 def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Path) -> None:
     """The reply is that of the whole model with the adapter."""
     options = with_adapter(lora(tmp_path / "lora.gguf"))
-    assert told(model, ask(), options=options) == told(tiny, ask(), options=options)
+    assert reply_texts(model, ask(), options=options) == reply_texts(tiny, ask(), options=options)
 
 
 @pytest.mark.parametrize(
@@ -327,4 +327,4 @@ def test_a_model_loads_after_an_adapter_was_refused(tiny: Path, tmp_path: Path) 
     refused(tiny, adapter=path)
     lora(path)
     chunks = play(tiny, ask(), options=options)[0]
-    assert text(chunks) != told(tiny, ask())[0]
+    assert text(chunks) != reply_texts(tiny, ask())[0]

@@ -729,13 +729,13 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
     with opened(tiny) as engine:
         plain, (end,) = answered(engine, question)[0], cuts(engine, question)
         assert end > 3 * 128
-    lib, decode, begun = load_bindings(), load_bindings().llama_decode, 0
+    lib, decode, calls = load_bindings(), load_bindings().llama_decode, 0
     cancel = CancelToken()
 
     def stopped(context: Any, tokens: Any) -> Any:
-        nonlocal begun
-        begun += 1
-        if begun == batch:
+        nonlocal calls
+        calls += 1
+        if calls == batch:
             cancel.set()
         return decode(context, tokens)
 
@@ -745,7 +745,7 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
             patch.setattr(lib, "llama_decode", stopped)
             with pytest.raises(Cancelled):
                 list(engine.generate(question, cancel))
-        assert begun == batch
+        assert calls == batch
         assert not (tmp_path / "prefixes").exists()
         assert answered(engine, question)[1] == 128 * (batch - 1)
         assert len(states(tmp_path)) == 1

@@ -1,4 +1,4 @@
-"""The base model of a training: what is taken, and what is refused with a reason."""
+"""The base model of a training: what is accepted, and what is refused with a reason."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def copied(base: Path, directory: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_model_is_described_without_being_loaded(base: Path) -> None:
-    """Its architecture, its weights, and those of an adapter on all layers but the output."""
+    """Its architecture, its weights and those of an adapter are counted."""
     model = find_base_model(str(base), LoraSettings(rank=2))
     assert (model.architecture, model.context) == ("qwen2", 4096)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
@@ -42,10 +42,10 @@ def test_a_model_is_described_without_being_loaded(base: Path) -> None:
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
-    """It could not be asked for a plan as the program asks."""
-    with pytest.raises(ConfigError, match="has no chat template") as told:
+    """It could not be asked for a plan."""
+    with pytest.raises(ConfigError, match="has no chat template") as caught:
         find_base_model(str(tiny.base(tmp_path, template="")))
-    assert "chat_template.jinja" in told.value.hint
+    assert "chat_template.jinja" in caught.value.hint
 
 
 def test_a_template_that_rejects_a_conductors_messages_is_refused(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def _cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "problem"),
     [
         (lambda copy: (copy / "model.safetensors").unlink(), "is incomplete: .*model.safetensors is missing"),
         (lambda copy: (copy / "config.json").unlink(), "cannot be used as a base model"),
@@ -77,17 +77,19 @@ def _cut(path: Path) -> None:
     ],
     ids=["no weights", "no config", "empty config", "another kind", "broken tokenizer", "a part is missing"],
 )
-def test_an_incomplete_model_is_refused(base: Path, tmp_path: Path, spoil: Callable[[Path], object], said: str) -> None:
+def test_an_incomplete_model_is_refused(
+    base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str
+) -> None:
     """The error says in one line what is wrong."""
     copy = copied(base, tmp_path)
     spoil(copy)
-    with pytest.raises(ConfigError, match=said) as told:
+    with pytest.raises(ConfigError, match=problem) as caught:
         find_base_model(str(copy))
-    assert "\n" not in told.value.message
+    assert "\n" not in caught.value.message
 
 
 def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
-    """When they are loaded, before a step."""
+    """The error comes when they are loaded, before the first step."""
     copy = copied(base, tmp_path)
     _cut(copy / "model.safetensors")
     with pytest.raises(ConfigError, match="cannot be used as a base model"):
@@ -97,6 +99,6 @@ def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
 def test_a_missing_model_is_not_downloaded(name: str) -> None:
     """The error says how to get it; no connection is made."""
-    with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as told:
+    with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as caught:
         find_base_model(name)
-    assert told.value.hint.startswith(f"hf download {name}")
+    assert caught.value.hint.startswith(f"hf download {name}")

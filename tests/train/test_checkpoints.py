@@ -1,4 +1,4 @@
-"""Where a training has come to, and who is at it."""
+"""The checkpoints and settings of a training on disk, and the lock on its directory."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     """Settings in another order are the same settings; a damaged file counts as other settings."""
     write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
     check_settings(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
-    with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as told:
+    with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as caught:
         check_settings(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
-    assert told.value.hint == "remove it to start over, or choose another directory: --out"
+    assert caught.value.hint == "remove it to start over, or choose another directory: --out"
     (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
     with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
         write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
@@ -51,20 +51,20 @@ def test_two_trainings_cannot_share_a_directory(tmp_path: Path) -> None:
     """The second one gets an error; when the first has ended, the directory is free again."""
     with (
         exclusive_directory(tmp_path / "new"),
-        pytest.raises(ConfigError, match=r"another training is running in .*new") as told,
+        pytest.raises(ConfigError, match=r"another training is running in .*new") as caught,
     ):
         exclusive_directory(tmp_path / "new").__enter__()
-    assert told.value.hint == "wait until it ends, or choose another directory: --out"
+    assert caught.value.hint == "wait until it ends, or choose another directory: --out"
     with exclusive_directory(tmp_path / "new"):
         pass
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """A file has its name."""
+    """A file has the name of the directory."""
     (tmp_path / "out").write_text("")
-    with pytest.raises(ConfigError, match=r".*out cannot be written: ") as told:
+    with pytest.raises(ConfigError, match=r".*out cannot be written: ") as caught:
         exclusive_directory(tmp_path / "out").__enter__()
-    assert told.value.hint == "choose another directory: --out"
+    assert caught.value.hint == "choose another directory: --out"
 
 
 def test_a_killed_training_releases_the_directory(tmp_path: Path) -> None:

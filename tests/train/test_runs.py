@@ -1,4 +1,4 @@
-"""What a real conductor practises on, and what its plans come to: tasks, runs, rewards and money. Needs no torch."""
+"""The tasks of a training, the runs of its plans, their rewards, and their cost. Needs no torch."""
 
 from __future__ import annotations
 
@@ -52,14 +52,15 @@ def says(text: str) -> ScriptedModel:
 
 
 def rollouts(directory: Path, recipe: Recipe = PUBLISHED, limit: str = "", **models: Any) -> Rollouts:
-    purse = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
-    book = ResponseCache(directory / "answers.jsonl")
+    budget = TrainingBudget(directory / "spent.jsonl", Decimal(limit) if limit else None)
+    cache = ResponseCache(directory / "answers.jsonl")
     given = {"ann": says("It is 1."), "bob": says("It is 9."), "cat": says("It is 9."), **models}
     kept = {
-        worker.name: CachedModel(BudgetedModel(given[worker.name], worker, purse), book, worker.name) for worker in POOL
+        worker.name: CachedModel(BudgetedModel(given[worker.name], worker, budget), cache, worker.name)
+        for worker in POOL
     }
     conductor = replace(bare_conductor(recipe, POOL, Limits(attempts=1)), workers=kept)
-    return Rollouts(conductor=conductor, budget=purse, cache=book, format_bonus=recipe.format_bonus)
+    return Rollouts(conductor=conductor, budget=budget, cache=cache, format_bonus=recipe.format_bonus)
 
 
 def spent_by(runs: Rollouts) -> Decimal:
@@ -75,7 +76,7 @@ def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Ou
 
 
 def test_every_case_comes_once_before_any_is_repeated() -> None:
-    """Each time in another order, and the same for the same number."""
+    """The order differs each time, and a number always gives the same task."""
     drawn = [tasks().exercise(number) for number in range(12)]
     first, second = [[task.case.id for task in drawn[at : at + 6]] for at in (0, 6)]
     assert sorted(first) == sorted(second) == [case.id for case in CASES]
@@ -84,7 +85,7 @@ def test_every_case_comes_once_before_any_is_repeated() -> None:
 
 
 def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
-    """Two of three or all, in any order. One that sees only numbers knows workers by position, so all are on offer."""
+    """Two or all three are drawn, in any order. Where only numbers are shown, all are on offer in the same order."""
     offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
@@ -93,7 +94,7 @@ def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
 
 
 def test_cases_workers_and_settings_distinguish_trainings() -> None:
-    """What only makes a training faster or more expensive does not."""
+    """Settings that only change the speed do not."""
     one = tasks().as_dict()
     assert tasks(replace(PUBLISHED, vllm=True, concurrency=2)).as_dict() == one
     for other in (
@@ -111,7 +112,7 @@ def test_cases_workers_and_settings_distinguish_trainings() -> None:
 
 
 def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
-    """System and user message, with the workers on offer by label, name and card."""
+    """It is a system and a user message. They have the workers on offer by label, name and card."""
     system, user = rollouts(tmp_path).prompt(replace(ZERO, workers=("cat", "ann")))
     assert (system["role"], user["role"]) == ("system", "user")
     assert system["content"].endswith("The workers:\nA  cat (sums 0.50)\nB  ann (sums 0.90)")
@@ -119,7 +120,7 @@ def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
 
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) -> None:
-    """By the case's own scorer; what is no plan asks nobody and costs nothing."""
+    """The case's own scorer decides. A text that is not a plan asks no worker and costs nothing."""
     runs = rollouts(tmp_path)
     malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
     assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [(0.0, 0, None)] * 3
@@ -131,18 +132,18 @@ def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) 
 
 
 def test_a_text_that_was_cut_off_is_invalid(tmp_path: Path) -> None:
-    """A limit ended it, and not the conductor."""
+    """The token limit ended it, not the conductor."""
     cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
     assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
 
 
 def test_thinking_before_a_plan_is_not_part_of_it(tmp_path: Path) -> None:
-    """As an adapter takes it away where the conductor is used."""
+    """It is removed, as it is in a real run."""
     assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
 
 
 def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
-    """No reward for the plan, neither good nor bad; what else it would have bought is not asked."""
+    """The plan gets no reward, and the workers of its other steps are not asked."""
     cat = says("It is 1.")
     runs = rollouts(tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat)
     failing = "B | - | Answer it.\nC | 1 | Answer it."
@@ -153,7 +154,7 @@ def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) 
 
 
 def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
-    """And the same request of another plan is answered from the book."""
+    """The same request in another plan is answered from the cache."""
     ann = says("It is 1.")
     outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
     assert len(ann.requests) == 1
@@ -164,7 +165,7 @@ def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
 
 
 def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
-    """To go on would pay for the same again."""
+    """Otherwise the same answers would be paid for again."""
     runs = rollouts(tmp_path)
     assert runs.cache is not None
     runs.cache.error = OSError(28, "No space left on device")
@@ -176,7 +177,7 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_only_correct_answers_pay_for_their_cost() -> None:
-    """The most expensive right one pays the whole weight, others their share; wrong and failed ones pay nothing."""
+    """The most expensive correct plan loses the whole weight, others a share. Wrong plans lose nothing."""
     costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
     assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
     assert subtract_cost([1.0, 0.5], [Decimal(0), Decimal(1)], 0.4) == [1.0, 0.5]
@@ -184,21 +185,21 @@ def test_only_correct_answers_pay_for_their_cost() -> None:
 
 
 def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
-    """Calls in parallel cannot pass the limit together, and another stage knows what was spent before."""
+    """Parallel calls cannot exceed the limit together, and the next session knows what was spent before."""
     big = ScriptedModel(
         reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")]
     )
     runs = rollouts(tmp_path, limit="0.01", ann=big, bob=big, cat=big)
     plans = [f"A | - | Answer it {number} times." for number in range(9)]
-    with pytest.raises(LimitReached, match="leaves no room for another call: ") as told:
+    with pytest.raises(LimitReached, match="leaves no room for another call: ") as caught:
         outcomes(runs, plans)
-    assert told.value.hint == "to continue, run the same command with a larger --max-cost"
+    assert caught.value.hint == "to continue, run the same command with a larger --max-cost"
     assert Decimal(0) < spent_by(runs) <= Decimal("0.01")
     assert TrainingBudget(tmp_path / "spent.jsonl").spent == spent_by(runs)
 
 
 def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
-    """A call that is made is written down once, a reply from the book is not; a day that is over ends the training."""
+    """A call is recorded once, a cached reply is not. Training ends when a limit of the day is reached."""
     runs, daily_spend = rollouts(tmp_path), DailySpend(tmp_path / "days")
     runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
     outcomes(runs, [RIGHT, "no plan"])
@@ -224,48 +225,48 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
 
 
 def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
-    """Room for three quarters of a call is no end of the money while another call may leave more."""
-    purse = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
+    """A call that does not fit waits while another call is active, because that one may cost less than reserved."""
+    budget = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
     request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
-    first = purse.reserve(request, worker)
+    first = budget.reserve(request, worker)
     assert first is not None
-    assert purse.reserve(request, worker) is None
-    purse.settle(first, Usage(cost=Decimal("0.0001"), calls=1))
-    again = purse.reserve(request, worker)
+    assert budget.reserve(request, worker) is None
+    budget.settle(first, Usage(cost=Decimal("0.0001"), calls=1))
+    again = budget.reserve(request, worker)
     assert again is not None
-    purse.settle(again, Usage(cost=Decimal("0.0020"), calls=1))
+    budget.settle(again, Usage(cost=Decimal("0.0020"), calls=1))
     with pytest.raises(LimitReached, match=r"\$0\.0021 are spent"):
-        purse.reserve(request, worker)
+        budget.reserve(request, worker)
 
 
 def test_a_truncated_line_of_the_costs_is_ignored(tmp_path: Path) -> None:
-    """A kill while one is written costs that one."""
+    """A kill during a write loses only that line."""
     path = tmp_path / "spent.jsonl"
     path.write_text('{"cost": "0.5"}\n{"cost": "0.2')
     assert TrainingBudget(path).spent == Decimal("0.5")
 
 
 def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> None:
-    """What was written is estimated; a call that failed before its first word is assumed to be free."""
-    purse = TrainingBudget(tmp_path / "spent.jsonl")
+    """Its usage is estimated from its text. A call that failed before its first word is assumed to be free."""
+    budget = TrainingBudget(tmp_path / "spent.jsonl")
 
     async def ask(*script: Any) -> None:
-        async for _ in BudgetedModel(ScriptedModel([script]), POOL["ann"], purse).stream(
+        async for _ in BudgetedModel(ScriptedModel([script]), POOL["ann"], budget).stream(
             Request(messages=(), max_tokens=9)
         ):
             pass
 
     with pytest.raises(ModelError):
         asyncio.run(ask(ModelError("connect", "nobody there")))
-    assert purse.spent == 0
+    assert budget.spent == 0
     with pytest.raises(ModelError):
         asyncio.run(ask("some words, and then ", ModelError("broken", "gone")))
-    assert purse.spent > 0
+    assert budget.spent > 0
 
 
 def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
-    """As in any run: the request was sent, even if no word came back."""
-    purse, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
+    """The request was sent, even if no word came back."""
+    budget, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
 
     class Silent:
         async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -277,7 +278,7 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
 
     async def ask() -> None:
         request = Request(messages=(Message(role="user", content="a question " * 99),), max_tokens=9)
-        async for _ in BudgetedModel(Silent(), POOL["ann"], purse).stream(request):
+        async for _ in BudgetedModel(Silent(), POOL["ann"], budget).stream(request):
             pass
 
     async def cancel() -> None:
@@ -288,11 +289,11 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
             await task
 
     asyncio.run(cancel())
-    assert purse.spent > 0
+    assert budget.spent > 0
 
 
 def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
-    """From one step of the cheapest worker to all steps of the most expensive one, for every plan."""
+    """It goes from one step by the cheapest worker to all steps by the most expensive one, for every plan."""
     recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
     whole = estimate_cost(tasks(recipe), POOL)
     assert (whole.runs, whole.low.calls, whole.high.calls) == (80, 80, 400)

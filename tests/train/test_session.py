@@ -1,4 +1,4 @@
-"""A real conductor's training with a model small enough for seconds: cut, killed, resumed, out of money, broken."""
+"""Training with a tiny model: interrupted, killed, resumed, out of money, broken."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TIMES = ("seconds", "run_seconds")
 
 
 def adds(request: Request) -> list[str]:
-    """A worker that adds, and one that cannot, by whom it is asked for."""
+    """The script of a worker that can add."""
     text = request.messages[-1].content
     number = int(text.partition("What is ")[2].partition(" ")[0])
     return [f"It is {number + 1}."]
@@ -125,13 +125,13 @@ def weights(directory: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a kill in the third step of `trained` would have left: the files as they stood then, and nothing later."""
+    """What a kill in the third step of `trained` would have left on disk."""
     return tmp_path_factory.mktemp("killed")
 
 
 @pytest.fixture(scope="module")
 def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A course of three steps in one go."""
+    """A training of three steps in one session."""
     directory = tmp_path_factory.mktemp("trained")
 
     def say(line: str) -> None:
@@ -143,7 +143,7 @@ def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> None:
-    """The metrics of three steps, whose rewards differ, what each run cost, and what was spent: every call once."""
+    """There is a line for each of three steps, rewards differ, and every call was paid once."""
     lines = curve(trained)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert any(line["signal"] for line in lines)
@@ -156,7 +156,7 @@ def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> No
 def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     base: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Draws, optimizer, tasks and answers are those of a training that was never cut; what was spent, too."""
+    """Metrics, costs and weights are those of a training that was never interrupted."""
     assert not train(base, tmp_path, max_seconds=0)
     assert [line["step"] for line in curve(tmp_path)] == [1]
     assert train(base, tmp_path)
@@ -168,7 +168,7 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
 def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
     base: Path, trained: Path, killed: Path
 ) -> None:
-    """Killed in the third step: metrics and costs are those of a training that was never killed."""
+    """After a kill in the third step, metrics and costs are those of a training that was never killed."""
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
     silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
@@ -177,7 +177,7 @@ def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
-    """In 32 bits, whatever the file has. A finished training does nothing more."""
+    """They are trained in 32 bits. A finished training does nothing more."""
     assert train(base, tmp_path, replace(WHOLE, steps=1))
     assert train(base, tmp_path, replace(WHOLE, steps=1))
     assert {weight.dtype for weight in weights(tmp_path).values()} == {torch.float32}
@@ -187,26 +187,26 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_stop_the_training(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are never stored, and the error names the last good checkpoint."""
+    """The broken weights are not stored, and the error names the last good checkpoint."""
     train(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0)
     good = last_checkpoint(tmp_path)
     monkeypatch.setattr(grpo, "_is_finite", lambda model: False)
-    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
+    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as caught:
         train(base, tmp_path, replace(RECIPE, steps=9))
-    assert told.value.hint == f"the last good checkpoint is {good}"
+    assert caught.value.hint == f"the last good checkpoint is {good}"
     assert last_checkpoint(tmp_path) == good
 
 
 @pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
 def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path, figures: dict[str, float]) -> None:
-    """No process sees all of the weights if they are sharded, but each sees loss and gradient."""
+    """The step stops also where no process has all of the weights."""
     with opened_job(tmp_path) as opened:
-        keeper = MetricsCallback(opened, step=0)
+        callback = MetricsCallback(opened, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
-    keeper.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
-    assert (keeper.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
-    keeper.on_log(None, SimpleNamespace(global_step=5), control, logs=figures)
-    assert (keeper.broken_step, control.should_training_stop, control.should_save) == (5, True, False)
+    callback.on_log(None, SimpleNamespace(global_step=4), control, logs={"loss": 0.1})
+    assert (callback.broken_step, control.should_training_stop, control.should_save) == (0, False, True)
+    callback.on_log(None, SimpleNamespace(global_step=5), control, logs=figures)
+    assert (callback.broken_step, control.should_training_stop, control.should_save) == (5, True, False)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path
 def test_a_lack_of_memory_or_disk_is_explained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    """Each is one error with what to do."""
+    """Each becomes one error that says what to do."""
 
     def fails(*_: object, **__: object) -> None:
         raise error
@@ -232,30 +232,30 @@ def test_a_lack_of_memory_or_disk_is_explained(
 
 
 def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
-    """Its state is complete, but another of its files is damaged: the error names the directory to remove."""
+    """Its state is complete, but another of its files is damaged. The error names the directory to remove."""
     directory = tmp_path / "out"
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
     (directory / "checkpoint-2" / "optimizer.pt").write_bytes(b"PK cut off")
-    with pytest.raises(ConfigError, match="training stopped after step 2: its checkpoint cannot be read") as told:
+    with pytest.raises(ConfigError, match="training stopped after step 2: its checkpoint cannot be read") as caught:
         train(base, directory)
-    assert "checkpoint-2 if it is damaged" in told.value.hint
+    assert "checkpoint-2 if it is damaged" in caught.value.hint
 
 
 def test_an_internal_error_is_not_reported_as_a_full_disk(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the disk has room, the error is raised as it is."""
+    """It is raised as it is."""
     monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with pytest.raises(TypeError):
         train(base, tmp_path)
 
 
 def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path, tmp_path: Path) -> None:
-    """What was spent is remembered, and no answer is paid for twice."""
-    with pytest.raises(LimitReached) as told:
+    """The amount spent is remembered, and no answer is paid for twice."""
+    with pytest.raises(LimitReached) as caught:
         train(base, tmp_path, limit="0.0086")
-    assert told.value.hint == "to continue, run the same command with a larger --max-cost"
+    assert caught.value.hint == "to continue, run the same command with a larger --max-cost"
     with opened_job(tmp_path) as opened:
         assert opened.rollouts.budget is not None
         assert 0 < opened.rollouts.budget.spent <= Decimal("0.0086")
@@ -265,7 +265,7 @@ def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path
 def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is an error in the reward, not in a plan."""
+    """The fault is in the scorer, not in a plan."""
 
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
@@ -284,8 +284,8 @@ def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None
         written = [
             SampledPlan(exercise=opened.curriculum.exercise(number), text=text) for number, text in enumerate(texts)
         ]
-        said = r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
-        with pytest.raises(ConfigError, match=said):
+        problem = r"workers failed in 2 of the 2 plans of a step that were run.*: the key was refused"
+        with pytest.raises(ConfigError, match=problem):
             asyncio.run(opened.rollouts.outcomes(written))
 
 

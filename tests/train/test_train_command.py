@@ -1,4 +1,4 @@
-"""`conductor train` as a user has it: real requests to a server of this machine, a real model, real files."""
+"""`conductor train` as a user runs it: requests to a local server, a tiny model, real files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--group", "2")
 
 @pytest.fixture
 def stage(home: Path) -> Iterator[Stage]:
-    """A server with two workers that say the same, and no conductor model."""
+    """A server with two workers, and no conductor model."""
     stage = Stage(home)
     with stage.server:
         stage.configure()
@@ -82,7 +82,7 @@ def test_a_dry_run_ends_at_what_is_missing(stage: Stage, tmp_path: Path, monkeyp
 
 
 def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path: Path) -> None:
-    """An error without a traceback."""
+    """The error has no traceback."""
     tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
     paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
@@ -96,7 +96,7 @@ def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path
 def test_two_steps_are_trained_and_a_finished_training_says_so(
     stage: Stage, base: Path, cases: Path, tmp_path: Path
 ) -> None:
-    """The costs are unknown, so it asks for confirmation. Afterwards the same command has nothing left to do."""
+    """The costs are unknown, so confirmation is needed. Afterwards, the same command has nothing left to do."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
     refused = stage.inside(*command)
     assert (refused.code, asked(stage)) == (2, 0)
@@ -148,7 +148,7 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
 def test_each_check_names_its_problem(
     stage: Stage, base: Path, cases: Path, tmp_path: Path, name: str, arguments: list[str], said: str
 ) -> None:
-    """In its own line of the dry run."""
+    """The problem is in the last line of the dry run."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
     done = stage.inside(*command, *arguments)
     assert done.code in (2, 3)
@@ -157,7 +157,7 @@ def test_each_check_names_its_problem(
 
 
 def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
-    """Before any worker is asked."""
+    """No worker is asked."""
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
     done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")

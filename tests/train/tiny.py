@@ -1,4 +1,4 @@
-"""A base model for tests: a Qwen2 of random weights that says little, and much of it plans."""
+"""A base model for tests: a tiny Qwen2 with random weights that writes plans often."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPECIAL: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
 def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **config: Any) -> Path:
-    """A model directory in Hugging Face's form. Most of what it says is one of `PLANS`, or its end."""
+    """A model directory in Hugging Face format. Most of what the model writes is one of `PLANS`."""
     reader = tokenizer(template)
     reader.save_pretrained(directory)
     torch.manual_seed(7)
@@ -47,16 +47,16 @@ def base(directory: Path, *, template: str = TEMPLATE, context: int = 4096, **co
 
 
 def lines() -> list[str]:
-    """Those of a conductor's system message."""
+    """The lines of a conductor's system message."""
     pool = Pool(workers=(Worker(name="ann", kind="openai"),))
-    told = bare_conductor(PUBLISHED, pool, Limits()).planning_request(Question(text="-")).messages[0].content
-    return sorted({line for line in told.splitlines() if len(line) > 9})
+    system = bare_conductor(PUBLISHED, pool, Limits()).planning_request(Question(text="-")).messages[0].content
+    return sorted({line for line in system.splitlines() if len(line) > 9})
 
 
 def tokenizer(template: str) -> Any:
-    """Bytes, parts of the words that conductors read, the marks of a conversation; each plan is one token.
+    """A byte-level tokenizer with each plan as one token.
 
-    So is each line that is the same in every prompt: what is trained on here is short.
+    Each line that is the same in every prompt is one token, too. So prompts are short.
     """
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
