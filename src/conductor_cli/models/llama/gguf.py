@@ -105,7 +105,6 @@ class Header:
     `has_byte_tokens` is whether every single byte is a token of the vocabulary, as SentencePiece writes it.
     """
 
-    version: int
     tensors: int
     values: Mapping[str, Scalar]
     arrays: Mapping[str, tuple[int, int]]
@@ -122,23 +121,21 @@ class Header:
         return count if isinstance(count, int) else 0
 
 
-def check_model_file(path: Path) -> Header:
-    """The header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file."""
+def check_model_file(path: Path, *, first: bool = True) -> Header:
+    """The header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file.
+
+    Without `first` it is a further part of a split model, which has nothing but weights.
+    """
     header, tensors = read_header_and_tensors(path)
+    _check_kinds(path, tensors)
+    if not first:
+        return header
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
     if header.tensors == 0 and "split.count" not in header.values:  # the first part of a split model may have none
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
     _check_vocabulary(path, header)
     _check_numbers(path, header)
-    _check_kinds(path, tensors)
-    return header
-
-
-def check_part_file(path: Path) -> Header:
-    """The header of a further part of a split model. Raises `ModelError` of kind `file` like `check_model_file`."""
-    header, tensors = read_header_and_tensors(path)
-    _check_kinds(path, tensors)
     return header
 
 
@@ -248,6 +245,7 @@ class _Reader:
         if version not in (2, 3):
             raise _damaged(self._path, f"is GGUF version {version}; versions 2 and 3 can be read")
         tensors, keys = self._number("Q"), self._number("Q")
+        # Both numbers bound the loops below, so a file cannot make them longer than itself.
         needed = self._at + keys * _SMALLEST_KEY + tensors * _SMALLEST_TENSOR
         if needed > len(self._data) or max(tensors, keys) > MAX_ENTRIES:
             raise _damaged(self._path, f"is damaged: it claims {tensors} tensors and {keys} keys")
@@ -255,6 +253,7 @@ class _Reader:
         arrays: dict[str, tuple[int, int]] = {}
         for _ in range(keys):
             name, kind = self._text(), self._number("I")
+            # The first list is the vocabulary, or follows it. What an overview needs stands before it.
             if brief and kind == _ARRAY and any(known.endswith(".context_length") for known in values):
                 break
             if kind == _ARRAY:
@@ -265,9 +264,7 @@ class _Reader:
                 values[name] = self._unpack(_NUMBER_FORMATS[kind])
             else:
                 raise _damaged(self._path, f"is damaged: a key is of the unknown type {kind}")
-        return Header(
-            version=version, tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens
-        )
+        return Header(tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens)
 
     def tensors(self, count: int) -> dict[str, TensorInfo]:
         """The tensors, whose descriptions come after the keys."""

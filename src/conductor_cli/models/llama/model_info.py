@@ -14,7 +14,7 @@ from conductor_cli.models.llama.gguf import (
     MEBIBYTE,
     Header,
     TensorInfo,
-    check_part_file,
+    check_model_file,
     read_header,
     read_header_and_tensors,
     short_line,
@@ -102,6 +102,6 @@ def check_parts(path: Path, header: Header) -> None:
             hint="the parts must be called NAME-00001-of-0000N.gguf and so on",
         )  # fmt: skip
     for number, file in enumerate(files):
-        other = header if number == 0 else check_part_file(file)
+        other = header if number == 0 else check_model_file(file, first=False)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
             raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")

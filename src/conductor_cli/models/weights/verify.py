@@ -152,7 +152,7 @@ def check_part(path: Path, number: int, count: int, *, adapter: bool) -> None:
 
     Raises `ModelError` of kind `file`.
     """
-    header = gguf.check_model_file(path) if number == 1 else gguf.check_part_file(path)
+    header = gguf.check_model_file(path, first=number == 1)
     if number == 1 and is_adapter(header) != adapter:
         kinds = ("a whole model", "an adapter")
         raise ModelError("file", f"{path} is {kinds[not adapter]}, and {kinds[adapter]} was expected")
