@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, read_model_info
-from conductor_cli.models.llama.gguf import check_model_file, read_header_and_tensors
-from conductor_cli.models.llama.model_info import check_parts, part_files
+from conductor_cli.models.llama.gguf import read_header_and_tensors
+from conductor_cli.models.llama.model_info import check_whole_model, part_files
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, reply_texts, run, text
 from tests.tiny_gguf import Extra, make
@@ -168,7 +168,7 @@ def test_a_damaged_part_is_an_error(model: Path, part: int, damage: Callable[[by
     path.write_bytes(damage(path.read_bytes()))
     refused(model)
     with pytest.raises(ModelError) as error:
-        check_parts(model, check_model_file(model))  # before llama.cpp is asked
+        check_whole_model(model)  # before llama.cpp is asked
     assert str(path) in error.value.message
 
 

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
-from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.llama.lora_check import check_adapter
-from conductor_cli.models.llama.model_info import check_parts, part_files, read_model_info
+from conductor_cli.models.llama.model_info import check_whole_model, part_files, read_model_info
 from conductor_cli.models.machine import physical_cores
 
 BATCH_SIZE: Final = 512
@@ -71,9 +70,7 @@ class LoadedModel:
 
     def __init__(self, path: Path, options: LlamaOptions, cancel: CancelToken) -> None:
         """Raises `ModelError` of kind `file`, or `Cancelled` when `cancel` is set meanwhile."""
-        part_files(path)  # first: a further part has no header that could be checked, and its name tells what it is
-        self._header = check_model_file(path)
-        check_parts(path, self._header)
+        self._header = check_whole_model(path)
         self.lib = load_bindings()
         self._path, self._options = path, options
         self._size = read_model_info(path).size

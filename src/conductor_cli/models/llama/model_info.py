@@ -87,15 +87,17 @@ def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
     return {name: tensor for part in part_files(path) for name, tensor in read_header_and_tensors(part)[1].items()}
 
 
-def check_parts(path: Path, header: Header) -> None:
-    """Whether the model of `path` is complete, and llama.cpp may see its further parts.
+def check_whole_model(path: Path) -> Header:
+    """The header of a model's only or first file, if llama.cpp may see all of its parts.
 
     Raises `ModelError` of kind `file`.
     """
+    # The names come first: a further part has no header that could be checked, and its name tells what it is.
     files = part_files(path)
+    header = check_model_file(path)
     count = header.values.get("split.count", 1)
     if count in (0, 1) and len(files) == 1:
-        return
+        return header
     if count != len(files):
         raise ModelError(
             "file", f"{path} says that its model has {short_line(str(count))} parts, and its name says {len(files)}",
@@ -105,3 +107,4 @@ def check_parts(path: Path, header: Header) -> None:
         other = header if number == 0 else check_model_file(file, first=False)
         if other.values.get("split.no") != number or other.values.get("split.count") != count:
             raise ModelError("file", f"{file} is not part {number + 1} of this model", hint="get the file again")
+    return header

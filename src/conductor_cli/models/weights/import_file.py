@@ -21,11 +21,11 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelEr
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.lora_check import check_adapter
-from conductor_cli.models.llama.model_info import part_files
+from conductor_cli.models.llama.model_info import check_whole_model, part_files
 from conductor_cli.models.weights.hashing import Report, hash_file, read_pieces
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
-from conductor_cli.models.weights.verify import check_whole_model, is_adapter
+from conductor_cli.models.weights.verify import is_adapter
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
 """A directory with this file holds a LoRA in PEFT format."""

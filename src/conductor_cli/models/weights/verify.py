@@ -10,7 +10,7 @@ from typing import Any
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.model_info import check_parts, part_files
+from conductor_cli.models.llama.model_info import check_whole_model
 from conductor_cli.models.weights.hashing import Report, hash_file
 from conductor_cli.models.weights.hub import OFFICIAL
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
@@ -137,14 +137,6 @@ def _verify_file(file: ModelFile, manifest: Manifest, report: Report) -> tuple[s
     except ModelError as error:
         return "", error.message
     return sha256, ""
-
-
-def check_whole_model(path: Path) -> gguf.Header:
-    """The header of a model's only or first file, all of whose parts are there. Raises `ModelError` of kind `file`."""
-    part_files(path)  # before the header: a further part has none that could be checked
-    header = gguf.check_model_file(path)
-    check_parts(path, header)
-    return header
 
 
 def check_part(path: Path, number: int, count: int, *, adapter: bool) -> None:
