@@ -158,7 +158,7 @@ def test_an_evaluation_is_held_to_what_the_day_has_left(stage: Stage, tmp_path: 
     cases.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = stage.inside("eval", str(cases), "--systems", "alone", "--yes", "--parallel", "1")
     assert done.code == 6, done.err
-    assert "continue tomorrow" in done.err
+    assert "the same command continues" in done.err
     assert stage.inside("cost", "--json").json["total"]["calls"] < 6
 
 

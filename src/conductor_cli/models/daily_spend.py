@@ -150,16 +150,15 @@ class DailySpend:
         who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
         cost = None if usage.cost is None else _nano_dollars(usage.cost)
         values = (
-            str(day), who.name, recipient_of(who), who.model, reservation.call, usage.calls, usage.unpriced,
+            row, str(day), who.name, recipient_of(who), who.model, reservation.call, usage.calls, usage.unpriced,
             min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost,
         )  # fmt: skip
         try:
             with self._transaction() as database:
-                if row is not None:
-                    database.execute("DELETE FROM calls WHERE id = ?", (row,))
+                # The new row has no owner, and takes the place of the reservation.
                 database.execute(
-                    "INSERT INTO calls (day, worker, provider, model, worker_call, calls, unpriced, tokens_in,"
-                    " tokens_out, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    "INSERT OR REPLACE INTO calls (id, day, worker, provider, model, worker_call, calls, unpriced,"
+                    " tokens_in, tokens_out, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     values,
                 )
         except (OSError, sqlite3.Error) as error:

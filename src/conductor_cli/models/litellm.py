@@ -10,12 +10,10 @@ extracted from them.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -23,7 +21,6 @@ import weakref
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -49,9 +46,6 @@ _HINTS: Final[dict[ModelErrorReason, str]] = {
     "missing": "check the worker's model: litellm writes it provider/model",
     "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
 }
-
-_PREFIX: Final = re.compile(r"^(?:litellm\.)?\w+(?:Error|Timeout): (?:\w+Error: )?(?:\w+(?:Exception|Error) - )?")
-_BODY: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
 _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
@@ -293,14 +287,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _said_by(error: BaseException) -> ErrorBody:
-    """The provider's error body, which litellm puts into its own message; else that message without litellm's words."""
-    inner = getattr(error, "original_exception", None)
-    text = str(getattr(inner or error, "message", "") or error)
-    if found := _BODY.search(text):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            said = parse_error_body(json.loads(ast.literal_eval(found[0])))
-            return replace(said, message=said.message or text)
-    text = _PREFIX.sub("", _PREFIX.sub("", text)).removeprefix("b''").partition(" Handle with `litellm.")[0]
-    bodies = (getattr(cause, "body", None) for cause in _causes(error))
-    said = parse_error_body(next((body for body in bodies if body), None))
-    return replace(said, message=text.partition("\n\nThis looks like")[0])
+    """The provider's error body, which litellm puts into its own message; else that message."""
+    text = str(getattr(error, "message", "") or error)
+    with suppress(ValueError, RecursionError):
+        said = parse_error_body(json.loads(text[text.index("{") : text.rindex("}") + 1]))
+        if said.message:
+            return said
+    codes = parse_error_body(getattr(error, "body", None)).codes
+    return ErrorBody(text.removeprefix("litellm."), codes)

@@ -76,13 +76,13 @@ class ReplyDecoder:
             self._refused = True
             said += refusal
         text, more = self._splitter.feed(said) if said else ("", "")
-        return self._chunk(text, thought + more)
+        return self._chunk(self._texts.feed(text), self._thoughts.feed(thought + more))
 
     def end(self) -> Iterator[Chunk]:
         """The text that was held back, then the last chunk. A reply that ended without any text is a `ModelError`."""
-        if rest := self._chunk(*self._splitter.end()):
-            yield rest
-        if rest := self._counted_chunk(self._texts.close(), self._thoughts.close()):
+        text, thinking = self._splitter.end()
+        text, thinking = self._texts.feed(text), self._thoughts.feed(thinking)
+        if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
         usage = self._counted()
@@ -92,9 +92,6 @@ class ReplyDecoder:
         yield Chunk(usage=usage, finish=finish)
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
-        return self._counted_chunk(self._texts.feed(text), self._thoughts.feed(thinking))
-
-    def _counted_chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:
             return None
         self._said += len(text)
