@@ -22,7 +22,7 @@ def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
     assert done.json["question"] == "How many?"
     assert [(s["worker"], s["access"]) for s in done.json["steps"]] == [("alpha", []), ("beta", []), ("alpha", [1, 2])]
     assert done.err.startswith("PLAN  3 steps\n")
-    assert "estimate  3 calls, " in done.err
+    assert "estimate: 3 calls, " in done.err
     assert stage.asked("alpha") == stage.asked("beta") == []
 
 

@@ -11,7 +11,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.usage import Price
 from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
 from conductor_cli.views.plan_offer import PlanOffer, plan_lines
 from conductor_cli.views.text_layout import Line, Screen, cells
@@ -35,7 +35,7 @@ PLAN = Plan(
 )
 OFFER = PlanOffer(
     question=Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
-    limits=Limits(cost=Decimal("0.25"), seconds=90), spent=Usage(tokens_in=300, tokens_out=40, calls=1, unpriced=1),
+    limits=Limits(cost=Decimal("0.25"), seconds=90),
     recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
 CALLS = [
@@ -68,27 +68,20 @@ def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
 def test_a_plan_shows_reader_access_and_cost() -> None:
     """An unknown price says so and never counts as 0."""
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
-    assert lines[0] == "PLAN  4 steps"
-    assert lines[1].split() == ["1", "small", "this", "machine,", "sees", "question", "and", "files", "only", "$0.00"]
-    assert lines[2] == "    Find it out."
-    assert lines[3].startswith(" 2  a-worker-with-quite-a-long-name")
-    assert lines[4].strip() == "openai, sees question and files only"
-    assert lines[5].endswith(" to $0.0411")
-    dark = next(line for line in lines if line.startswith(" 3"))
-    assert dark.startswith(" 3  dark  models.example.org, sees 1 and 2")
-    assert dark.endswith("no price known")
-    assert "plans again, sees 1, 2 and 3" in text_of(plan_lines(OFFER, Screen(width=80)))
+    assert lines[:4] == [
+        "PLAN  4 steps", " 1  small", "    this machine, sees question and files only, $0.00", "    Find it out.",
+    ]  # fmt: skip
+    assert lines[5].startswith("    openai, sees question and files only, $")
+    assert "    models.example.org, sees 1 and 2, no price known" in lines
+    assert any(line.startswith("    plans again, sees 1, 2 and 3") for line in lines)
 
 
-def test_the_totals_show_estimate_planning_limits_and_unused_workers() -> None:
+def test_the_totals_show_estimate_and_limits() -> None:
     """The estimate is a range over all steps."""
-    text = text_of(plan_lines(OFFER, Screen(width=100)))
-    assert "estimate  4 calls, " in text
+    text = text_of(plan_lines(OFFER, Screen(width=200)))
+    assert "estimate: 4 calls, " in text
     assert "2 calls without a known price" in text
-    assert "planning  took 340 tokens, 1 call unpriced" in text
-    assert "limits    at most $0.2500, 90 s" in text
-    assert "not used  spare" in text
-    assert "another worker of the pool takes over its step" in text
+    assert "limits: at most $0.2500, 90 s" in text
 
 
 def test_finished_steps_cost_nothing() -> None:
@@ -98,10 +91,10 @@ def test_finished_steps_cost_nothing() -> None:
         recipients=OFFER.recipients, done=frozenset({2}),
     )  # fmt: skip
     text = text_of(plan_lines(offer, Screen(width=100)))
-    assert "estimate  1 call, " in text
+    assert "estimate: 1 call, " in text
     assert "$0.00" in text
-    assert text.splitlines()[3].endswith(" done")
-    assert "limits    none on money, tokens, calls or time" in text
+    assert text.splitlines()[5].endswith(", done")
+    assert "limits: none on money, tokens, calls or time" in text
 
 
 def test_the_data_flow_is_grouped_by_recipient() -> None:

@@ -25,7 +25,7 @@ def describe_offer(run: Run) -> PlanOffer:
     setting = run.config
     return PlanOffer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
-        limits=setting.limits, recipients=recipients_of(setting.pool), spent=run.trace.planning,
+        limits=setting.limits, recipients=recipients_of(setting.pool),
         done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from conductor_cli.app.planner_resolution import (
     planner_manifest,
     resolve_planner,
 )
-from conductor_cli.app.prefix_warmup import WarmedPrefix, is_worth_warming, warm_prefix
+from conductor_cli.app.prefix_warmup import is_worth_warming, warm_prefix
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.model_download import describe_files, describe_pull, download_model, show_file_progress
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
@@ -34,8 +34,9 @@ from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorUnusable, UsageError
-from conductor_cli.core.formatting import UNKNOWN, format_size
+from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
 from conductor_cli.core.table import Column
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.registry import find_model, load_registry
 from conductor_cli.models.weights.verify import verify_model
@@ -117,13 +118,13 @@ def prepare_prompt(context: typer.Context) -> None:
     print_line(_describe_warmup(warm_prefix(opt.stored_settings(context))))
 
 
-def _describe_warmup(warmed: WarmedPrefix | None) -> str:
+def _describe_warmup(warmed: Usage | None) -> str:
     if warmed is None:
         return "nothing to do: this model is so small that reading its prompt is faster than storing it"
-    read = warmed.tokens - warmed.cached
-    if read < warmed.cached:
-        return f"the fixed part of the prompt was already stored: {warmed.cached} of {warmed.tokens} tokens"
-    return f"the fixed part of the prompt is stored: {read} tokens, read in {warmed.seconds:.1f} s"
+    read = warmed.tokens_in - warmed.tokens_cached
+    if read < warmed.tokens_cached:
+        return f"the fixed part of the prompt was already stored: {format_count(warmed.tokens_in, 'token')}"
+    return f"the fixed part of the prompt was read: {format_count(read, 'token')} in {format_duration(warmed.seconds)}"
 
 
 @app.command("import")

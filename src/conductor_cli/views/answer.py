@@ -22,11 +22,9 @@ def answering_step(event: Event, known: int) -> int:
 
 
 class AnswerSink(Protocol):
-    """Where a terminal's answer is written: pieces of sanitized text, remarks between two texts, and an end."""
+    """Where a terminal's answer is written: pieces of sanitized text, and the end of each text."""
 
     def write(self, text: str) -> None: ...
-
-    def remark(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -42,10 +40,6 @@ class PlainSink:
         self._stdout.write(text)
         self._stdout.flush()
         self._in_line = not text.endswith("\n")
-
-    def remark(self, text: str) -> None:
-        self.close()
-        self.write(f"{text}\n")
 
     def close(self) -> None:
         if self._in_line:
@@ -118,7 +112,8 @@ class AnswerStream:
         """A line between text that is no longer valid and what follows it."""
         if self._pieces and self._sink is not None:
             self.close()
-            self._sink.remark(f"--- {why} ---")
+            self._sink.write(f"--- {why} ---\n")
+            self._sink.close()
         self._pieces = []
         self._sanitizer = StreamSanitizer()
 

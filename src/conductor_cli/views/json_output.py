@@ -30,26 +30,19 @@ class JsonLinesOutput:
 
 
 class JsonOutput:
-    """Writes `run_data` once: when the run has ended, or when the view is closed without an end."""
+    """Writes `run_data` once, when the view is closed."""
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
         self._trace = Trace()
-        self._written = False
 
     def show(self, event: Event) -> None:
         self._trace = apply_without_deltas(self._trace, event)
-        if self._trace.ended:
-            self._write()
 
     def close(self) -> None:
-        if self._trace.run and not self._written:
-            self._write()
-
-    def _write(self) -> None:
-        self._written = True
-        write_json(self._stdout, json.dumps(run_data(self._trace), ensure_ascii=False, separators=(",", ":")))
-        self._stdout.flush()
+        if self._trace.run:
+            write_json(self._stdout, json.dumps(run_data(self._trace), ensure_ascii=False, separators=(",", ":")))
+            self._stdout.flush()
 
 
 def write_json(stdout: Stdout, line: str) -> None:

@@ -79,11 +79,6 @@ class MarkdownStream:
         if not self._tick:
             self.draw()
 
-    def remark(self, text: str) -> None:
-        """A line between two texts that is not part of them."""
-        self.close()
-        self._console.print(Text(text, style="dim"))
-
     def close(self) -> None:
         """Print the rest; afterwards a new text may begin."""
         if self._timer is not None:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.estimate import ZERO, Estimate, Planner, estimate_steps
-from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
-from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.formatting import format_count, format_duration, format_money
+from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import describe_access
-from conductor_cli.views.text_layout import BLANK, Line, Screen, cells
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 PAD: Final = "    "
 """Stands before a subtask, under its worker's name."""
-
-LABEL_WIDTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOffer:
     """A plan and everything that a user decides by.
 
-    `recipients` says by a worker's name who reads what it is sent. `spent` is what planning took. `done` are the steps
-    that an earlier run has finished, which cost nothing. `planner` is the conductor, for steps that plan again.
+    `recipients` says by a worker's name who reads what it is sent. `done` are the steps that an earlier run has
+    finished, which cost nothing. `planner` is the conductor, for steps that plan again.
     """
 
     question: Question
@@ -36,70 +33,40 @@ class PlanOffer:
     profile: WorkerProfile
     limits: Limits
     recipients: Mapping[str, str]
-    spent: Usage = Usage()
     done: frozenset[int] = frozenset()
     planner: Planner | None = None
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     """The plan for the user to approve."""
-    steps = offer.plan.steps
     expected = estimate_steps(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
-    lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(steps), 'step')}", "quiet"))]
-    for number, (step, estimate) in enumerate(zip(steps, expected, strict=True), start=1):
-        some_unpriced = 0 < estimate.unpriced < estimate.calls
-        cost = _cost_range(estimate) + (" + unpriced" if some_unpriced else "")
+    lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
+    room, open_steps = screen.width - len(PAD), ZERO
+    for number, (step, estimate) in enumerate(zip(offer.plan.steps, expected, strict=True), start=1):
+        done = number in offer.done
+        open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
-        detail = screen.line(", ".join(filter(None, (recipient, describe_access(step.access)))))
-        lines += _step_lines(number, step, detail, "done" if number in offer.done else cost, screen)
+        facts = (recipient, describe_access(step.access), "done" if done else _describe_cost(estimate))
+        lines.append(((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker")))
+        lines += [((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)]
+        lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
+    low, high = open_steps.tokens
+    tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
+    estimate_text = f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, {_describe_cost(open_steps)}"
     lines.append(BLANK)
-    remaining = [estimate for number, estimate in enumerate(expected, start=1) if number not in offer.done]
-    for label, text in _totals(offer, sum(remaining, ZERO)):
-        first, *rest = screen.wrap(text, screen.width - LABEL_WIDTH) or [""]
-        lines.append(((f"{label:<{LABEL_WIDTH}}", "quiet"), (first, "plain")))
-        lines += [((" " * LABEL_WIDTH + line, "plain"),) for line in rest]
+    for text in (estimate_text, f"limits: {_describe_limits(offer.limits)}"):
+        lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
     return lines
 
 
-def _step_lines(number: int, step: Step, detail: str, cost: str, screen: Screen) -> Iterator[Line]:
-    """Worker and detail with the cost at the right edge, or below each other when there is no room; the subtask."""
-    room = screen.width - len(PAD)
-    front: Line = ((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker"))
-    line: Line = (*front, (f"  {detail}", "quiet"))
-    free = screen.width - cells(line) - len(cost)
-    if free >= 2:
-        yield (*line, (" " * free + cost, "quiet"))
-    else:
-        yield front
-        yield from (((PAD + text, "quiet"),) for part in (detail, cost) for text in screen.wrap(part, room))
-    yield from (((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room))
-
-
-def _totals(offer: PlanOffer, expected: Estimate) -> Iterator[tuple[str, str]]:
-    """Label and text of each line below the steps."""
-    low, high = expected.tokens
-    calls, tokens = format_count(expected.calls, "call"), f"{low:,} to {high:,}" if low < high else f"{low:,}"
-    unpriced = ""
-    if 0 < expected.unpriced < expected.calls:
-        unpriced = f" and {format_count(expected.unpriced, 'call')} without a known price"
-    yield "estimate", f"{calls}, {tokens} tokens, {_cost_range(expected)}{unpriced}"
-    if offer.spent.calls:
-        spent = (format_count(offer.spent.tokens, "token"), format_cost(offer.spent))
-        yield "planning", f"took {', '.join(filter(None, spent))}"
-    yield "limits", _describe_limits(offer.limits)
-    used = {step.worker for step in offer.plan.steps}
-    if unused := [name for name in offer.pool.names if name not in used]:
-        yield "not used", ", ".join(unused)
-    if len(offer.pool) > 1:
-        yield "failures", "if a worker fails, another worker of the pool takes over its step"
-
-
-def _cost_range(expected: Estimate) -> str:
+def _describe_cost(expected: Estimate) -> str:
     """`$0.0010 to $0.0200`. An unknown price never reads as $0."""
     if expected.calls == expected.unpriced:
         return "no price known" if expected.calls else "$0.00"
     low, high = expected.cost
-    return format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
+    known = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
+    unpriced = f" and {format_count(expected.unpriced, 'call')} without a known price" if expected.unpriced else ""
+    return f"{known}{unpriced}"
 
 
 def _describe_limits(limits: Limits) -> str:

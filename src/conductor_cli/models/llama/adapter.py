@@ -49,15 +49,6 @@ class Llama:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""
         await self.run_on_thread(lambda _engine, _cancel: None)
 
-    async def has_stored_prefix(self, request: Request) -> bool:
-        """Whether the state of the fixed part of a request's prompt is on disk, undamaged."""
-
-        def look(engine: Engine, cancel: CancelToken) -> bool:
-            engine.kv_cache.set_cancel_token(cancel)
-            return engine.kv_cache.has_stored_prefix(engine.tokenize(request))
-
-        return await self.run_on_thread(look)
-
     async def run_on_thread(self, work: Callable[[Engine, CancelToken], T]) -> T:
         """The result of `work`, done by the model's thread with the loaded model. Raises `ModelError`."""
         results: list[T] = []

@@ -110,10 +110,6 @@ class KVCache:
                 self._load_state(prompt, 0)
         return len(self.tokens)
 
-    def has_stored_prefix(self, prompt: Prompt) -> bool:
-        """Whether the state at the last cut of a prompt is on disk."""
-        return self._prefixes is not None and self._prefixes.load(prompt.tokens[: prompt.cuts[-1]]) is not None
-
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` tokens, or everything if the model cannot forget a part."""
         if self._lib.llama_memory_seq_rm(self._memory, _SEQUENCE, count, -1):
