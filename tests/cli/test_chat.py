@@ -201,7 +201,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/limits calls", "known: steps"),
         ("/redo 1", "no question was asked yet"),
         ("/redo one", "is not a step"),
-        ("/trace 2026", "no runs are stored yet"),
+        ("/trace 2026", "there is no run"),
         ("/file nowhere.txt", "cannot be read"),
     ],
 )

@@ -212,7 +212,7 @@ def test_runs_can_be_counted_back_from_the_last(tmp_path: Path, name: str, found
 def test_counting_back_too_far_is_an_error(tmp_path: Path) -> None:
     """The error says how many runs there are."""
     store = stored([begun()], tmp_path)
-    with pytest.raises(UsageError, match="only 1 run stored"):
+    with pytest.raises(UsageError, match="there is no run"):
         store.find("last~1")
 
 
@@ -254,7 +254,7 @@ def test_an_id_is_used_once(tmp_path: Path) -> None:
 def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     """`last`, an id, and the beginning of exactly one id name a run; anything else is an error."""
     store = TraceStore(tmp_path / "traces")
-    with pytest.raises(UsageError, match="no runs are stored yet"):
+    with pytest.raises(UsageError, match="there is no run"):
         store.find("last")
     for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
         stored([begun()], store.directory, run)

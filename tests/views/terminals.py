@@ -46,13 +46,12 @@ class Drawn:
 
     def __init__(
         self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False,
-        brief: bool = False,
     ) -> None:  # fmt: skip
         self.width, self.height = width, height
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
         self.console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
-        self.tree = TreeProgress(self.console, shared=shared, brief=brief, clock=self.clock, tick=None)
+        self.tree = TreeProgress(self.console, shared=shared, clock=self.clock, tick=None)
 
     def show(self, event: Event) -> None:
         self.clock.now = event.at

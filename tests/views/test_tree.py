@@ -257,18 +257,6 @@ def test_a_waiting_step_names_the_steps_it_waits_for() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_with_brief_a_finished_step_is_one_line(run: Run) -> None:
-    """It has as much of the subtask as fits."""
-    drawn = Drawn(width=100, brief=True)
-    for event in run():
-        drawn.show(event)
-    drawn.tree.close()
-    ended = [number for number, line in enumerate(drawn.screen()) if re.match(r" \d done ", line)]
-    following = [drawn.screen()[number + 1] for number in ended if number + 1 < len(drawn.screen())]
-    assert not [line for line in following if line.startswith("   ") and "\u2502" in line]
-
-
 def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core() -> None:
     """Five seconds of events, drawn at every tick, take less than 0.5 s of CPU time."""
     drawn = Drawn(width=120, height=40)

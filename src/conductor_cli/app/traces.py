@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -13,7 +13,6 @@ from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.store.fast_list import say_indexing
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.html_export import html_page
@@ -27,9 +26,9 @@ _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def open_trace_store(on_indexing: Callable[[int], None] = say_indexing) -> TraceStore:
+def open_trace_store() -> TraceStore:
     """The store of this user. It reads no settings, so traces can be looked at even when those are broken."""
-    return TraceStore(app_paths(os.environ).traces, on_indexing)
+    return TraceStore(app_paths(os.environ).traces)
 
 
 def display_settings(config: str | None, flags: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -144,7 +144,6 @@ class RunOptions:
     ] = None
     format: FormatOption = "answer"
     progress: ProgressOption = None
-    brief: Annotated[bool, typer.Option("--brief", help="Show each finished step as one line.")] = False
     rehearsal: Annotated[
         bool,
         typer.Option("--rehearsal", help="Use the tiny demo models that ship with conductor: no key, no download."),
@@ -177,7 +176,6 @@ class RunOptions:
             "limits.seconds": self.max_time,
             "policy.approve": self.approve or None,
             "output.progress": self.progress,
-            "output.brief": self.brief or None,
         }
         return check_settings(given | policy_settings(self.allow, self.deny, self.local_only))
 

@@ -13,15 +13,13 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.sanitize import escape_json, one_line, sanitize
 from conductor_cli.core.table import Column, render_table
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-
-NARROWEST: Final = 20
-"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
+from conductor_cli.store.fast_list import terminal_width
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
@@ -63,17 +61,6 @@ def print_notice(text: str) -> None:
     with suppress(OSError, ValueError):  # ValueError: the stream is closed
         sys.stderr.write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stderr)) + "\n")
         sys.stderr.flush()
-
-
-def terminal_width(stream: TextIO) -> int:
-    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
-    with suppress(OSError, ValueError):  # it has no file, or is closed
-        if stream.isatty():
-            given = os.environ.get("COLUMNS", "")
-            columns = int(given) if given.isdecimal() else 0
-            columns = columns or os.get_terminal_size(stream.fileno()).columns
-            return max(columns, NARROWEST) if columns else 0
-    return 0
 
 
 def wrap_lines(text: str, width: int) -> str:

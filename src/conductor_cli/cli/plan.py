@@ -11,7 +11,7 @@ from conductor_cli.cli.session import Session
 from conductor_cli.core.plan import Plan
 
 NOT_WHILE_PLANNING = (
-    "recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format", "brief",
+    "recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format",
 )  # fmt: skip
 """Options that say something about running a plan."""
 

@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from conductor_cli.cli.output import print_notice, terminal_width, wrap_lines
+from conductor_cli.cli.output import print_notice, wrap_lines
 from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import UsageError
+from conductor_cli.store.fast_list import terminal_width
 
 YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
 

@@ -47,7 +47,6 @@ class Session:
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
             quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
-            brief=self.settings["output.brief"],
         )  # fmt: skip
 
     @property

@@ -28,13 +28,12 @@ from conductor_cli.cli.output import (
     print_notice,
     print_styled,
     print_text,
-    terminal_width,
 )
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
-from conductor_cli.store.fast_list import COUNT, run_names, say_indexing
+from conductor_cli.store.fast_list import COUNT, run_names, terminal_width
 from conductor_cli.store.run_list import list_data, list_text
 from conductor_cli.store.trace_file import unreadable
 from conductor_cli.views.json_output import run_data
@@ -92,9 +91,9 @@ def _print_runs(query: RunQuery, count: int, *, json: bool) -> None:
     directory = str(open_trace_store().directory)
     try:
         if json:
-            print_json(list_data(directory, query, count, say_indexing))
+            print_json(list_data(directory, query, count))
             return
-        lines, remark = list_text(directory, query, count, terminal_width(sys.stdout), say_indexing)
+        lines, remark = list_text(directory, query, count, terminal_width(sys.stdout))
     except OSError as error:
         raise unreadable(Path(directory), error) from None
     if lines:
@@ -201,7 +200,7 @@ def export(
     run: Run = "last",
     format_: Annotated[ExportFormat, typer.Option("--format", help="Output format.")] = "html",
 ) -> None:
-    """Print a stored run as a self-contained HTML page with a timeline, or as Markdown."""
+    """Print a stored run as a self-contained HTML page, or as Markdown."""
     store = open_trace_store()
     found = store.find(run)
     print_styled(export_run(store.trace(found), format_, live=store.is_running(found)).rstrip("\n"))

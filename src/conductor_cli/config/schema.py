@@ -168,7 +168,6 @@ SETTINGS: Final = (
             help="colours on a terminal"),
     Setting(name="output.markdown", type="yes-no", default=True,
             help="render the answer as Markdown on a terminal with colours"),
-    Setting(name="output.brief", type="yes-no", default=False, help="show each finished step as one line"),
     Setting(name="chat.context", type="whole", default=8000, least=256,
             help="approximate tokens of earlier questions and answers that a chat sends with a question"),
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),

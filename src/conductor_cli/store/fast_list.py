@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO
 
 COUNT: Final = 20
 """Runs that are listed by default."""
 
-LEAST_WIDTH: Final = 20
-"""Lines are not fitted to fewer columns than this."""
+NARROWEST: Final = 20
+"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
 
 OFFERED_NAMES: Final = 200
 """Ids that are offered to a shell for completion."""
@@ -54,24 +55,21 @@ def _fast_answer(words: Sequence[str], traces: str) -> list[str] | None:
     query = RunQuery(terms=normalize_terms(terms))
     if terms and not query.terms:
         return None
-    lines, remark = list_text(traces, query, COUNT, _width(), say_indexing)
+    lines, remark = list_text(traces, query, COUNT, terminal_width(sys.stdout))
     if remark:
         sys.stderr.write(f"{remark}\n")
     return lines
 
 
-def _width() -> int:
-    """The columns of the terminal, or COLUMNS; 0 for a pipe."""
-    if not sys.stdout.isatty():
-        return 0
-    chosen = os.environ.get("COLUMNS", "")
-    columns = int(chosen) if chosen.isdecimal() else 0
-    return max(columns or os.get_terminal_size(sys.stdout.fileno()).columns, LEAST_WIDTH)
-
-
-def say_indexing(number: int) -> None:
-    """Explain why the list takes a while this time."""
-    sys.stderr.write(f"indexing {number} traces; the next list will be quick\n")
+def terminal_width(stream: TextIO) -> int:
+    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
+    with suppress(OSError, ValueError):  # it has no file, or is closed
+        if stream.isatty():
+            given = os.environ.get("COLUMNS", "")
+            columns = int(given) if given.isdecimal() else 0
+            columns = columns or os.get_terminal_size(stream.fileno()).columns
+            return max(columns, NARROWEST) if columns else 0
+    return 0
 
 
 def run_names(traces: str) -> list[str]:

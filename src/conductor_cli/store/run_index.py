@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -63,12 +64,11 @@ _ENDED: Final = "state IN ('finished', 'partial', 'failed')"
 
 
 class RunIndex:
-    """The index of one directory. `on_indexing` is called with the number of files if reading takes a while."""
+    """The index of one directory."""
 
-    def __init__(self, directory: str, on_indexing: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, directory: str) -> None:
         self.directory = directory
         self.path = f"{directory}.index"
-        self._on_indexing = on_indexing
 
     def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
         """The newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
@@ -139,7 +139,7 @@ class RunIndex:
         from conductor_cli.store.run_summary import summarize_run  # loads the events, which most lists do not need
 
         if len(runs) > MANY:
-            self._on_indexing(len(runs))
+            sys.stderr.write(f"indexing {len(runs)} traces; the next list will be quick\n")
         for start in range(0, len(runs), BATCH):
             rows = [summarize_run(self.directory, run) for run in runs[start : start + BATCH]]
             with _transaction(database):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -33,18 +33,16 @@ COLUMNS: Final = (
 )
 
 
-def list_data(directory: str, query: RunQuery, count: int, on_indexing: Callable[[int], None]) -> list[dict[str, Any]]:
+def list_data(directory: str, query: RunQuery, count: int) -> list[dict[str, Any]]:
     """The newest matching runs as JSON objects, with the texts that contain a search term. Raises `OSError`."""
-    found, _ = RunIndex(directory, on_indexing).newest(query, count)
+    found, _ = RunIndex(directory).newest(query, count)
     hits = [[{"in": place, "text": text} for place, text in matching_texts(row, query.terms)] for row in found]
     return [stored_run_data(row, directory) | {"hits": texts} for row, texts in zip(found, hits, strict=True)]
 
 
-def list_text(
-    directory: str, query: RunQuery, count: int, width: int, on_indexing: Callable[[int], None]
-) -> tuple[list[str], str]:
+def list_text(directory: str, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
     """The newest matching runs as lines, and a remark about those that are not there. Raises `OSError`."""
-    found, more = RunIndex(directory, on_indexing).newest(query, count)
+    found, more = RunIndex(directory).newest(query, count)
     if not found:
         return [], "no matching runs" if any(query) else "no runs are stored yet"
     return run_lines(found, width, datetime.now(UTC), query.terms), f"for more runs: -n {2 * count}" if more else ""

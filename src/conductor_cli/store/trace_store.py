@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import format_count
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import SUFFIX, StoredRun
@@ -22,11 +21,10 @@ _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
 
 
 class TraceStore:
-    """The directory of traces. `on_indexing` is called with the number of files if indexing takes a while."""
+    """The directory of traces."""
 
-    def __init__(self, directory: Path, on_indexing: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._on_indexing = on_indexing
 
     def open(self, run: str) -> TraceWriter:
         """A writer for a new run. Raises `OSError`."""
@@ -53,7 +51,7 @@ class TraceStore:
     def rows(self) -> list[StoredRun]:
         """All stored runs as a list shows them, newest first. Raises `UsageError` as `runs` does."""
         try:
-            return RunIndex(str(self.directory), self._on_indexing).newest(count=-1)[0]
+            return RunIndex(str(self.directory)).newest(count=-1)[0]
         except OSError as error:
             raise unreadable(self.directory, error) from None
 
@@ -69,18 +67,13 @@ class TraceStore:
         """
         runs = self.runs()
         back = _LAST.fullmatch(name)
-        if back is not None and runs:
-            if int(back[1] or 0) >= len(runs):
-                hint = "conductor trace list shows them"
-                raise UsageError(f"only {format_count(len(runs), 'run')} stored", hint=hint)
-            return runs[int(back[1] or 0)]
-        matching = [run for run in runs if run.startswith(name)] if name and back is None else []
-        if name in matching or len(matching) == 1:
-            return name if name in matching else matching[0]
-        if len(matching) > 1:
-            hint = "use more of the id; conductor trace list shows the ids"
-            raise UsageError(f"{len(matching)} runs begin with {name!r}", hint=hint)
-        what = f"there is no run {name!r}" if runs and back is None else "no runs are stored yet"
+        if back is not None:
+            found = runs[int(back[1] or 0) :][:1]
+        else:
+            found = [name] if name in runs else [run for run in runs if name and run.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        what = f"{len(found)} runs begin with {name!r}" if found else f"there is no run {name!r}"
         raise UsageError(what, hint="conductor trace list shows the stored runs")
 
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:

@@ -84,9 +84,7 @@ class RunView:
 def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
     from conductor_cli.views.tree import TreeProgress
 
-    return TreeProgress(
-        context.open_console(stderr), stored=context.stored, shared=shared, brief=context.brief, clock=context.clock
-    )
+    return TreeProgress(context.open_console(stderr), stored=context.stored, shared=shared, clock=context.clock)
 
 
 def _open_answer(stdout: Stdout, context: OutputContext) -> View:

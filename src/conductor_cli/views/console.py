@@ -24,7 +24,7 @@ class OutputContext:
     """Where a run is shown, and how.
 
     `stored`: its trace is on disk, so the run can be resumed. `markdown`: answers are rendered where the terminal shows
-    colours. `brief`: a finished step takes one line. `width` and `height` override the terminal's size in tests.
+    colours. `width` and `height` override the terminal's size in tests.
     """
 
     stdout: TextIO
@@ -34,7 +34,6 @@ class OutputContext:
     quiet: bool = False
     stored: bool = True
     markdown: bool = True
-    brief: bool = False
     clock: Clock = time.monotonic
     width: int | None = None
     height: int | None = None

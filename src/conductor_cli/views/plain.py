@@ -67,13 +67,13 @@ class PlainProgress(SilentProgress):
 
     def show(self, event: ev.Event) -> None:
         # Loaded here, because `text_layout` loads a part of Rich, and the other two kinds of progress need none of it.
-        from conductor_cli.views.run_lines import StepLayout, log_lines
+        from conductor_cli.views.run_lines import StepLayout, line_texts, log_lines
         from conductor_cli.views.text_layout import WIDEST, Screen
 
         super().show(event)
         layout = StepLayout(Screen(width=WIDEST, encoding=self._stderr.encoding), event.at)
-        for line in log_lines(event, self._trace, layout, stored=self._stored):
-            self._held.append(_COLUMN_GAP.sub("  ", "".join(text for text, _ in line).rstrip()))
+        lines = log_lines(event, self._trace, layout, stored=self._stored)
+        self._held += [_COLUMN_GAP.sub("  ", text) for text in line_texts(lines)]
         if not self._resting:
             self.wake()
 

@@ -63,7 +63,7 @@ def open_replay_view(settings: Mapping[str, Any], output: str, *, quiet: bool = 
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     context = OutputContext(
         stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet,
-        markdown=settings["output.markdown"], brief=settings["output.brief"],
+        markdown=settings["output.markdown"],
     )  # fmt: skip
     return open_views(cast("OutputName", output), cast("ProgressName", settings["output.progress"]), context)
 

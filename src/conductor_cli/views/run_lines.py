@@ -5,7 +5,7 @@ Every line fits the screen's width, and its words say everything that its colour
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from conductor_cli.core import events as ev
@@ -93,6 +93,11 @@ class StepLayout(NamedTuple):
     def tail(self, text: str, style: str, count: int) -> list[Line]:
         """The last lines of what a model wrote."""
         return [self.barred(line, style) for line in self.screen.tail(text, self.room - 2, count)]
+
+
+def line_texts(lines: Iterable[Line]) -> list[str]:
+    """Lines without their colours."""
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
 # The whole run

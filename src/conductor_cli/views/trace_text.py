@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from difflib import unified_diff
 
@@ -12,9 +12,9 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_lines import StepLayout, find_step, run_lines, step_lines
+from conductor_cli.views.run_lines import StepLayout, find_step, line_texts, run_lines, step_lines
 from conductor_cli.views.run_text import describe_outcome
-from conductor_cli.views.text_layout import WIDEST, Line, Screen
+from conductor_cli.views.text_layout import WIDEST, Screen
 
 
 def trace_text(
@@ -31,7 +31,7 @@ def trace_text(
     }
     lines = [f"{label:<11}{one_line(text)}" for label, text in about.items() if text]
     lines += ["", "QUESTION", _indent(trace.question.text), "", f"PLAN  ({usage_text(trace.planning)})"]
-    lines += _texts(run_lines(trace, _layout(trace, width)))
+    lines += line_texts(run_lines(trace, _layout(trace, width)))
     for record in trace.steps:
         lines += _prompt_lines(record) if prompts else []
         lines += ["", f"STEP {record.number}", _indent(record.text)] if answers else []
@@ -43,7 +43,7 @@ def step_text(trace: Trace, number: int, *, width: int = WIDEST) -> str:
     """One step: its whole prompt and its whole answer."""
     record = find_step(trace, number)
     assert record is not None
-    lines = [*_texts(step_lines(record, trace, _layout(trace, width))), f"   {usage_text(record.usage)}", ""]
+    lines = [*line_texts(step_lines(record, trace, _layout(trace, width))), f"   {usage_text(record.usage)}", ""]
     for message in record.prompt:
         lines += [f"PROMPT ({message.role})", message.content, ""]
     if record.thinking:
@@ -77,10 +77,6 @@ def usage_text(usage: Usage) -> str:
 
 def _layout(trace: Trace, width: int) -> StepLayout:
     return StepLayout(Screen(width=min(width, WIDEST)), trace.at)
-
-
-def _texts(lines: Iterable[Line]) -> list[str]:
-    return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
 def _prompt_lines(record: StepRecord) -> Iterator[str]:

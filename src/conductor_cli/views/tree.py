@@ -41,18 +41,16 @@ IDLE: Final = 1.0
 class TreeProgress:
     """Draws one run. With `tick` None there is no timer, and only `draw` draws.
 
-    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `brief`: a finished step takes
-    one line.
+    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal.
     """
 
-    def __init__(  # noqa: PLR0913 - where it is drawn, and how
-        self, console: Console, *, stored: bool = True, shared: bool = False, brief: bool = False,
+    def __init__(
+        self, console: Console, *, stored: bool = True, shared: bool = False,
         clock: Clock = time.monotonic, tick: float | None = TICK,
     ) -> None:  # fmt: skip
         self._console = console
         self._stored = stored
         self._shared = shared
-        self._brief = brief
         self._clock = clock
         self._tick = tick
         self._timer: Timer | None = None
@@ -168,4 +166,4 @@ class TreeProgress:
         width, height = self._console.size
         screen = Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
         now = self._trace.at + self._clock() - self._event_seen
-        return StepLayout(screen, now, brief=self._brief)
+        return StepLayout(screen, now)

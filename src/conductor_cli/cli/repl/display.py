@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
-from conductor_cli.cli.output import print_line, print_notice, print_table, print_text, terminal_width
+from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists
@@ -17,6 +17,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.run import Conductor, Run
+from conductor_cli.store.fast_list import terminal_width
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer
