@@ -68,7 +68,7 @@ def test_planning_counts_towards_the_daily_limit(stage: Stage) -> None:
     stage.configure("[limits]\ntokens_day = 1")
     done = stage.inside("doctor", "--json")
     assert done.code == 6
-    assert "today's limit of 1 tokens" in checks(done)["planning"]["found"]
+    assert "today's limit of 1 token" in checks(done)["planning"]["found"]
     assert len(stage.asked(PLANNER)) == 1
 
 

@@ -52,10 +52,10 @@ def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
 def test_where_no_room_can_come_the_limit_is_reached() -> None:
     """It says which limit."""
     ledger = Ledger(Limits(tokens=1000))
-    with pytest.raises(LimitReached, match="the limit of 1000 tokens leaves no room for another call"):
+    with pytest.raises(LimitReached, match="the limit of 1,000 tokens leaves no room for another call"):
         ledger.reserve(900, 4096, None)
     dear = Ledger(Limits(cost=Decimal("0.001"), tokens=10_000))
-    with pytest.raises(LimitReached, match=r"the limit of \$0.001 leaves no room for another call"):
+    with pytest.raises(LimitReached, match=r"the limit of \$0.0010 leaves no room for another call"):
         dear.reserve(100, 4096, DEAR)
     small = Ledger(Limits(cost=Decimal("0.0001"), tokens=250))
     with pytest.raises(LimitReached, match=r"the limit of \$0.0001"):
@@ -124,7 +124,7 @@ def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
 
 
 def test_a_limit_suggests_an_amount_that_is_enough() -> None:
-    """Twice the limit, or what one call needs at least."""
+    """It is twice the limit, or what one call needs at least."""
     cases = [
         (Limits(cost=Decimal("1E-4")), ("limit_cost", "0.0027")),
         (Limits(cost=Decimal("0.0015")), ("limit_cost", "0.003")),
@@ -143,7 +143,7 @@ def test_a_day_is_held_beside_the_run() -> None:
     room = Ledger(Limits(tokens=9000)).reserve(1000, 4096, DEAR, today=today)
     assert room is not None
     assert room.answer == 1000
-    with pytest.raises(LimitReached, match="today's limit of 5000 tokens"):
+    with pytest.raises(LimitReached, match="today's limit of 5,000 tokens"):
         Ledger(Limits()).reserve(1900, 4096, DEAR, today=today)
     with pytest.raises(LimitReached, match=r"today's limit of \$0.02"):
         Ledger(Limits()).reserve(100, 4096, DEAR, today=DayBudget(limits=today.limits, cost=Decimal("0.019")))

@@ -64,7 +64,7 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     OneRun(place, cents(2)).call()
     later = OneRun(place, cents(2))
     assert later.call(written=900).answer == 980
-    with pytest.raises(LimitReached, match=r"today's limit of \$0.02 leaves no room for another call") as caught:
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200 leaves no room for another call") as caught:
         later.reserve()
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
 
@@ -94,7 +94,7 @@ def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
 def test_tokens_and_calls_have_limits_too(place: Path) -> None:
     """Each limit is reported by its name."""
     OneRun(place, DayLimits(tokens=2000)).call()
-    with pytest.raises(LimitReached, match="today's limit of 1200 tokens"):
+    with pytest.raises(LimitReached, match="today's limit of 1,200 tokens"):
         OneRun(place, DayLimits(tokens=1200)).reserve()
     with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
         OneRun(place, DayLimits(calls=1)).reserve()

@@ -50,7 +50,7 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
     second, events = play(over(DailySpend(tmp_path, limits)))
     assert (second.trace.exit_code, of(events, ev.StepStarted)) == (6, [])
     assert second.trace.error is not None
-    assert second.trace.error.message == "today's limit of 1000 tokens leaves no room for another call"
+    assert second.trace.error.message == "today's limit of 1,000 tokens leaves no room for another call"
 
 
 def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:

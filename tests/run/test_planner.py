@@ -159,9 +159,9 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     """No first token within its timeout, twice: to answer without a plan is not what was asked for, exit 5."""
     planner = ScriptedModel([[1e6, "late"]])
     run, events = play(setting(planner))
-    assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 180 s"] * 2
+    assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 3 min 0 s"] * 2
     assert run.trace.error is not None
-    assert run.trace.error.message == "the conductor cannot plan: no first token within 180 s"
+    assert run.trace.error.message == "the conductor cannot plan: no first token within 3 min 0 s"
     assert run.trace.exit_code == 5
     assert 360.25 <= run.trace.at <= 360.75
 

@@ -7,17 +7,18 @@ way, counting what other runs have spent and reserved today.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
 from typing import Final, NamedTuple
 
 from conductor_cli.core.errors import LimitReached, LimitReason
+from conductor_cli.core.formatting import format_count, format_money
 from conductor_cli.core.pool import DayLimits, Limits
 from conductor_cli.core.usage import MILLION, Price, Usage
 
 WORTH_ASKING: Final = 256
 """An answer is not cut below this many tokens. A call that cannot have them waits, or the limit is reached."""
-
 
 _PLENTY: Final = 1 << 62
 
@@ -66,7 +67,7 @@ class Ledger:
             self._check_calls(today)
         # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)
-        bounds = self._bounds(_Call(tokens_in, least, price), today)
+        bounds = list(self._bounds(tokens_in, least, price, today))
         room = min([answer, *(bound.room for bound in bounds)])
         if room < least:
             # Running calls hold the most they may use; when they settle, some of that becomes free.
@@ -102,54 +103,39 @@ class Ledger:
             message = f"today's limit of {limit} worker calls is reached"
             raise LimitReached(message, reason="limit_calls_day", suggested=str(2 * limit))
 
-    def _bounds(self, call: _Call, today: DayBudget) -> tuple[_Bound, ...]:
+    def _bounds(self, tokens_in: int, least: int, price: Price | None, today: DayBudget) -> Iterator[_Bound]:
         """How many tokens of answer each limit leaves room for; the first that is too tight is the one reported."""
         limits, day = self._limits, today.limits
-        bounds = []
-        if limits.tokens is not None:
-            room = limits.tokens - self.spent.tokens - sum(held.tokens for held in self._held) - call.tokens_in
-            enough = str(max(2 * limits.tokens, call.tokens))
-            bounds.append(_Bound(room, f"the limit of {limits.tokens} tokens", "limit_tokens", enough))
-        if limits.cost is not None:
-            held = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
-            room = call.affordable(limits.cost - held)
-            enough = _round_up(max(2 * limits.cost, call.cost))
-            bounds.append(_Bound(room, f"the limit of ${limits.cost:f}", "limit_cost", enough))
-        if day.tokens is not None:
-            room = day.tokens - today.tokens - call.tokens_in
-            enough = str(max(2 * day.tokens, today.tokens + call.tokens))
-            bounds.append(_Bound(room, f"today's limit of {day.tokens} tokens", "limit_tokens_day", enough))
-        if day.cost is not None:
-            room = call.affordable(day.cost - today.cost)
-            enough = _round_up(max(2 * day.cost, today.cost + call.cost))
-            bounds.append(_Bound(room, f"today's limit of ${day.cost:f}", "limit_cost_day", enough))
-        return tuple(bounds)
+        tokens = self.spent.tokens + sum(held.tokens for held in self._held)
+        cost = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
+        used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
+            (limits.tokens, tokens, "the limit", "limit_tokens"),
+            (limits.cost, cost, "the limit", "limit_cost"),
+            (day.tokens, today.tokens, "today's limit", "limit_tokens_day"),
+            (day.cost, today.cost, "today's limit", "limit_cost_day"),
+        ]
+        for limit, before, name, reason in used:
+            if isinstance(limit, Decimal):
+                room, amount = _affordable(limit - before, tokens_in, price), format_money(limit)
+                needed = Decimal(0) if price is None else price.most(tokens_in, least)
+                suggested = _round_up(max(2 * limit, before + needed))
+            elif limit is not None:
+                room, amount = limit - int(before) - tokens_in, format_count(limit, "token")
+                suggested = str(max(2 * limit, int(before) + tokens_in + least))
+            else:
+                continue
+            yield _Bound(room, f"{name} of {amount}", reason, suggested)
 
 
-class _Call(NamedTuple):
-    """A call to be made, with the shortest answer that is worth it."""
-
-    tokens_in: int
-    answer: int
-    price: Price | None
-
-    @property
-    def tokens(self) -> int:
-        return self.tokens_in + self.answer
-
-    @property
-    def cost(self) -> Decimal:
-        return Decimal(0) if self.price is None else self.price.most(self.tokens_in, self.answer)
-
-    def affordable(self, left: Decimal) -> int:
-        """How many tokens of answer the money that is left can pay, after the prompt."""
-        if self.price is None:
-            return _PLENTY
-        left -= self.price.most(self.tokens_in, 0)
-        if left < 0:
-            return -1
-        each = self.price.at(self.tokens_in).written
-        return int(left * MILLION / each) if each else _PLENTY
+def _affordable(left: Decimal, tokens_in: int, price: Price | None) -> int:
+    """How many tokens of answer the money that is left can pay, after the prompt."""
+    if price is None:
+        return _PLENTY
+    left -= price.most(tokens_in, 0)
+    if left < 0:
+        return -1
+    each = price.at(tokens_in).written
+    return int(left * MILLION / each) if each else _PLENTY
 
 
 class _Bound(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Final
 
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.pool import Timeouts
 
 BACKOFF: Final = 0.5
@@ -32,7 +33,7 @@ async def with_timeouts(
     Raises `ModelError` of reason `timeout` when the first chunk, the next one or the last is late.
     """
     now = asyncio.get_running_loop().time
-    ends, late = now() + timeouts.total, f"no first token within {timeouts.first_token:g} s"
+    ends, late = now() + timeouts.total, f"no first token within {format_duration(timeouts.first_token)}"
     alarm = asyncio.timeout_at(min(now() + timeouts.first_token, ends))
 
     async def timed() -> AsyncIterator[Chunk]:
@@ -40,7 +41,7 @@ async def with_timeouts(
         async for chunk in chunks:
             if alarm.expired():
                 raise TimeoutError  # the model swallowed the cancellation, and there is no second one
-            late = f"no next token within {timeouts.idle:g} s"
+            late = f"no next token within {format_duration(timeouts.idle)}"
             alarm.reschedule(min(now() + timeouts.idle, ends))
             yield _encodable(chunk)
 
@@ -50,7 +51,7 @@ async def with_timeouts(
                 yield timed()
         except TimeoutError:
             over = alarm.when() == ends
-            message = f"the answer did not end within {timeouts.total:g} s" if over else late
+            message = f"the answer did not end within {format_duration(timeouts.total)}" if over else late
             raise ModelError("timeout", message) from None
         except asyncio.CancelledError:
             # A library may cancel its own task. Only a cancellation that somebody asked of this task is one.

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import ENDED, Trace
@@ -196,7 +197,7 @@ class Run:
                 await self._over.wait()
         except TimeoutError:
             seconds = limit or 0.0
-            message, suggested = f"the limit of {seconds:g} s is reached", f"{2 * seconds:g}"
+            message, suggested = f"the limit of {format_duration(seconds)} is reached", f"{2 * seconds:g}"
             failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
             self.stop("limit", failure=failure)
         except asyncio.CancelledError:
