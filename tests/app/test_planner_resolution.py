@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.app.planner_resolution import missing_key_notice, resolve_planner
-from conductor_cli.config import load_settings
 from tests.cli.stage import Stage, explained, finished
 from tests.models.test_llama_model_info import lora
 
@@ -49,15 +47,6 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
     assert said in first
     assert str(tiny) not in done.err
     assert "the conductor model cannot be used" not in done.err
-
-
-def test_a_missing_key_is_noticed_before_any_model_is_called(stage: Stage, tiny: Path) -> None:
-    """The notice names the variable; a file and an own server need no key."""
-    for conductor, said in (("openai/gpt-9", "OPENAI_API_KEY is not set"), (f"{stage.url}#m", ""), (str(tiny), "")):
-        settings = load_settings(stage.environ(), {"conductor.model": conductor})
-        told = missing_key_notice(resolve_planner(settings), settings)
-        assert said in told
-        assert bool(told) == bool(said)
 
 
 def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:

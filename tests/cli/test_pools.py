@@ -221,18 +221,24 @@ def test_a_worker_of_a_pool_is_not_removed(stage: Stage) -> None:
 def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     """`workers add` keeps them, `list` and `show` have them, `--unset` takes one out again."""
     add = ("workers", "add", "g", "-k", "gemini", "-m", "gemini-2.5-pro")
-    assert stage.inside(*add, "--thinking-budget", "128", "--tag", "eu", "--tag", "cheap", "--top-p", "0.9").code == 0
+    assert (
+        stage.inside(*add, "--thinking-budget", "128", "--tag", "eu", "--tag", "cheap", "--temperature", "0.9").code
+        == 0
+    )
     listed = {row["name"]: row for row in stage.inside("workers", "list", "--json").json}
-    assert (listed["g"]["tags"], listed["g"]["options"]) == (["eu", "cheap"], {"thinking_budget": 128, "top_p": 0.9})
+    assert (listed["g"]["tags"], listed["g"]["options"]) == (
+        ["eu", "cheap"],
+        {"thinking_budget": 128, "temperature": 0.9},
+    )
     assert "eu, cheap" in stage.inside("workers", "list").out
     shown = stage.inside("workers", "show", "g").out
-    assert "top_p 0.9, thinking_budget 128" in shown
+    assert "temperature 0.9, thinking_budget 128" in shown
     assert " per million tokens (litellm " in shown
     assert stage.inside("workers", "show", "g", "--json").json["price_from"].startswith("litellm ")
     assert "not measured: arXiv 2512.04388" in shown
-    assert stage.inside("workers", "add", "g", "--unset", "top-p").out.startswith("changed g")
-    assert "top_p" not in settings(stage)["workers"]["g"]
-    for wrong in (("--unset", "top_p"), ("--unset", "kind"), ("--reasoning-effort", "low"), ("--tag", "a b")):
+    assert stage.inside("workers", "add", "g", "--unset", "temperature").out.startswith("changed g")
+    assert "temperature" not in settings(stage)["workers"]["g"]
+    for wrong in (("--unset", "kind"), ("--reasoning-effort", "low"), ("--tag", "a b")):
         done = stage.inside("workers", "add", "g", *wrong)
         assert done.code == 2, wrong
         explained(done)

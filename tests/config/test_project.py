@@ -63,8 +63,8 @@ def test_what_is_not_a_file_is_ignored(tree: Path) -> None:
 
 def test_a_file_that_is_too_large_is_refused(tree: Path) -> None:
     """A project file holds a few lines."""
-    (tree / NAME).write_text("#" * (1 << 20) + "#")
-    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+    (tree / NAME).write_text("#" * (16 << 10) + "#")
+    with pytest.raises(ConfigError, match="larger than 16 KiB"):
         project_files()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import KeyMissing, UsageError
 from conductor_cli.keys.entry import KeyEntry, checked_key, same_address
-from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.keys.key_store import KeyStore, StoredKey
 from conductor_cli.models.key_check import KeyVerdict, check_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
@@ -149,32 +149,27 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
         message = f"no key of {name} was found" if missing else "no key was found"
         raise KeyMissing(message, hint=f"conductor keys set {name}")
     stored = store.read() if any(key.since for key in found) else {}
-    unreadable = []
-    readable: dict[tuple[str, str, str], FoundKey] = {}
-    for key in found:
-        item = stored[key.provider] if key.since else None
-        if item is not None and item.fault is not None:
-            verdict = KeyVerdict(state="unreadable", message=item.fault.message, hint=item.fault.hint)
-            unreadable.append(KeyCheck(key=key, verdict=verdict))
-            continue
-        # The address in the keyring's item counts, as when a worker is asked.
-        whole = key if item is None else replace(key, base_url=item.entry.base_url, key=item.key)
-        # The same key may be in a variable and in the keyring; asking once is enough.
-        readable.setdefault((whole.provider, whole.base_url, whole.key.strip()), whole)
 
     async def check_all() -> list[KeyCheck]:
-        return list(await asyncio.gather(*map(_check_one, readable.values())))
+        checks = [_check_one(key, stored[key.provider] if key.since else None) for key in found]
+        return list(await asyncio.gather(*checks))
 
-    return [*asyncio.run(check_all()), *unreadable]
+    return asyncio.run(check_all())
 
 
-async def _check_one(found: FoundKey) -> KeyCheck:
-    KNOWN_SECRETS.add(found.key.strip())
+async def _check_one(found: FoundKey, stored: StoredKey | None) -> KeyCheck:
+    if stored is not None and stored.fault is not None:
+        return KeyCheck(
+            key=found, verdict=KeyVerdict(state="unreadable", message=stored.fault.message, hint=stored.fault.hint)
+        )
+    # The address in the keyring's item counts, as when a worker is asked.
+    text, base_url = (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
+    KNOWN_SECRETS.add(text.strip())
     try:
-        key = checked_key(found.key)
+        key = checked_key(text)
     except UsageError as error:
         return KeyCheck(key=found, verdict=KeyVerdict(state="wrong", message=error.message))
-    verdict = await check_key(found.provider, found.base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
+    verdict = await check_key(found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
     return KeyCheck(key=found, verdict=verdict)
 
 

@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.app.keys import open_key_store
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, KeyMissing, ModelError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import Model
-from conductor_cli.models.catalog import api_key_of
 from conductor_cli.models.presets import PRESETS, is_free
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
@@ -169,16 +167,6 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
     hint = "conductor model pull, or one of yours: conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=hint)
-
-
-def missing_key_notice(planner: Worker, settings: Settings) -> str:
-    """What to say of a hosted conductor whose API key is missing; empty where it is not. Raises `ConfigError`."""
-    try:
-        if planner.kind in PRESETS:
-            api_key_of(planner, settings.environ, open_key_store(settings))
-    except KeyMissing as error:
-        return f"{error.message}; without it nothing can be planned ({error.hint})"
-    return ""
 
 
 def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:

@@ -12,7 +12,7 @@ from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.policy_filter import filter_pool, policy_objection
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.config.pools import enabled_members, find_pool
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.prices import with_prices
@@ -39,7 +39,8 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         names = ", ".join(worker.name for worker in workers)
         remarks.append(f"no workers are configured; found on this machine: {names}")
         if not workers:
-            workers = (replace(planner or _planner_as_worker(settings), name="local", about="the conductor model"),)
+            planner = planner or resolve_planner(settings)
+            workers = (replace(planner, name="local", about="the conductor model"),)
             remarks = ["no workers are configured and none was found: the conductor model answers too"]
     workers, price_problem = with_prices(workers)
     if price_problem:
@@ -94,12 +95,3 @@ def check_no_pool(settings: Settings) -> None:
 def _is_pool_given(settings: Settings) -> bool:
     """Whether a command line names the pool."""
     return settings.origins[POOL_SETTING] == "command line"
-
-
-def _planner_as_worker(settings: Settings) -> Worker:
-    """The conductor model as the only worker. Raises `ConfigError` where there is none."""
-    try:
-        return resolve_planner(settings)
-    except ConductorUnusable:
-        hint = "conductor workers add NAME --kind KIND, or conductor keys set PROVIDER; conductor doctor explains more"
-        raise ConfigError("no workers are configured and none was found on this machine", hint=hint) from None

@@ -117,8 +117,6 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
         changes["model"] = str(Path(given["model"]).expanduser().absolute())
     for option in unset:
-        if option.replace("-", "_") not in before:
-            raise UsageError(f"--unset {option}: it is not set", hint=f"set: {', '.join(before) or 'nothing'}")
         changes[option.replace("-", "_")] = None
     try:
         _try_to_open(validate_worker(settings.paths, name, changes), settings)

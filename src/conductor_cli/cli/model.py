@@ -21,7 +21,6 @@ from conductor_cli.app.models import (
 )
 from conductor_cli.app.planner_resolution import (
     describe_planner,
-    missing_key_notice,
     open_model_store,
     planner_manifest,
     resolve_planner,
@@ -200,8 +199,6 @@ def use(
     planner = resolve_planner(load_settings(os.environ, {"conductor.model": chosen}, context.obj.config))
     name = describe_planner(planner)
     _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
-    if notice := missing_key_notice(planner, settings):
-        print_notice(notice)
 
 
 @app.command("verify")

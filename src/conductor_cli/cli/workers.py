@@ -123,17 +123,11 @@ def add_worker(
     temperature: Annotated[
         float | None, typer.Option("--temperature", metavar="T", min=0, help="Sampling temperature.")
     ] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", metavar="P", help="Sample only from the likeliest tokens of this share.")
-    ] = None,
     reasoning_effort: Annotated[
         str | None, typer.Option("--reasoning-effort", metavar="WORD", help="How hard it thinks: none, low, high …")
     ] = None,
     thinking_budget: Annotated[
         int | None, typer.Option("--thinking-budget", metavar="N", min=0, help="Most tokens it may think; 0 for none.")
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="N", min=1, help="Most steps it does at the same time.")
     ] = None,
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars per million tokens in and out.")
@@ -149,8 +143,8 @@ def add_worker(
     settings = opt.stored_settings(context)
     given = {
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
-        "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature, "top_p": top_p,
-        "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget, "parallel": parallel,
+        "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature,
+        "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
         "price": _parse_price(price), "tags": tag or None,
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())

@@ -18,8 +18,8 @@ from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.sanitize import one_line
 
 NAME: Final = ".conductor.toml"
-LARGEST: Final = 1 << 20
-"""Bytes of such a file; more is a mistake or an attack."""
+LARGEST: Final = 16 << 10
+"""Bytes of such a file; more is a mistake or an attack: a key of many parts takes far more memory than it is long."""
 
 RULES: Final = frozenset({"names", "groups", "yes-no"})
 """The types of settings that are narrowed by adding to them."""
@@ -45,7 +45,7 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
         except OSError:  # a directory without permission
             size = -1
         if size > LARGEST:
-            raise ConfigError(f"{path} is larger than {LARGEST >> 20} MiB", hint="a project file holds a few lines")
+            raise ConfigError(f"{path} is larger than {LARGEST >> 10} KiB", hint="a project file holds a few lines")
         if size >= 0:
             found.append(read_toml(path))
     return tuple(found)

@@ -14,7 +14,6 @@ from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.planner_resolution import (
     describe_planner,
     has_no_model,
-    missing_key_notice,
     open_model_store,
     planner_manifest,
     resolve_planner,
@@ -24,10 +23,12 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMiss
 from conductor_cli.core.formatting import format_size
 from conductor_cli.keys.keyring import KeyringError, probe_keyring
 from conductor_cli.models import disk
+from conductor_cli.models.catalog import api_key_of
 from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.machine import find_gpus, read_memory
+from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.weights.hub import cache_directory
 from conductor_cli.models.weights.memory_estimate import file_memory
 from conductor_cli.models.weights.registry import load_registry
@@ -171,9 +172,8 @@ def conductor_model(settings: Settings) -> Iterator[Check]:
             manifest = planner_manifest(settings)
             known = describe_hash_source(manifest) if manifest else "never checked"
             found = f"{found}, {format_size(read_model_info(path).size)}, SHA-256 {known}"
-        elif missing := missing_key_notice(planner, settings):
-            hint = f"conductor keys set {planner.kind}, or set its variable"
-            raise KeyMissing(f"{found}: {missing}", hint=hint)
+        elif planner.kind in PRESETS:
+            api_key_of(planner, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
         hint = f"{error.hint}\nor choose another: conductor model use NAME | FILE | URL | provider/model".strip()
         raise ConductorUnusable(error.message, hint=hint) from None
