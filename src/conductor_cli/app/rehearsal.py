@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.config.cards import read_cards
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.evals.cases import Case, read_cases
 from conductor_cli.rehearsal import conductor_model, workers
@@ -51,13 +51,9 @@ def is_rehearsal_run(trace: Trace) -> bool:
 
 
 def find_rehearsal_planner(settings: Settings) -> Worker:
-    """The demo conductor, unless the command line names another one. Raises `ConductorUnusable`."""
+    """The demo conductor, unless the command line names another one. Raises `ConductorUnusable` for that one."""
     if settings.origins["conductor.model"] == "command line":
         return resolve_planner(settings)
-    if not conductor_model.conductor_path().is_file():
-        raise ConductorUnusable(
-            "the demo conductor is missing from this installation", hint="reinstall conductor-llm, or use --conductor"
-        )
     return conductor_model.rehearsal_conductor()
 
 
@@ -79,18 +75,9 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
 
 
 def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
-    """The demo workers or, with `only`, some of them. One whose file has changed since has no card.
-
-    Raises `ConfigError` if a file is missing, `UsageError` for an unknown name.
-    """
-    found = workers.rehearsal_workers()
-    missing = [worker.name for worker in found if not Path(worker.model).is_file()]
-    if missing:
-        raise ConfigError(
-            f"demo workers are missing from this installation: {', '.join(missing)}", hint="reinstall conductor-llm"
-        )
+    """The demo workers or, with `only`, some of them. Raises `UsageError` for an unknown name."""
     cards = read_cards(workers.cards_path())
-    pool = Pool(workers=tuple(cards.on(worker) for worker in found))
+    pool = Pool(workers=tuple(cards.on(worker) for worker in workers.rehearsal_workers()))
     return pool.subset(only) if only else pool
 
 

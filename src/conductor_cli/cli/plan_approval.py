@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.plan_editor import edit_text, parse_edited_plan, plan_as_text
 from conductor_cli.cli.plan_output import planned_flow_lines
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.plan import Decision, Plan
+from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
+from conductor_cli.core.question import Question
 from conductor_cli.run import Run
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stderr
@@ -21,12 +26,9 @@ from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.text_layout import BLANK
 
-GAP: Final = "   "
-"""Spaces between two choices on a line."""
-
-
-class _PlanDropped(Exception):
-    """The person does not want this run."""
+FILE_NAME: Final = "plan.json"
+POLL: Final = 0.2
+"""Seconds between two checks whether the run was stopped while the editor is open."""
 
 
 def check_terminal() -> None:
@@ -44,16 +46,23 @@ class PlanApprover:
     def __init__(self, context: OutputContext) -> None:
         self._printer = Printer(Stderr(sys.stderr), context)
         self._keyboard = Keyboard()
+        self._draft = ""
+        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
 
     def decide(self, run: Run) -> Decision | None:
         """What the person decides about the plan on offer; None drops it. Blocks, so call it on its own thread."""
+        self._draft = ""
         try:
             self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
             while True:
-                decision = self._ask(run)
+                self._print_question(_describe_choices(run))
+                key = self._keyboard.key().lower()
+                if key in "dnq":
+                    return None
+                decision = self._act_on(key, run)
                 if decision is not None:
                     return decision
-        except (NoAnswer, _PlanDropped):
+        except NoAnswer:
             return None
 
     def wake(self) -> None:
@@ -63,70 +72,87 @@ class PlanApprover:
     def close(self) -> None:
         self._keyboard.close()
 
-    def _ask(self, run: Run) -> Decision | None:
-        """Have one thing chosen and do it. None: the person is asked again, also after a key that means nothing.
+    def _act_on(self, key: str, run: Run) -> Decision | None:
+        """Do what a key stands for. None: the person is asked again, also after a key that means nothing.
 
-        The keys y and n work too, since many people type them at any question.
+        The key y works too, since many people type it at any question.
         """
-        edit = ["e: edit it"] if run.may_edit_plan else []
-        replan = ["p: plan again"] if run.may_replan else []
-        self._print_choices(["r or Enter: run it", *edit, *replan, "f: show who reads what", "d: drop it"])
-        match self._keyboard.key().lower():
-            case "r" | "y" | "\r" | "\n":
-                return Decision()
-            case "e" if edit:
-                return self._edit(run)
-            case "p" if replan:
-                return self._plan_again()
-            case "f":
-                self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
-            case "d" | "n" | "q":
-                raise _PlanDropped
+        if key in "ry\r\n":
+            return Decision()
+        if key == "e" and run.may_edit_plan:
+            return self._edit(run)
+        if key == "p" and run.may_replan:
+            self._print_question("What should be different? One line; an empty one goes back.")
+            feedback = self._keyboard.line().strip()
+            return Decision(feedback=feedback) if feedback else None
+        if key == "f":
+            self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
         return None
 
-    def _plan_again(self) -> Decision | None:
-        screen = self._printer.screen
-        question = "What should be different? One line; an empty one goes back."
-        self._printer.print([((line, "plain"),) for line in screen.wrap(question, screen.width)])
-        feedback = self._keyboard.line().strip()
-        return Decision(feedback=feedback) if feedback else None
-
     def _edit(self, run: Run) -> Decision | None:
-        """Open the plan in the editor until it can be run, or the person gives up and keeps the one on offer."""
+        """Have the plan edited. None where nothing was changed, or where the new plan cannot be run."""
         assert isinstance(run.trace.plan, Plan)
-        # After a mistake the editor opens on the text that the person wrote, not on the original.
-        given = text = plan_as_text(run.question, run.trace.plan, run.config.limits)
-        while True:
-            try:
-                text = edit_text(text, os.environ, self._keyboard.file, lambda: self._keyboard.woken)
-                if self._keyboard.woken:
-                    raise NoAnswer
-                plan = parse_edited_plan(text, given, run.problem_with)
-            except UsageError as error:
-                print_error(error)
-                if not self._edit_again():
-                    return None
-            except ConductorError as error:
-                print_error(error)
-                return None
-            else:
-                return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
+        # A plan file without the attachments and the history of the question.
+        given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.config.limits) + "\n"
+        try:
+            text = _edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
+            if self._keyboard.woken:
+                raise NoAnswer
+            self._draft = text
+            plan = _parse_edited_plan(text, given, run)
+        except ConductorError as error:
+            print_error(error)
+            return None
+        return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
 
-    def _edit_again(self) -> bool:
-        """Whether to go on editing a plan that cannot be run; else the one on offer stays."""
-        self._print_choices(["e or Enter: keep editing", "b: back to the plan as it was", "d: drop it"])
-        while (key := self._keyboard.key().lower()) not in "e\r\nb":
-            if key in "dq":
-                raise _PlanDropped
-        return key != "b"
+    def _print_question(self, text: str) -> None:
+        screen = self._printer.screen
+        self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
 
-    def _print_choices(self, names: Sequence[str]) -> None:
-        """Print the choices, as many on a line as fit."""
-        lines, width = [""], self._printer.screen.width
-        for name in names:
-            joined = f"{lines[-1]}{GAP}{name}" if lines[-1] else name
-            if len(joined) <= width:
-                lines[-1] = joined
-            else:
-                lines.append(name)
-        self._printer.print([((line, "question"),) for line in lines])
+
+def _describe_choices(run: Run) -> str:
+    edit = ["e: edit it"] if run.may_edit_plan else []
+    replan = ["p: plan again"] if run.may_replan else []
+    return ", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"])
+
+
+def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
+    """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="conductor-") as directory:
+        file = Path(directory) / FILE_NAME
+        file.write_text(text, encoding="utf-8")
+        try:
+            # The editor gets the terminal itself, since stdin and stdout may be pipes.
+            with subprocess.Popen(  # noqa: S603 - the user's own command
+                [*shlex.split(named), str(file)], stdin=terminal, stdout=terminal, stderr=terminal
+            ) as editor:
+                code = _wait_for(editor, stopped)
+            edited = file.read_text(encoding="utf-8-sig")
+        except (OSError, ValueError) as error:
+            message = f"the editor {named!r:.60} cannot be used: {error}"
+            raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
+    if code:
+        raise ConfigError(f"the editor {named!r:.60} exited with code {code}; the plan is unchanged")
+    return edited
+
+
+def _wait_for(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
+    while True:
+        try:
+            return editor.wait(POLL)
+        except subprocess.TimeoutExpired:
+            if stopped():
+                editor.terminate()
+
+
+def _parse_edited_plan(text: str, given: str, run: Run) -> Plan:
+    """The plan in an edited text that was `given` to the editor. Raises `UsageError`."""
+    edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
+    if (edited.question, edited.limits) != (before.question, before.limits):
+        hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
+        raise UsageError(f"{FILE_NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
+    failure = run.problem_with(edited.plan)
+    if failure is not None:
+        raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
+    return edited.plan

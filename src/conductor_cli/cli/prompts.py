@@ -1,4 +1,4 @@
-"""Questions to a person at the terminal: yes or no, one of several words, or a line of text.
+"""Questions to a person at the terminal: yes or no, or a line of text.
 
 Questions go to standard error, so that standard output holds results only. The end of input (Ctrl-D) always means no.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from conductor_cli.cli.output import print_notice, wrap_lines
@@ -15,7 +15,7 @@ from conductor_cli.cli.signals import handle_signal
 from conductor_cli.core.errors import UsageError
 from conductor_cli.store.fast_list import terminal_width
 
-YES_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n"}
+YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
 
 
 def can_ask() -> bool:
@@ -24,22 +24,14 @@ def can_ask() -> bool:
 
 
 def confirm(question: str, *, default: bool) -> bool:
-    """A yes or a no; a bare Enter is the `default`."""
-    return choose(question, YES_NO, "Y/n" if default else "y/N", default="y" if default else "n") == "y"
-
-
-def choose(question: str, answers: Mapping[str, str], shown: str, *, default: str = "y") -> str:
-    """What the answer means, by `answers`; a bare Enter is the `default`, the end of input is `n`.
-
-    Any other word is asked about again.
-    """
+    """A yes or a no; a bare Enter is the `default`, the end of input a no. Any other word is asked about again."""
     while True:
-        answer = read_line(f"{question} [{shown}]")
+        answer = read_line(f"{question} [{'Y/n' if default else 'y/N'}]")
         if answer is None:
-            return "n"
-        if not answer or answer.lower() in answers:
-            return answers.get(answer.lower(), default)
-        print_notice(f"answer with one of: {', '.join(word for word in answers if len(word) > 1)}")
+            return False
+        if not answer or answer.lower() in YES_NO:
+            return YES_NO.get(answer.lower(), default)
+        print_notice("answer with yes or no")
 
 
 def read_line(question: str) -> str | None:

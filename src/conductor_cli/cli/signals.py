@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
@@ -48,20 +48,12 @@ def stop_on_signals(run: Run) -> Iterator[None]:
     # A process under nohup ignores SIGHUP, and goes on doing so.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         handlers[signal.SIGHUP] = terminate
-    before: dict[signal.Signals, Any] = {}
-    for number, handler in handlers.items():
-        previous = signal.getsignal(number)
-        # The kernel may deliver the signal to any thread; the loop's own handler makes sure that the loop wakes up.
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, lambda: None)
-        with suppress(ValueError):  # not the main thread: the program around this one handles signals
-            signal.signal(number, handler)
-            before[number] = previous
-    try:
+    with ExitStack() as stack:
+        for number, handler in handlers.items():
+            # The kernel may deliver the signal to any thread; the loop's own handler makes sure that the loop wakes up.
+            stack.enter_context(on_signal(number, lambda: None))
+            stack.enter_context(handle_signal(number, handler))
         yield
-    finally:
-        for number, handler in before.items():
-            _restore(loop, number, handler)
 
 
 def _end_process() -> None:
@@ -90,19 +82,16 @@ def handle_signal(number: signal.Signals, handler: Callable[..., object] | signa
 def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
     """Have the running loop call `action` at a signal until the block ends."""
     loop, before = asyncio.get_running_loop(), signal.getsignal(number)
-    with suppress(NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+    # Not on Windows, and not outside the main thread: there the program around this one handles signals.
+    unsupported = (NotImplementedError, RuntimeError, ValueError)
+    with suppress(*unsupported):
         loop.add_signal_handler(number, action)
     try:
         yield
     finally:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            _restore(loop, number, before)
-
-
-def _restore(loop: asyncio.AbstractEventLoop, number: signal.Signals, handler: Any) -> None:  # noqa: ANN401 - as `signal.getsignal` gives it
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        loop.remove_signal_handler(number)
-    signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        with suppress(*unsupported):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
 @contextmanager

@@ -67,7 +67,8 @@ class ChatSession:
         """When Ctrl-C last stopped a run, by the monotonic clock."""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
-        self._opening: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        """Held while the conductor is opened or replaced."""
         self._loading: asyncio.Task[None] | None = None
         self._shown_remarks: set[str] = set()
         self._first_sent = 0  # the first turn that goes along with the next question
@@ -88,11 +89,7 @@ class ChatSession:
 
     def begin(self) -> None:
         """Begin to open the conductor and load its model in the background."""
-        self._opening = asyncio.create_task(self._open_first())
-        self._loading = asyncio.create_task(self._load(self._opening))
-
-    async def _open_first(self) -> None:
-        self._use(await self._open(self.session, self.only))
+        self._loading = asyncio.create_task(self._load())
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
@@ -100,19 +97,16 @@ class ChatSession:
             loaded=self._loaded,
         )  # fmt: skip
 
-    async def _load(self, opening: asyncio.Task[None]) -> None:
+    async def _load(self) -> None:
+        """Open the conductor, and have a local model read the part of the prompt that is the same for every question.
+
+        What goes wrong while it reads is reported with the first question.
+        """
         try:
-            await opening
+            await self.open()
         except ConductorError as error:
             self.failed(error)
-        else:
-            await self._prepare()
-
-    async def _prepare(self) -> None:
-        """Have a local model read the part of the prompt that is the same for every question.
-
-        What goes wrong there is reported with the first question.
-        """
+            return
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
@@ -139,20 +133,17 @@ class ChatSession:
 
     async def open(self) -> Conductor:
         """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""
-        if self._opened is None:
-            if self._opening is None or self._opening.done():
-                self.begin()
-            assert self._opening is not None
-            await asyncio.shield(self._opening)
-        assert self._opened is not None
-        return self._opened.conductor
+        async with self._lock:
+            if self._opened is None:
+                self._use(await self._open(self.session, self.only))
+            assert self._opened is not None
+            return self._opened.conductor
 
     async def ready(self) -> Conductor:
         """Wait until the conductor is open and its model loaded. Raises `ConductorError`."""
-        conductor = await self.open()
         if self._loading is not None:
             await asyncio.shield(self._loading)
-        return conductor
+        return await self.open()
 
     async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
         """Use other settings from now on; None resets one. Open models stay open.
@@ -162,22 +153,20 @@ class ChatSession:
         wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
         chosen = self.only if only is None else tuple(only)
         session = self._session(wanted)
-        opened = await self._open(session, chosen)
-        # What still opens or loads is for the settings before.
-        self._cancel_tasks()
-        self.session, self.flags, self.only = session, wanted, chosen
-        self._use(opened)
-        self._loading = asyncio.create_task(self._prepare())
-
-    def _cancel_tasks(self) -> list[asyncio.Task[None]]:
-        tasks = [task for task in (self._opening, self._loading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        return tasks
+        async with self._lock:
+            opened = await self._open(session, chosen)
+            self.session, self.flags, self.only = session, wanted, chosen
+            self._use(opened)
+        # What is still loading was for the settings before.
+        if self._loading is not None:
+            self._loading.cancel()
+        self.begin()
 
     async def close(self) -> None:
         """Close the models and stop recording spending."""
-        await asyncio.gather(*self._cancel_tasks(), return_exceptions=True)
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
         self._leave()
         await self._loaded.close()
 
