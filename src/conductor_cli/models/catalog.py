@@ -1,4 +1,7 @@
-"""From a worker to its model: the one place to add a kind. Adapters are imported when they are needed."""
+"""From a worker to its model. Adapters are imported when they are needed.
+
+A kind of worker is a row here and one in `worker_options`; a provider is a table in `presets.toml`.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,8 @@ def open_model(
     `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not found.
     """
     check_options(worker)
-    if worker.kind == "llama":
-        return _llama(worker)
-    if worker.kind == "scripted":
-        return _scripted(worker)
+    if opener := _OTHERS.get(worker.kind):
+        return opener(worker)
     if worker.kind not in PRESETS:
         raise unknown_kind(worker)
     _check_litellm_address(worker, environ)
@@ -51,8 +52,7 @@ def open_model(
     secrets.add(*secrets_around(worker, environ))
     key = api_key_of(worker, environ, stored)
     secrets.add(key)
-    opener = _litellm if PRESETS[worker.kind].adapter == "litellm" else _openai
-    return opener(worker, key, secrets)
+    return (_litellm if PRESETS[worker.kind].adapter == "litellm" else _openai)(worker, key, secrets)
 
 
 def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
@@ -156,3 +156,7 @@ def _scripted(worker: Worker) -> Model:
     if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
         raise ConfigError(f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind")
     return ScriptedModel([list(script)])
+
+
+_OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "scripted": _scripted}
+"""The kinds that are no provider's, and how each is opened."""

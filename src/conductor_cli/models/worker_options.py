@@ -42,6 +42,9 @@ LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
 }
 """The options of a worker in a GGUF file, and their types."""
 
+OTHER_KINDS: Final[dict[str, Mapping[str, tuple[type, ...]]]] = {"llama": LOCAL_OPTIONS}
+"""The kinds that are no provider's, and their options."""
+
 _TYPE_NAMES: Final[dict[type, str]] = {
     str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false", Mapping: "a table",
 }  # fmt: skip
@@ -73,7 +76,7 @@ class OptionError(ConfigError):
 
 def kinds() -> tuple[str, ...]:
     """The kinds of worker that a user may name."""
-    return (*PRESETS, "llama")
+    return (*PRESETS, *OTHER_KINDS)
 
 
 def unknown_kind(worker: Worker) -> OptionError:
@@ -90,7 +93,7 @@ def check_options(worker: Worker) -> None:
         return
     if worker.kind not in kinds():
         raise unknown_kind(worker)
-    known = LOCAL_OPTIONS if worker.kind == "llama" else REMOTE_OPTIONS
+    known = OTHER_KINDS.get(worker.kind, REMOTE_OPTIONS)
     for name, value in worker.options.items():
         if name not in known:
             message = f"the kind {worker.kind!r} has no option {name!r}"
