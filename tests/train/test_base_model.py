@@ -56,6 +56,13 @@ def test_a_template_that_rejects_a_conductors_messages_is_refused(tmp_path: Path
         longest_prompt(model, [[{"role": "system", "content": "x"}]])
 
 
+def _bring_code(directory: Path) -> None:
+    """Have the model bring a program, which must not run."""
+    code = {"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}
+    (directory / "config.json").write_text(json.dumps(code))
+    (directory / "evil.py").write_text("raise SystemExit('the code was run')")
+
+
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -68,6 +75,7 @@ def _cut(path: Path) -> None:
         (lambda copy: (copy / "config.json").write_text("{}"), "cannot be used as a base model"),
         (lambda copy: (copy / "config.json").write_text('{"model_type": "vit"}'), "cannot be used as a base model"),
         (lambda copy: (copy / "tokenizer.json").write_text("{"), "cannot be used as a base model"),
+        (_bring_code, "cannot be used as a base model"),
         (
             lambda copy: (copy / "model.safetensors.index.json").write_text(
                 json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}})
@@ -75,7 +83,15 @@ def _cut(path: Path) -> None:
             "model-00001-of-00002.safetensors is missing",
         ),
     ],
-    ids=["no weights", "no config", "empty config", "another kind", "broken tokenizer", "a part is missing"],
+    ids=[
+        "no weights",
+        "no config",
+        "empty config",
+        "another kind",
+        "broken tokenizer",
+        "its own code",
+        "a part is missing",
+    ],
 )
 def test_an_incomplete_model_is_refused(
     base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str

@@ -47,11 +47,14 @@ class BaseModel:
 def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     """The base model in a directory, or with an id in the Hugging Face cache. Raises `ConfigError`."""
     directory = _find_directory(name)
+    # Unless it is told False, transformers asks at the terminal whether to run the code that a model brings.
     with quiet_libraries(), _explain_errors(name):
-        config = AutoConfig.from_pretrained(directory, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, padding_side="left")
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            directory, local_files_only=True, trust_remote_code=False, padding_side="left"
+        )
         with torch.device("meta"):  # the shape without the weights
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     _check_weight_files(name, directory)
     if not tokenizer.chat_template:
         raise ConfigError(
@@ -155,5 +158,6 @@ def _explain_errors(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{name} cannot be used as a base model: {short_line(str(error))}", hint="use another, or download it again"
+            f"{name} cannot be used as a base model: {short_line(str(error)) or type(error).__name__}",
+            hint="use another, or download it again",
         ) from error

@@ -35,6 +35,7 @@ def check_settings(directory: Path, settings: Mapping[str, Any]) -> None:
     if not path.exists() or path.read_text() == text:
         return
     stored, wanted = {}, json.loads(text)
+    # A damaged file counts as other settings: nobody knows what the checkpoints beside it were trained with.
     with suppress(ValueError):
         stored = dict(json.loads(path.read_text()))
     differing = sorted(name for name in {*stored, *wanted} if stored.get(name) != wanted.get(name))
@@ -64,6 +65,7 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
             hint="wait until it ends, or choose another directory: --out",
         )
 
+    # Only the lock's own errors are about the directory, not those of the training inside.
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive_lock(directory / ".lock", refuse))

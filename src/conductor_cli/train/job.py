@@ -102,6 +102,7 @@ class TrainingJob:
         rewards = [outcome.reward for outcome in outcomes]
         if not self.cost_weight:
             return rewards
+        # TRL passes the plans of one exercise after the other, so each slice is one group.
         costs = [outcome.cost for outcome in outcomes]
         slices = [slice(at, at + group) for at in range(0, len(outcomes), group)]
         return [reward for part in slices for reward in subtract_cost(rewards[part], costs[part], self.cost_weight)]

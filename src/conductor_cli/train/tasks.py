@@ -101,6 +101,7 @@ class TaskCurriculum:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()}
 
     def _draw_workers(self, number: int) -> tuple[str, ...]:
+        # Where workers have only numbers, the model learns them by their position, which must not change.
         if not PROFILES[self.recipe.profile].names:
             return self.workers
         random = _random("offer", self.seed, number)
@@ -114,6 +115,7 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     The limits of a single run on cost, time, tokens and calls do not apply: the budget of the training and the limits
     of the day do.
     """
+    # A run that stopped at one of these limits would look like a bad plan.
     kept = replace(limits, steps=recipe.max_plan_steps, recursion=0, cost=None, seconds=None, tokens=None, calls=None)
     profile = PROFILES[recipe.profile]
     return Conductor(

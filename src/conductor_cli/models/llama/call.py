@@ -88,6 +88,7 @@ class Call:
         self.cancel.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
+                # What the thread still hands over is dropped, up to its None.
                 while self._started and not self._ended:
                     self._ended = await self._results.get() is None
 

@@ -64,6 +64,7 @@ def _check_targets(
         if not is_matrix(name, base[name]):
             raise _damaged(path, f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that")
         first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
+        # The shape of B times A. For the embedding, llama.cpp has A in the other order.
         made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
         if made != (there := base[name].shape[:2]):
             why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has {there[0]} x {there[1]}"

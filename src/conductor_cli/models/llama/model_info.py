@@ -43,6 +43,7 @@ def read_model_info(path: Path) -> ModelInfo:
     """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
     header = read_header(path, brief=True)
     context = header.values.get(f"{header.architecture}.context_length", 0)
+    # A changed file nearly always has another size, header or end. A state on disk of another model would be harmful.
     size, digest = 0, hashlib.sha256()
     for part in part_files(path):
         try:
