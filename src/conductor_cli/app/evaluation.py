@@ -143,8 +143,7 @@ def _make_spec(
     workers = (conductor.pool.public(), [model_identity(worker) for worker in conductor.pool])
     return EvaluationSpec(
         source=request.source, hash=hashed, cases=len(request.cases), systems=names,
-        workers=conductor.pool.names, seed=request.seed, planner_id=planner_id,
-        conductor=planned_by,
+        workers=conductor.pool.names, seed=request.seed, planner_id=planner_id, conductor=planned_by,
         identity=dump((request.source, hashed, names, request.seed, workers, planner_id, planned_by, profile,
                        conductor.limits, conductor.timeouts)),
         notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -179,11 +178,10 @@ def stored_evaluations(settings: Settings) -> Iterator[Evaluation]:
 
 def find_evaluation(name: str, settings: Settings) -> Evaluation:
     """The stored evaluation with this id, or the `last` one. Raises `UsageError`."""
-    found = (stored for stored in stored_evaluations(settings) if name in (stored.id, "last"))
-    evaluation = next(found, None)
-    if evaluation is None:
-        raise UsageError(f"there is no evaluation {name!r}", hint="conductor eval --list shows them")
-    return evaluation
+    for stored in stored_evaluations(settings):
+        if name in (stored.id, "last"):
+            return stored
+    raise UsageError(f"there is no evaluation {name!r}", hint="conductor eval --list shows them")
 
 
 # Cases

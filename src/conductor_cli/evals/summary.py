@@ -11,6 +11,7 @@ statsmodels has all three, but it brings scipy and pandas.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -34,9 +35,7 @@ class Interval(NamedTuple):
 
 
 def wilson_interval(right: int, n: int) -> Interval:
-    """The limits of a share of `right` in `n`; 0 to 1 without a case."""
-    if n == 0:
-        return Interval(0.0, 1.0)
+    """The limits of a share of `right` in `n` cases, at least one."""
     share, square = right / n, Z * Z
     centre = share + square / (2 * n)
     half = Z * sqrt(share * (1 - share) / n + square / (4 * n * n))
@@ -45,34 +44,17 @@ def wilson_interval(right: int, n: int) -> Interval:
     return Interval(0.0 if right == 0 else low, 1.0 if right == n else high)
 
 
-class PairedCounts(NamedTuple):
-    """Two systems on the same cases: how many both got right, only the first, only the second, neither."""
-
-    both: int
-    only_first: int
-    only_second: int
-    neither: int
-
-
-def count_pairs(first: Sequence[bool], second: Sequence[bool]) -> PairedCounts:
-    """Count which system got which case right; both lists are in the order of the same cases."""
-    pairs = list(zip(first, second, strict=True))
-    return PairedCounts(*(pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))))
-
-
-def newcombe_interval(counts: PairedCounts) -> Interval:
-    """The limits of the difference of two paired shares; -1 to 1 without a case."""
-    n = sum(counts)
-    if n == 0:
-        return Interval(-1.0, 1.0)
-    difference = (counts.only_first - counts.only_second) / n
-    first, second = counts.both + counts.only_first, counts.both + counts.only_second
+def newcombe_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:
+    """The limits of the difference of two shares on the same cases, of which there is at least one."""
+    n = both + only_first + only_second + neither
+    difference = (only_first - only_second) / n
+    first, second = both + only_first, both + only_second
     low_first, high_first = wilson_interval(first, n)
     low_second, high_second = wilson_interval(second, n)
 
     # The correlation of the two; method 10 reduces a positive one by half a case.
     margins = first * (n - first) * second * (n - second)
-    shared: float = counts.both * counts.neither - counts.only_first * counts.only_second
+    shared: float = both * neither - only_first * only_second
     if shared > 0:
         shared = max(0.0, shared - n / 2)
     correlation = shared / sqrt(margins) if margins else 0.0
@@ -85,9 +67,9 @@ def newcombe_interval(counts: PairedCounts) -> Interval:
     return Interval(max(-1.0, difference - below), min(1.0, difference + above))
 
 
-def mcnemar_p(counts: PairedCounts) -> float:
+def mcnemar_p(only_first: int, only_second: int) -> float:
     """The two-sided exact p-value: how likely chance splits the cases that only one got right as unevenly."""
-    n, fewer = counts.only_first + counts.only_second, min(counts.only_first, counts.only_second)
+    n, fewer = only_first + only_second, min(only_first, only_second)
     # Whole numbers, because powers of two beyond 1024 do not fit a float.
     tail = sum(comb(n, count) for count in range(fewer + 1))
     return min(1.0, 2 * tail / (1 << n))
@@ -206,11 +188,13 @@ def _compare(name: str, other: str, right: Mapping[str, Mapping[str, bool]]) -> 
     common = [case for case in right[name] if case in right.get(other, {})]
     if name == other or not common:
         return None
-    counts = count_pairs([right[name][case] for case in common], [right[other][case] for case in common])
+    pairs = Counter((right[name][case], right[other][case]) for case in common)
+    both, only_this, only_other = pairs[True, True], pairs[True, False], pairs[False, True]
     return Comparison(
-        other=other, cases=len(common), only_this=counts.only_first, only_other=counts.only_second,
-        difference=(counts.only_first - counts.only_second) / len(common), interval=newcombe_interval(counts),
-        p=mcnemar_p(counts),
+        other=other, cases=len(common), only_this=only_this, only_other=only_other,
+        difference=(only_this - only_other) / len(common),
+        interval=newcombe_interval(both, only_this, only_other, pairs[False, False]),
+        p=mcnemar_p(only_this, only_other),
     )  # fmt: skip
 
 
