@@ -467,7 +467,7 @@ def test_no_header_of_a_worker_is_stored(two_workers: Stage, cases: Path) -> Non
     done = two_workers.inside("eval", cases, "--systems", "alone", "--yes")
     assert done.code == 0, done.err
     stored = [path.read_text() for path in (two_workers.home / "state/conductor-llm/evals").rglob("*.json*")]
-    assert len(stored) == 5
+    assert len(stored) == 4
     assert not any("s3cret" in text for text in stored)
 
 

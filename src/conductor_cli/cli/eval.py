@@ -44,10 +44,6 @@ from conductor_cli.evals.report import report_json, report_notes, system_table, 
 from conductor_cli.evals.storage import Evaluation
 from conductor_cli.evals.summary import summarize
 
-LIMIT: Final = 6
-INTERRUPTED: Final = 130
-TERMINATED: Final = 143
-
 CONTINUE: Final = "the same command continues"
 
 Cases = Annotated[
@@ -101,8 +97,7 @@ def evaluate(
     print_cases: PrintCases = False,
 ) -> None:
     """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
-    flags = {"conductor.model": conductor, "conductor.pool": pool}
-    flags |= {"output.progress": progress}
+    flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
     flags = {**opt.check_settings(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
@@ -152,9 +147,9 @@ def run_evaluation(
         return asyncio.run(_run(request, settings, yes=yes, quiet=quiet))
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
-        return None, INTERRUPTED
+        return None, 128 + signal.SIGINT
     except asyncio.CancelledError:
-        return None, TERMINATED
+        return None, 128 + signal.SIGTERM
 
 
 async def _run(
@@ -195,8 +190,9 @@ async def _run(
             limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
             message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
             hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
-            print_error(Failure(kind="limit", message=message, hint=hint))
-            return evaluation, LIMIT
+            failure = Failure(kind="limit", message=message, hint=hint)
+            print_error(failure)
+            return evaluation, failure.exit_code
         return evaluation, 0
 
 

@@ -36,18 +36,12 @@ def format_share(share: Share | None) -> str:
 
 
 def _format_comparison(comparison: Comparison | None) -> str:
-    """`+3.1 (+0.2 to +6.0)`, in percentage points."""
+    """`+3.1 (+0.2 to +6.0), p 0.031`, in percentage points."""
     if comparison is None:
         return UNKNOWN
     low, high = comparison.interval
-    return f"{100 * comparison.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
-
-
-def _format_p_value(comparison: Comparison | None) -> str:
-    """`0.031`, `<0.001`."""
-    if comparison is None:
-        return UNKNOWN
-    return "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
+    p_value = "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
+    return f"{100 * comparison.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}), p {p_value}"
 
 
 def _format_mean(value: float | None) -> str:
@@ -75,7 +69,6 @@ def system_table(summary: Summary) -> ReportTable:
         (True, "COST", 3, lambda s: format_cost_cell(s.cost, s.unpriced)),
         (True, "SECONDS", 3, lambda s: _format_mean(s.seconds)),
         (compared, "VS BEST", 6, lambda s: _format_comparison(s.versus_best)),
-        (compared, "P", 8, lambda s: _format_p_value(s.versus_best)),
     ]
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(

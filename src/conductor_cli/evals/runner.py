@@ -60,7 +60,6 @@ async def evaluate(
                     running.remove(task)
                     budget.finish(outcome.usage.cost)
                     yield outcome
-                    writer.check_replies()
         finally:
             for task in running:
                 task.cancel()
@@ -88,7 +87,7 @@ def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_i
 
 
 async def _run_case(system: System, conductor: Conductor, case: Case, writer: ResultWriter) -> Outcome:
-    """Run one case under one system, and store the run and its outcome."""
+    """Run one case under one system, and store its outcome."""
     plan = None if system.plan is None else system.plan(case)
     run = conductor.run(Question(text=case.question), plan=plan)
     events = [event async for event in run]
@@ -96,5 +95,5 @@ async def _run_case(system: System, conductor: Conductor, case: Case, writer: Re
         outcome = await asyncio.to_thread(judge_run, system, case, run.trace, events)
     else:
         outcome = judge_run(system, case, run.trace, events)
-    writer.write(outcome, events)
+    writer.write(outcome)
     return outcome

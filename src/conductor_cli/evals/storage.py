@@ -3,7 +3,6 @@
 spec.json        what is evaluated: cases, systems, workers, seed, versions
 cases.jsonl      the cases themselves
 calls.jsonl      every complete reply of every model, so that no call is repeated, not even after a kill
-traces.jsonl     one line for each run, with its system, its case and its events
 outcomes.jsonl   one line for each case that a system has answered
 """
 
@@ -17,7 +16,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump, load
@@ -25,13 +23,11 @@ from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
 from conductor_cli.models.disk import AppendLog, exclusive_lock, read_lines
-from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.response_cache import ResponseCache
 
 SPEC: Final = "spec.json"
 CASES: Final = "cases.jsonl"
 CALLS: Final = "calls.jsonl"
-TRACES: Final = "traces.jsonl"
 OUTCOMES: Final = "outcomes.jsonl"
 LOCK: Final = "lock"
 
@@ -139,42 +135,27 @@ class Evaluation:
 
 
 class ResultWriter:
-    """Writes an evaluation's replies, runs and outcomes. Every method raises `UsageError` if the disk refuses."""
+    """Writes an evaluation's replies and outcomes."""
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError`."""
         self.replies = ResponseCache(directory / CALLS)
-        self._runs = AppendLog(directory / TRACES)
         self._outcomes = AppendLog(directory / OUTCOMES)
 
-    def write(self, outcome: Outcome, events: Sequence[ev.Event]) -> None:
-        """Write a run and its outcome."""
-        # The pieces of an answer are left out: the event that ends a step has all of it.
-        whole = [event for event in events if not isinstance(event, ev.StepDelta)]
-        lines = ",".join(ev.to_line(event, KNOWN_SECRETS) for event in whole)
-        names = KNOWN_SECRETS.redact(_json_line({"system": outcome.system, "case": outcome.case}))
-        # The outcome comes last: a kill between the two leaves a run without an outcome, which is run again.
-        for log, line in (
-            (self._runs, f'{names[:-1]},"events":[{lines}]}}'),
-            (self._outcomes, _json_line(dump(outcome))),
-        ):
-            try:
-                log.append(line)
-            except OSError as error:
-                raise _write_error(log.path, error) from None
-
-    def check_replies(self) -> None:
-        """Raise if a reply could not be stored: a later part would ask, and pay for, the same again."""
+    def write(self, outcome: Outcome) -> None:
+        """Write an outcome. Raises `UsageError` if the disk refuses it, or refused one of its replies."""
+        path = self._outcomes.path
+        try:
+            self._outcomes.append(json.dumps(dump(outcome), ensure_ascii=False, separators=(",", ":")))
+        except OSError as error:
+            raise _write_error(path, error) from None
+        # A later part would ask, and pay for, the same again.
         if self.replies.error is not None:
-            raise _write_error(self._runs.path.with_name(CALLS), self.replies.error)
+            raise _write_error(path.with_name(CALLS), self.replies.error)
 
     def close(self) -> None:
-        for log in (self.replies, self._runs, self._outcomes):
-            log.close()
-
-
-def _json_line(data: object) -> str:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        self.replies.close()
+        self._outcomes.close()
 
 
 def _write_error(path: Path, error: OSError) -> UsageError:
