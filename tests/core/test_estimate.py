@@ -8,7 +8,6 @@ from conductor_cli.core.estimate import (
     OVERHEAD,
     PLANNING,
     SHORT_ANSWER,
-    SHORT_THINKING,
     Planner,
     estimate_plan,
     estimate_planning,
@@ -42,16 +41,6 @@ def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
     found = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
     assert (found.cost, found.unpriced) == ((Decimal(0), Decimal(0)), 2)
     assert found.tokens[1] > found.tokens[0] > 2 * (OVERHEAD + SHORT_ANSWER)
-
-
-def test_a_worker_that_thinks_writes_more_at_least() -> None:
-    """Told by its own settings; the most is what it may write in all, and thinking may cost more than an answer."""
-    price = Price(input=Decimal(1), output=Decimal(10), reasoning=Decimal(30))
-    thinker = Worker(name="cyd", kind="openai", price=price, options={"reasoning_effort": "high", "max_tokens": 1000})
-    plan = Plan(steps=(Step(worker="cyd", subtask=""),))
-    found = estimate_plan(Question(text=""), plan, Pool(workers=(thinker,)), WorkerProfile())
-    assert found.tokens == (OVERHEAD + SHORT_ANSWER + SHORT_THINKING, OVERHEAD + 1000)
-    assert found.cost[1] == Decimal(OVERHEAD + 30_000) / 1_000_000
 
 
 def test_a_long_prompt_has_its_price() -> None:

@@ -32,15 +32,6 @@ def test_a_plain_question_is_a_plain_text() -> None:
     assert (data["question"], data["limits"], list(data)) == ("2+2?", {}, ["format", "question", "steps", "limits"])
 
 
-def test_all_means_every_earlier_step() -> None:
-    """A hand-edited access list may say all."""
-    steps = [{"worker": "ann", "subtask": "Add."}, {"worker": "bob", "subtask": "Check.", "access": "all"}]
-    found = parse_plan_file(
-        json.dumps({"question": "q", "steps": [*steps, {**steps[0], "access": ["all"]}]}), "plan.json"
-    )
-    assert [step.access for step in found.plan.steps] == [(), (1,), (1, 2)]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -21,8 +21,6 @@ from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
 SHORT_ANSWER: Final = 150
 """Tokens of an answer at the low end of the range."""
-SHORT_THINKING: Final = 250
-"""Tokens that a thinking worker writes in addition, at the low end: thinking is billed like an answer."""
 OVERHEAD: Final = 120
 """Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees."""
 PLANNING: Final = (60, 300)
@@ -110,7 +108,7 @@ def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
 def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> Estimate:
     """The range for one call that reads `fixed` tokens, and answers of at most `seen` tokens each."""
     longest = _longest(worker, profile)
-    short = min(SHORT_ANSWER + (SHORT_THINKING if worker and _thinks(worker) else 0), longest)
+    short = min(SHORT_ANSWER, longest)
     price = worker.price if worker else None
     low_in, high_in = fixed + _short_answers(seen), fixed + sum(seen)
     return Estimate(
@@ -122,14 +120,8 @@ def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, se
 
 
 def _short_answers(seen: tuple[int, ...]) -> int:
-    """The tokens of short answers; the thinking of others is not shown."""
+    """The tokens of short answers."""
     return sum(min(SHORT_ANSWER, longest) for longest in seen)
-
-
-def _thinks(worker: Worker) -> bool:
-    """Whether a worker's settings make it think before it answers."""
-    effort, budget = worker.options.get("reasoning_effort"), worker.options.get("thinking_budget")
-    return effort not in (None, "none", "minimal", "default") or bool(budget)
 
 
 def _estimate_nested(

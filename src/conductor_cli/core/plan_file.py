@@ -64,7 +64,7 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
         raise DecodeError(f"format {data['format']!r:.20}; this version of conductor reads format {FORMAT}")
     asked = data["question"]
     question = Question(text=asked) if isinstance(asked, str) else load(Question, asked, "question")
-    plan = load(Plan, {"steps": _with_step_numbers(data["steps"])})
+    plan = load(Plan, {"steps": data["steps"]})
     limits = data.get("limits", {})
     load(Limits, limits, "limits")
     unknown = set(limits) - set(Limits.__dataclass_fields__)
@@ -77,15 +77,3 @@ def _plan_file(data: Any) -> PlanFile:  # noqa: ANN401 - any JSON value
     if limits.get("cost") is not None:
         settings["limits.cost"] = Decimal(str(limits["cost"]))
     return PlanFile(question=question, plan=plan, limits=settings)
-
-
-def _with_step_numbers(steps: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The steps with `"all"`, which people write for every earlier step, replaced by step numbers."""
-    if not isinstance(steps, list):
-        return steps
-    return [
-        {**step, "access": list(range(1, number))}
-        if isinstance(step, dict) and step.get("access") in ("all", ["all"])
-        else step
-        for number, step in enumerate(steps, start=1)
-    ]
