@@ -11,7 +11,7 @@ import typer
 
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor import check_machine
-from conductor_cli.app.doctor.live import check_by_use, check_demo, check_without_calls, workers_to_check
+from conductor_cli.app.doctor.live import check_demo, check_planning, check_workers, workers_to_check
 from conductor_cli.app.doctor.report import make_report
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_text
@@ -43,15 +43,14 @@ def doctor(
         report(check)
     plans = all(check.code == 0 for check in checks if check.name == "conductor model")
     workers = [] if rehearsal else workers_to_check(settings, offline=offline)
+    if not (json or offline or rehearsal or context.obj.quiet):
+        _announce(workers, plans=plans)
     if rehearsal:
         report(asyncio.run(check_demo(settings)))
-    elif offline:
-        for check in check_without_calls(settings, workers):
-            report(check)
     else:
-        if not (json or context.obj.quiet):
-            _announce(workers, plans=plans)
-        _call_everything(settings, workers, report, plans=plans)
+        if plans and not offline:
+            report(asyncio.run(check_planning(settings)))
+        _check_workers(settings, workers, report, offline=offline)
     # Workers answer in any order; JSON, the summary and the exit code have one order.
     names = [f"worker {worker.name}" for worker in workers]
     checks.sort(key=lambda check: names.index(check.name) if check.name in names else -1)
@@ -62,11 +61,11 @@ def doctor(
     raise typer.Exit(next((check.code for check in checks if check.code), 0))
 
 
-def _call_everything(
-    settings: Settings, workers: Sequence[Worker], report: Callable[[Check], None], *, plans: bool
+def _check_workers(
+    settings: Settings, workers: Sequence[Worker], report: Callable[[Check], None], *, offline: bool
 ) -> None:
     try:
-        asyncio.run(check_by_use(settings, workers, report, plans=plans))
+        asyncio.run(check_workers(settings, workers, report, offline=offline))
     except ExceptionGroup as group:
         if group.subgroup(typer.Exit):  # the reader of standard output is gone
             raise typer.Exit from None

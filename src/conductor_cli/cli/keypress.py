@@ -46,12 +46,12 @@ class Keyboard:
 
     def key(self) -> str:
         """The next key, without Enter. Keys that were pressed before are discarded. Raises `NoAnswer`."""
-        with _unbuffered(self.file):
+        with _terminal_mode(self.file, echo=False, lines=False):
             return self._read(1)
 
     def line(self) -> str:
         """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `NoAnswer`."""
-        with _end_of_input(CTRL_D, self.file):
+        with _terminal_mode(self.file):
             return self._read(LONGEST).rstrip("\r\n")
 
     def _read(self, most: int) -> str:
@@ -71,35 +71,24 @@ class Keyboard:
 
 
 @contextmanager
-def _unbuffered(file: int) -> Iterator[None]:
-    """Make the terminal give each key as it is pressed, and not show it. Ctrl-C still interrupts."""
-    import termios
-    import tty
+def _terminal_mode(file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True) -> Iterator[None]:
+    """The terminal takes `end` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`.
 
-    try:
-        before = termios.tcgetattr(file)
-        tty.setcbreak(file, termios.TCSAFLUSH)
-    except termios.error:
-        raise NoAnswer from None
-    try:
-        yield
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(file, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _end_of_input(key: bytes, file: int, *, echo: bool = True) -> Iterator[None]:
-    """The terminal takes `key` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`."""
+    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C still interrupts.
+    """
     import termios
 
     try:
         before = termios.tcgetattr(file)
-        wanted = [*before[:6], [*before[6]]]
         # Index 3 holds the local flags and index 6 the control characters; see `termios.tcgetattr`.
-        wanted[3] &= -1 if echo else ~termios.ECHO
-        wanted[6][termios.VEOF] = key
-        termios.tcsetattr(file, termios.TCSADRAIN, wanted)
+        wanted = [*before[:6], [*before[6]]]
+        wanted[6][termios.VEOF] = end
+        if not echo:
+            wanted[3] &= ~termios.ECHO
+        if not lines:
+            wanted[3] &= ~termios.ICANON
+            wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
     except termios.error:
         raise NoAnswer from None
     try:
@@ -123,13 +112,9 @@ def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
 
     Without this, a terminal turns Ctrl-D into an end of input that no prompt can read.
     """
-    return _stdin_ended_by(_NO_KEY, echo=echo)
+    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo)
 
 
 def end_on_ctrl_d() -> AbstractContextManager[None]:
     """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
-    return _stdin_ended_by(CTRL_D)
-
-
-def _stdin_ended_by(key: bytes, *, echo: bool = True) -> AbstractContextManager[None]:
-    return nullcontext() if sys.platform == "win32" else _end_of_input(key, sys.stdin.fileno(), echo=echo)
+    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno())

@@ -18,7 +18,7 @@ from conductor_cli.app.worker_selection import discovered_workers, offered_worke
 from conductor_cli.app.worker_tests import run_worker_test
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import SETTINGS
-from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.errors import ConductorError, Failure, KeyMissing
 from conductor_cli.core.events import PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.plan import SELF, Plan
@@ -47,35 +47,51 @@ def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
     return list(offered_workers(settings))
 
 
-def check_without_calls(settings: Settings, workers: Sequence[Worker]) -> list[Check]:
-    """What is known of the workers without calling them: whether their keys exist."""
+async def check_workers(settings: Settings, workers: Sequence[Worker], report: Report, *, offline: bool) -> None:
+    """Call every worker once. With `offline` none is called, and the checks say whether their keys exist."""
     stored = open_key_store(settings)
-    checks = [_check_key(worker, settings, stored) for worker in workers]
-    return checks or [_no_workers("none configured and no key found; local model servers were not asked")]
 
-
-async def check_by_use(settings: Settings, workers: Sequence[Worker], report: Report, *, plans: bool) -> None:
-    """Have the conductor plan, if it `plans`, and call every worker once."""
-    stored = open_key_store(settings)
+    async def check(worker: Worker) -> None:
+        report(await _check_worker(worker, settings, stored, offline=offline))
 
     async def check_local() -> None:
-        if plans:
-            report(await check_planning(settings))
         # One after the other: each loads its weights, and two at once may not fit the memory.
         for worker in workers:
             if worker.kind == "llama":
-                report(await _check_worker(worker, settings, stored))
-
-    async def check_remote(worker: Worker) -> None:
-        report(await _check_worker(worker, settings, stored))
+                await check(worker)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(check_local())
         for worker in workers:
             if worker.kind not in ("llama", SELF):
-                group.create_task(check_remote(worker))
+                group.create_task(check(worker))
     if not workers:
-        report(_no_workers("none configured and none found; the conductor model answers itself"))
+        found = "none configured and no key found" + ("; local model servers were not asked" if offline else "")
+        hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
+        report(Check(name="workers", state="warning", found=found, hint=hint))
+
+
+async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *, offline: bool) -> Check:
+    name = f"worker {worker.name}"
+    try:
+        key = key_state(worker, settings.environ, stored)
+        found = f"{worker.kind} {worker.model}".strip() + f", key {key}"
+        if key == "missing":
+            variable = worker.options.get("key_env")
+            hint = f"export {variable}=…" if variable else f"conductor keys set {worker.kind}, or set its variable"
+            raise KeyMissing(found, hint=hint)
+        objection = policy_objection(settings, worker)
+        if objection or offline:
+            return Check(name=name, state="ok", found=f"{found}, not called{f': {objection}' if objection else ''}")
+        tested = await run_worker_test(worker, settings.environ, stored)
+    except ConductorError as error:
+        return Check.failed(name, error)
+    if tested.failure is None:
+        answered = f"{found}, answered in {format_duration(tested.seconds)}"
+        return Check(name=name, state="ok", found=answered, seconds=tested.seconds)
+    hint = f"{tested.failure.hint}\nor leave it out: conductor workers disable {worker.name}".strip()
+    failure = replace(tested.failure, message=f"{found}, {tested.failure.message}", hint=hint)
+    return Check.failed(name, failure, seconds=tested.seconds)
 
 
 async def check_planning(settings: Settings) -> Check:
@@ -121,41 +137,6 @@ def _planning_failed(failure: Failure) -> Check:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
     return Check.failed("planning", replace(failure, hint=hint))
-
-
-def _no_workers(found: str) -> Check:
-    hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
-    return Check(name="workers", state="warning", found=found, hint=hint)
-
-
-def _check_key(worker: Worker, settings: Settings, stored: KeyStore) -> Check:
-    key = key_state(worker, settings.environ, stored)
-    name, found = f"worker {worker.name}", f"{worker.kind} {worker.model}".strip() + f", key {key}"
-    if key == "missing":
-        variable = worker.options.get("key_env")
-        hint = f"export {variable}=…" if variable else f"conductor keys set {worker.kind}, or set its variable"
-        return Check(name=name, state="failed", found=found, hint=hint, code=4)
-    return Check(name=name, state="ok", found=f"{found}, not called")
-
-
-async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore) -> Check:
-    name = f"worker {worker.name}"
-    try:
-        check = _check_key(worker, settings, stored)
-        if check.code:
-            return check
-        if objection := policy_objection(settings, worker):
-            return replace(check, found=f"{check.found}: {objection}")
-        tested = await run_worker_test(worker, settings.environ, stored)
-    except ConductorError as error:
-        return Check.failed(name, error)
-    found = check.found.removesuffix(", not called")
-    if tested.failure is None:
-        answered = f"{found}, answered in {format_duration(tested.seconds)}"
-        return replace(check, found=answered, seconds=tested.seconds)
-    hint = f"{tested.failure.hint}\nor leave it out: conductor workers disable {worker.name}".strip()
-    failure = replace(tested.failure, message=f"{found}, {tested.failure.message}", hint=hint)
-    return Check.failed(name, failure, seconds=tested.seconds)
 
 
 async def check_demo(settings: Settings) -> Check:

@@ -81,8 +81,7 @@ async def _workers(chat: ChatSession, rest: str) -> None:
 
 async def _plan(chat: ChatSession, rest: str) -> None:
     if not rest:
-        display.print_plan_progress(chat.last)
-        return
+        raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
     result = await chat.plan(rest)
     if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
         display.print_offer(result.run, chat.session.output_context)
@@ -216,7 +215,7 @@ _COMMANDS: Final = (
             offers=(lambda _: display.MODES.items(),)),
     Command(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
             offers=(lambda chat: [*_offer_workers(chat), ("all", "every worker of the settings")],)),
-    Command(name="plan", takes="[QUESTION]", help="show the last plan, or plan a question for /redo to run", act=_plan),
+    Command(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
     Command(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
             act=_redo, offers=(_offer_steps, _offer_workers)),
     Command(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,

@@ -9,7 +9,6 @@ from typing import Final
 from conductor_cli.app.data_flow import describe_offer
 from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
 from conductor_cli.config import Setting, Settings, format_value
-from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File
@@ -22,7 +21,7 @@ from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_offer import plan_lines
-from conductor_cli.views.run_text import describe_access, question_line
+from conductor_cli.views.run_text import question_line
 from conductor_cli.views.text_layout import BLANK, WIDEST
 from conductor_cli.views.trace_text import step_text, trace_text
 
@@ -55,15 +54,6 @@ def print_workers(conductor: Conductor) -> None:
     print_table(("WORKER", "READ BY", "ABOUT"), rows)
     for name, failure in conductor.unavailable.items():
         print_notice(f"{name} is left out: {failure.message}")
-
-
-def print_plan_progress(run: Trace) -> None:
-    """Print the planned steps of a run and their states. Raises `UsageError` where there are none."""
-    if not run.steps:
-        raise UsageError(f"run {run.run} has no steps", hint="/trace shows what it has")
-    for record in run.steps:
-        print_text(f"{record.number}  {record.worker}, {describe_access(record.step.access)}: {record.state}")
-        print_text(f"   {record.step.subtask}")
 
 
 def print_offer(run: Run, context: OutputContext) -> None:
