@@ -147,6 +147,7 @@ def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
 def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     """The workers that were found, are not set up yet, and that no rule forbids, each under a free name."""
     names = {item.worker.name for item in settings.workers}
+    # The same model of the same provider under another name would only answer twice.
     known = {(item.worker.kind, model_of(item.worker)) for item in settings.workers}
     new = []
     for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:

@@ -78,7 +78,7 @@ def _read_stdin(*, forced: bool) -> str:
 
 def read_attachment(path: Path) -> File:
     """A text file to attach. Raises `UsageError`."""
-    return File(name=path.name, text=read_text_file(path))
+    return File(name=path.name, text=read_text_file(path.expanduser()))
 
 
 def read_text_file(path: Path, hint: str = "check its name") -> str:

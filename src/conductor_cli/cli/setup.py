@@ -155,6 +155,7 @@ class Interview:
         """Run a command of this program in this process, with the options before it; returns its exit code."""
         common = self._common
         before = [*(["--config", common.config] if common.config else []), *(["--quiet"] if common.quiet else [])]
+        # So a step does exactly what the command shown with it does, with the same messages and exit code.
         code = run_command([*before, *command])
         if code == INTERRUPTED:
             raise KeyboardInterrupt

@@ -39,6 +39,7 @@ def stop_on_signals(run: Run) -> Iterator[None]:
         if last is not None and now - last < TWICE:
             _end_process()
         last = now
+        # A handler may interrupt any line of the program, so the loop stops the run when it is its turn.
         loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
 
     def terminate(*_: object) -> None:

@@ -269,8 +269,8 @@ class ChatSession:
         question = replace(question, history=turns[self._first_sent :])
         if self._first_sent == before:
             return question, ""
-        dropped = format_count(self._first_sent, "turn")
-        return question, f"the conversation is longer than {tokens:,} tokens: its first {dropped} are no longer sent"
+        length, dropped = format_count(tokens, "token"), format_count(self._first_sent, "turn")
+        return question, f"the conversation is longer than {length}: its first {dropped} are no longer sent"
 
     def undo(self) -> Trace:
         """Remove the last turn and return it. Raises `UsageError` where there is none."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -134,17 +133,8 @@ async def _file(chat: ChatSession, rest: str) -> None:
     if rest == "-":
         chat.files.clear()
     elif rest:
-        chat.files += [read_attachment(path) for path in _parse_paths(rest)]
+        chat.files.append(read_attachment(Path(rest)))
     display.print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
-
-
-def _parse_paths(rest: str) -> list[Path]:
-    """One existing file, whose name may hold spaces, or several as a shell would read them."""
-    whole = Path(rest).expanduser()
-    if not whole.exists():
-        with suppress(ValueError):
-            return [Path(word).expanduser() for word in shlex.split(rest)]
-    return [whole]
 
 
 async def _save(chat: ChatSession, rest: str) -> None:

@@ -72,7 +72,7 @@ class Prompt:
     def above(self, action: Callable[[], None]) -> None:
         """Write something above the prompt, or at once if the prompt is not shown."""
         if self._session.app.is_running:
-            run_in_terminal(action)
+            run_in_terminal(action)  # it erases the prompt, and draws it again below
         else:
             action()
 
@@ -97,6 +97,7 @@ class Prompt:
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
+        # In a prompt of several lines prompt_toolkit's own Enter breaks the line.
         keys.add("enter")(_accept)
         keys.add("c-j")(_accept)  # an Enter that was pressed before the prompt was shown
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
