@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.rehearsal import CALIBRATION_CASES, practice_cases, rehearsal_pool
@@ -86,14 +85,10 @@ def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[li
 def _make_card(worker: Worker, system: SystemResult, calibration: Calibration) -> MeasuredCard:
     request = calibration.request
     return MeasuredCard(
-        worker=worker.name, kind=worker.kind, key=worker_key(worker), hash=calibration.hash,
-        source=f"{request.source}, seed {request.seed}",
-        # A card may be shared, so it does not hold a path of this machine.
-        model=Path(worker.model).name if worker.kind == "llama" else worker.model,
-        time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", right=system.accuracy.right, n=system.accuracy.n,
-        failed=system.failed,
+        worker=worker.name, key=worker_key(worker), hash=calibration.hash,
+        source=f"{request.source}, seed {request.seed}", time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        right=system.accuracy.right, n=system.accuracy.n,
         strengths={tag: Strength(right=share.right, n=share.n) for tag, share in system.tags.items() if share.n},
         tokens_in=round(system.tokens_in or 0.0, 2), tokens_out=round(system.tokens_out or 0.0, 2),
         seconds=round(system.seconds or 0.0, 4), cost=system.cost if not system.unpriced else None,
-        price=worker.price,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.presets import PRESETS, THIS_MACHINE, ShippedPool, is_free, shipped_pools
+from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, is_free, shipped_pools
 from conductor_cli.models.prices import load_prices, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -74,15 +74,15 @@ def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings)
     ]
 
 
-def describe_shipped(pool: ShippedPool, settings: Settings) -> list[WorkerRow]:
-    """What adding a pool that ships would add."""
-    return describe_workers(
-        [
-            ConfiguredWorker(worker=settings.cards.on(item.worker), enabled=False, source=item.source)
-            for item in pool.workers
-        ],
-        settings,
-    )
+def shipped_members(pool: ShippedPool, settings: Settings) -> list[ConfiguredWorker]:
+    """The workers that adding a pool which ships would add, each with the source of its model and settings."""
+    return [
+        ConfiguredWorker(
+            worker=settings.cards.on(item.worker), enabled=False,
+            source=f"replaces {item.replaces}; {item.source}" if item.replaces else item.source,
+        )
+        for item in pool.workers
+    ]  # fmt: skip
 
 
 def _price_source(configured: Worker, price: Price | None) -> str:
@@ -92,9 +92,6 @@ def _price_source(configured: Worker, price: Price | None) -> str:
     if price is not None:
         more = "; more for long prompts" if price.longer else ""
         return load_prices().about + more
-    preset = PRESETS.get(configured.kind)
-    if preset is not None and preset.cost == "stated":
-        return "unknown; each call says what it cost"
     return UNKNOWN_PRICE
 
 

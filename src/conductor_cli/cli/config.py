@@ -10,7 +10,7 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
-from conductor_cli.config import Setting, app_paths, find_setting, format_value
+from conductor_cli.config import app_paths, find_setting, format_value
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
@@ -39,7 +39,7 @@ def show(context: typer.Context, json: opt.Json = False) -> None:
 @app.command("get")
 def get(context: typer.Context, name: Name) -> None:
     """Print the value of one setting."""
-    item = _find(name)
+    item = find_setting(name)
     print_line(format_value(opt.stored_settings(context)[item.name]))
 
 
@@ -50,7 +50,7 @@ def set_(
     value: Annotated[str, typer.Argument(help="The new value; default removes the setting.")],
 ) -> None:
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
-    item, paths = _find(name), app_paths(os.environ)
+    item, paths = find_setting(name), app_paths(os.environ)
     try:
         new = None if value == "default" else item.parse(_absolute_path(name, value))
     except ConfigError as error:
@@ -71,13 +71,6 @@ def path(context: typer.Context) -> None:
     print_line(f"conductor's:  {settings.paths.own_file}")
     for file, _ in settings.projects:
         print_line(f"project's:    {file}")
-
-
-def _find(name: str) -> Setting:
-    try:
-        return find_setting(name)
-    except ConfigError as error:
-        raise UsageError(error.message, hint="conductor config show lists them all") from None
 
 
 def _absolute_path(name: str, value: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -13,8 +14,8 @@ from conductor_cli.cli import config
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.workers import print_workers
-from conductor_cli.config import app_paths
-from conductor_cli.config.pools import find_pool, pool_members
+from conductor_cli.config import ConfiguredWorker, app_paths
+from conductor_cli.config.pools import NamedPool, find_pool, pool_members
 from conductor_cli.core.formatting import UNKNOWN
 from conductor_cli.core.serialization import dump
 from conductor_cli.models.presets import as_of, shipped_pools
@@ -28,45 +29,44 @@ Name = Annotated[str, typer.Argument(help="The pool's name.")]
 def list_pools(context: typer.Context, json: opt.Json = False) -> None:
     """List the pools, and those that ship with this tool."""
     settings = opt.stored_settings(context)
-    rows: list[dict[str, Any]] = [
-        {"name": pool.name, "state": "in use" if pool.name == settings[POOL_SETTING] else "added",
-         "about": pool.about, "workers": list(pool.workers), "source": pool.source}
-        for pool in settings.pools
+    added = {pool.name: pool for pool in settings.pools}
+    pools = [
+        *settings.pools,
+        *(
+            NamedPool(name=name, workers=tuple(worker.name for worker in pool.workers), about=pool.about)
+            for name, pool in shipped_pools().items() if name not in added
+        ),
     ]  # fmt: skip
-    rows += [
-        {"name": name, "state": "not added yet", "about": pool.about,
-         "workers": [worker.name for worker in pool.workers], "source": pool.source}
-        for name, pool in shipped_pools().items() if name not in {pool.name for pool in settings.pools}
-    ]  # fmt: skip
+    states = ["in use" if pool.name == settings[POOL_SETTING] else "added" for pool in settings.pools]
+    states += ["not added yet"] * (len(pools) - len(states))
     if json:
-        print_json(rows)
-    else:
-        cells = [[row["name"], row["state"], row["about"] or UNKNOWN, ", ".join(row["workers"])] for row in rows]
-        print_table(("NAME", "STATE", "ABOUT", "WORKERS"), cells)
+        print_json([dump(pool) | {"state": state} for pool, state in zip(pools, states, strict=True)])
+        return
+    rows = [
+        [pool.name, state, pool.about or UNKNOWN, ", ".join(pool.workers)]
+        for pool, state in zip(pools, states, strict=True)
+    ]
+    print_table(("NAME", "STATE", "ABOUT", "WORKERS"), rows)
 
 
 @app.command("show")
 def show_pool(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show the workers of a pool; for one that ships, with their sources."""
     settings = opt.stored_settings(context)
-    shipped = shipped_pools().get(name)
-    if shipped is None or name in {pool.name for pool in settings.pools}:
-        pool = find_pool(settings.pools, name)
-        rows = workers.describe_workers(pool_members(pool, settings.workers), settings)
-        if json:
-            print_json({**dump(pool), "workers": [row.data() for row in rows]})
-        else:
-            print_workers(rows)
-        return
-    rows = workers.describe_shipped(shipped, settings)
+    shipped = None if name in {pool.name for pool in settings.pools} else shipped_pools().get(name)
+    if shipped is not None:
+        members: Sequence[ConfiguredWorker] = workers.shipped_members(shipped, settings)
+    else:
+        members = pool_members(find_pool(settings.pools, name), settings.workers)
+    rows = workers.describe_workers(members, settings)
     if json:
-        print_json({**dump(shipped), "as_of": as_of(), "workers": [row.data() for row in rows]})
+        print_json({"name": name, "workers": [row.data() for row in rows]})
         return
-    print_text(f"{name}: {shipped.about}. {shipped.source}; model ids as of {as_of()}. Not added yet.")
     print_workers(rows)
-    for item in shipped.workers:
-        replaced = f"replaces {item.replaces}; " if item.replaces else ""
-        print_text(f"{item.name}: {replaced}source: {item.source}")
+    if shipped is not None:
+        print_text(f"{shipped.about}, from {shipped.source}; model ids as of {as_of()}. Not added yet.")
+        for item in members:
+            print_text(f"{item.worker.name}: source: {item.source}")
 
 
 @app.command("add")

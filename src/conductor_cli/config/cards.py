@@ -20,11 +20,8 @@ from conductor_cli.config.files import AppPaths
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.core.usage import Price
 from conductor_cli.models.disk import exclusive_lock, write_atomically
 from conductor_cli.models.presets import builtin_card
-
-FORMAT: Final = 1
 
 LARGEST: Final = 16 << 20
 """Bytes of a file of cards; a larger file is something else."""
@@ -55,21 +52,17 @@ class MeasuredCard:
     """
 
     worker: str
-    kind: str
-    model: str
     key: str
     source: str
     hash: str
     time: str
     right: int
     n: int
-    failed: int = 0
     strengths: Mapping[str, Strength]
     tokens_in: float
     tokens_out: float
     seconds: float
     cost: Decimal | None = None
-    price: Price | None = None
 
     def card(self) -> Card:
         """The card as the conductor reads it."""
@@ -145,10 +138,8 @@ def read_cards(path: Path) -> Cards:
     try:
         if path.stat().st_size > LARGEST:
             return Cards(problem=f"{path} is damaged: it is larger than {LARGEST >> 20} MiB")
-        data = json.loads(path.read_bytes())
-        if data["format"] != FORMAT:
-            return Cards(problem=f"{path} has the format {data['format']!r:.20}; this conductor reads {FORMAT}")
-        return Cards(measured=tuple(load(MeasuredCard, item, "a card") for item in data["cards"]))
+        listed = json.loads(path.read_bytes())["cards"]
+        return Cards(measured=tuple(load(MeasuredCard, item, "a card") for item in listed))
     except OSError as error:
         return Cards(problem=f"{path} cannot be read: {error.strerror}")
     except (ValueError, TypeError, LookupError, RecursionError) as error:
@@ -179,7 +170,7 @@ def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
 def write_cards(path: Path, cards: Sequence[MeasuredCard]) -> None:
     """Write a file of cards, whole or not at all. Raises `ConfigError`."""
     try:
-        data = {"format": FORMAT, "cards": [dump(card) for card in cards]}
+        data = {"cards": [dump(card) for card in cards]}
         write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise _write_error(path, error) from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.plan import MAX_STEPS
 
 PREFIX: Final = "CONDUCTOR_LLM_"
@@ -173,11 +173,11 @@ SETTINGS: Final = (
     Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
 )  # fmt: skip
 
-SETTINGS_BY_NAME: Final[dict[str, Setting]] = {find_setting.name: find_setting for find_setting in SETTINGS}
+SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTINGS}
 
 
 def find_setting(name: str) -> Setting:
-    """The setting of this name. Raises `ConfigError`."""
+    """The setting of this name. Raises `UsageError`."""
     if name not in SETTINGS_BY_NAME:
-        raise ConfigError(f"unknown setting {name!r}", hint=f"known: {', '.join(SETTINGS_BY_NAME)}")
+        raise UsageError(f"unknown setting {name!r}", hint="conductor config show lists them all")
     return SETTINGS_BY_NAME[name]
