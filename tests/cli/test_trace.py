@@ -23,14 +23,14 @@ def asked(stage: Stage) -> str:
 
 
 def test_list_shows_runs_newest_first(stage: Stage) -> None:
-    """Each run is a line with id, result, plan, workers and question; `--json` has the same and more."""
+    """Each run is a line with id, result, workers and question; `--json` has the same and more."""
     for question in ("first", "second", "third"):
         stage.inside("ask", question)
     done = stage.inside("trace", "list", "-n", "2")
     head, *lines = [line.split() for line in done.out.splitlines()]
-    assert head == ["RUN", "WHEN", "RESULT", "PLAN", "WORKERS", "COST", "TOOK", "QUESTION"]
-    assert [[*line[1:5], line[-1]] for line in lines] == [
-        ["now", "finished", "1", "alpha", "third"], ["now", "finished", "1", "alpha", "second"],
+    assert head == ["RUN", "WHEN", "RESULT", "WORKERS", "COST", "TOOK", "QUESTION"]
+    assert [[*line[1:4], line[-1]] for line in lines] == [
+        ["now", "finished", "alpha", "third"], ["now", "finished", "alpha", "second"],
     ]  # fmt: skip
     assert done.err == "for more runs: -n 4\n"
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]

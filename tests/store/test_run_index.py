@@ -82,10 +82,10 @@ def test_new_runs_are_listed_and_deleted_ones_are_not(store: TraceStore) -> None
 
 
 def test_a_row_describes_the_run(store: TraceStore) -> None:
-    """Question, plan, workers, mode, result and usage are in the row."""
+    """Question, workers, result and usage are in the row."""
     put(store, 1, "How\nmany?")
     (row,) = newest(store)[0]
-    assert (row.title, row.state, row.mode, row.shape, row.workers) == ("How many?", "finished", "auto", "1", "alpha")
+    assert (row.title, row.state, row.workers) == ("How many?", "finished", "alpha")
     assert (row.seconds, row.size) == (0.6, store.path(row.run).stat().st_size)
 
 

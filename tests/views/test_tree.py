@@ -71,7 +71,7 @@ def test_steps_that_do_not_fit_are_counted() -> None:
     drawn = Drawn(height=5)
     for event in crowd()[:100]:
         drawn.show(event)
-    assert drawn.live()[-2:] == ["   … and 3 more", "2 s, 0 of 5 steps done, ~591 tokens, $0.00"]
+    assert drawn.live()[-2:] == ["   … and 3 more", "2 s, 0 of 5 steps done, 471 tokens, $0.00"]
 
 
 def test_a_plan_is_shown_while_it_is_written() -> None:
@@ -252,7 +252,7 @@ def test_a_waiting_step_names_the_steps_it_waits_for() -> None:
         drawn.show(event)
         seen |= {line.strip() for line in drawn.live() if line.startswith(" 3 waiting")}
     assert seen == {
-        "3 waiting   claude  waits for 1 and 2", "3 waiting   claude  sees 1 and 2, waits for 1",
+        "3 waiting   claude  waits for 1 and 2", "3 waiting   claude  waits for 1",
         "3 waiting   claude  sees 1 and 2",
     }  # fmt: skip
 

@@ -155,9 +155,6 @@ def replay(
     except BrokenPipeError:
         leave_stdout()
         code = 0
-    except OSError:
-        leave_stdout()
-        raise
     raise typer.Exit(code)
 
 

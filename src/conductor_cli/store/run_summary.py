@@ -44,8 +44,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         answers.append(one_line(trace.answer))
     usage = trace.usage
     return StoredRun(
-        run=run, state=state, time=trace.time, mode=trace.mode if trace.run else "",
-        conductor=one_line(trace.conductor), shape=plan_shape(trace),
+        run=run, state=state, time=trace.time,
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced, tokens=usage.tokens,
         seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
@@ -60,12 +59,3 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
         yield record
         if record.nested is not None:
             yield from _all_steps(record.nested)
-
-
-def plan_shape(trace: Trace) -> str:
-    """How many steps could run at once, stage by stage: `2 > 1` is two, then one that sees them."""
-    stages: dict[int, int] = {}
-    for record in trace.steps:
-        stages[record.number] = 1 + max((stages.get(item, 0) for item in record.step.access), default=0)
-    counts = list(stages.values())
-    return " > ".join(str(counts.count(stage)) for stage in sorted(set(counts)))

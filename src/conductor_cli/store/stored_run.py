@@ -21,11 +21,10 @@ LONGEST_TITLE: Final = 300
 class StoredRun(NamedTuple):
     """A stored run as a list shows it, and its texts, which can be searched.
 
-    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `shape` counts steps
-    per stage: `2 > 1` is two at once, then one that sees them. `cost` is US dollars as text, empty when nothing has a
-    price; `unpriced` calls had none. `resumed` is the run whose finished steps were taken over. `state` is finished,
-    partial, failed, running, interrupted or unreadable; `problem` says why a file is unreadable. Each text is one line;
-    those of the steps are joined by `SEPARATOR`.
+    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US dollars as
+    text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished steps were
+    taken over. `state` is finished, partial, failed, running, interrupted or unreadable; `problem` says why a file is
+    unreadable. Each text is one line; those of the steps are joined by `SEPARATOR`.
     """
 
     run: str
@@ -33,9 +32,6 @@ class StoredRun(NamedTuple):
     size: int = 0
     state: str = "unreadable"
     time: str = ""
-    mode: str = ""
-    conductor: str = ""
-    shape: str = ""
     workers: str = ""
     cost: str = ""
     unpriced: int = 0
@@ -71,8 +67,7 @@ EVERY_RUN: Final = RunQuery()
 def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
     """The run as a JSON object. Unknown values are null; money is text."""
     return {
-        "run": row.run, "time": row.time, "state": row.state, "question": row.title, "mode": row.mode or None,
-        "conductor": row.conductor or None, "plan": row.shape or None,
+        "run": row.run, "time": row.time, "state": row.state, "question": row.title,
         "workers": row.workers.split(SEPARATOR) if row.workers else [], "cost": row.cost or None,
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,

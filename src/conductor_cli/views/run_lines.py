@@ -24,7 +24,6 @@ from conductor_cli.views.run_text import (
     problem_lines,
     question_line,
     tokens_so_far,
-    tokens_so_far_text,
 )
 from conductor_cli.views.text_layout import BLANK, Line, Screen, cells
 
@@ -225,7 +224,8 @@ def _totals_so_far(trace: Trace, layout: StepLayout) -> Line:
     progress = f"{done} of {steps} done" if trace.plan is not None else f"{format_count(done, 'step')} done"
     failed = sum(record.state == "failed" for record in trace.steps)
     progress += f", {failed} failed" if failed else ""
-    texts = (format_duration(layout.now, tenths=False), progress, tokens_so_far_text(trace), format_cost(trace.usage))
+    tokens = format_count(trace.usage.tokens, "token")
+    texts = (format_duration(layout.now, tenths=False), progress, tokens, format_cost(trace.usage))
     return ((layout.screen.crop(", ".join(filter(None, texts)), layout.screen.width), "quiet"),)
 
 

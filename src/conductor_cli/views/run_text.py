@@ -84,14 +84,12 @@ def describe_worker(record: StepRecord) -> str:
 
 
 def describe_waiting(record: StepRecord, trace: Trace) -> str:
-    """What a step sees, and what it waits for: `sees 1 and 2, waits for 2`. Empty when it sees no other step."""
-    access = record.step.access
-    ended = {step.number for step in trace.steps if step.state in ENDED}
-    missing = tuple(item for item in access if item != GIVEN and item not in ended)
-    if record.state != "waiting" or not missing:
-        return describe_access(access) if access else ""
-    waits = f"waits for {format_list([str(item) for item in missing])}"
-    return waits if missing == access else f"{describe_access(access)}, {waits}"
+    """What a step waits for, or else what it sees. Empty when it sees no other step."""
+    open_steps = {step.number for step in trace.steps if step.state not in ENDED}
+    missing = [str(item) for item in record.step.access if item in open_steps]
+    if record.state == "waiting" and missing:
+        return f"waits for {format_list(missing)}"
+    return describe_access(record.step.access) if record.step.access else ""
 
 
 def tokens_so_far(record: StepRecord) -> int:
@@ -126,21 +124,6 @@ def describe_setup(trace: Trace) -> str:
     """The mode, the conductor without the hash of its file, and the number of workers."""
     name = _FILE_HASH.sub("", one_line(trace.conductor))
     return f"{trace.mode} mode, conductor {name}, {format_count(len(trace.pool), 'worker')}"
-
-
-def tokens_so_far_text(trace: Trace) -> str:
-    """`1,050 tokens`, or `~1,071 tokens` while a part of them is a guess."""
-    guess = sum(map(tokens_so_far, running_steps(trace)))
-    return f"{'~' if guess else ''}{format_count(trace.usage.tokens + guess, 'token')}"
-
-
-def running_steps(trace: Trace) -> list[StepRecord]:
-    """The steps that run. A step that is a nested run is replaced by the steps that run in it."""
-    found: list[StepRecord] = []
-    for record in trace.steps:
-        if record.state == "running":
-            found += running_steps(record.nested) if record.nested is not None else [record]
-    return found
 
 
 def describe_totals(trace: Trace, *, stored: bool) -> str:
