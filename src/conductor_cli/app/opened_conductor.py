@@ -91,13 +91,14 @@ async def open_conductor(
     only: Sequence[str] = (),
     stored: Sequence[str] = (),
     planning: bool = True,
+    asking: bool = True,
     streams: bool = False,
     seed: int | None = None,
     rehearsal: bool = False,
     day_limits: bool = True,
     loaded: LoadedModels | None = None,
 ) -> OpenedConductor:
-    """Open the model that plans, unless `planning` is false, and every worker.
+    """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
@@ -125,8 +126,9 @@ async def open_conductor(
 
     loaded = loaded or LoadedModels()
     model = _open_planner(planner, settings, loaded) if planner is not None else None
-    workers, absent = _open_workers(pool, settings, loaded)
-    daily_spend = None if rehearsal else _open_daily_spend(settings, planner, limited=day_limits)
+    workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
+    limits = settings.day_limits if day_limits else DayLimits()
+    daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
@@ -139,24 +141,9 @@ async def open_conductor(
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
 
 
-async def open_planner(settings: Settings) -> OpenedConductor:
-    """Open the model that plans and none of the workers, though it knows of all. Raises as `open_conductor`."""
-    planner = _with_price(resolve_planner(settings))
-    pool, _ = await resolve_pool(settings, planner, ())
-    build_guard(settings, pool, planner).check_conductor()
-    loaded = LoadedModels()
-    conductor = await _make_conductor(settings, planner, _open_planner(planner, settings, loaded), pool)
-    conductor = replace(conductor, daily_spend=_open_daily_spend(settings, planner, limited=True))
-    return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
-
-
 def _with_price(planner: Worker) -> Worker:
     # A problem with the price table is reported once, with the pool.
     return with_prices([planner])[0][0]
-
-
-def _open_daily_spend(settings: Settings, planner: Worker | None, *, limited: bool) -> DailySpend:
-    return DailySpend(settings.paths.spending, settings.day_limits if limited else DayLimits(), planner=planner)
 
 
 async def _make_conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:

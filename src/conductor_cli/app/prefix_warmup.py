@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.app.opened_conductor import open_planner
+from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ModelError
@@ -30,7 +30,7 @@ def warm_prefix(settings: Settings) -> Usage | None:
 
 
 async def _warm(settings: Settings) -> Usage:
-    opened = await open_planner(settings)
+    opened = await open_conductor(settings, asking=False)
     try:
         return await opened.conductor.prepare()
     except ModelError as error:

@@ -12,7 +12,7 @@ from typing import Final
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor.machine import memory_shortage
 from conductor_cli.app.keys import key_state, open_key_store
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor, open_planner
+from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.app.worker_tests import run_worker_test
@@ -101,7 +101,7 @@ async def check_planning(settings: Settings) -> Check:
         return Check(name="planning", state="warning", found=f"not tried: {shortage}", hint=hint)
     try:
         async with asyncio.timeout(PLANNING_TIMEOUT):
-            opened = await open_planner(settings)
+            opened = await open_conductor(settings, asking=False)
             try:
                 return await _plan(opened)
             finally:
