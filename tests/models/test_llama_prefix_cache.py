@@ -31,7 +31,6 @@ from conductor_cli.models.llama.prefix_cache import (
     MAX_FILES,
     MIN_TOKENS,
     PrefixCache,
-    delete_states,
     trim,
 )
 from tests.models.conftest import NEVER_ENDS
@@ -492,8 +491,6 @@ def pipe(kept: Kept) -> Any:
 
 def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> None:
     """A sound file whose content does not fit, as one of another kind of cache, is tried once and replaced."""
-    import ctypes
-
     for strange in (b"\0" * 64, kept.body[:12] + b"\xff\xff\xff\x7f" + kept.body[16:]):
         state = (ctypes.c_uint8 * len(strange)).from_buffer_copy(strange)
         prefixes = kept.engine.kv_cache._prefixes
@@ -515,8 +512,6 @@ def store(tmp_path: Path) -> PrefixCache:
 
 def put(store: PrefixCache, number: int, size: int = 100) -> Path:
     """Keep a state of so many bytes that was used `number` seconds after 1970."""
-    import ctypes
-
     store.save(key(number), (ctypes.c_uint8 * size)(*[number % 256] * size))
     path = store._path(key(number))
     os.utime(path, (number, number))
@@ -806,19 +801,3 @@ def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"there is no file .*going\.gguf") as error:
             Engine(path, ROOM, CancelToken())
     assert (error.value.reason, error.value.hint) == ("file", "check the path")
-
-
-def test_the_states_of_a_model_can_be_deleted(tmp_path: Path) -> None:
-    """By the identity of its file, with any adapter; other states and foreign files are kept."""
-    tokens, state = list(range(MIN_TOKENS)), (ctypes.c_uint8 * 1000)(*range(200))
-    kept = {name: PrefixCache(tmp_path, f"{name}\nversion") for name in ("base", "base\nadapter", "other")}
-    for prefixes in kept.values():
-        prefixes.save(tokens, state)
-    strange = tmp_path / f"{'a' * 32}.kv"
-    strange.write_bytes(b"")
-    size = kept["base"]._path(tokens).stat().st_size
-    assert delete_states(tmp_path, "nobody") == 0
-    assert delete_states(tmp_path, "base") == 2 * size
-    assert [name for name, prefixes in kept.items() if not prefixes.wants(tokens)] == ["other"]
-    assert strange.exists()
-    assert delete_states(tmp_path / "nowhere", "base") == 0

@@ -69,21 +69,17 @@ def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manife
 
 def test_a_copied_model_is_repaired_from_its_source(take: Callable[..., Manifest], file: Path) -> None:
     """The command is quoted for a shell."""
-    assert repair_hint(take(file, copy=True), os.environ) == f"conductor model import '{file}' --name my-model"
+    assert repair_hint(take(file, copy=True), os.environ) == (
+        f"if {file} is whole: conductor model import '{file}' --name my-model"
+    )
 
 
-def test_an_unusable_source_must_be_restored_first(take: Callable[..., Manifest], file: Path) -> None:
-    """It is missing, has another size, or is the damaged file itself."""
+def test_a_missing_source_must_be_restored_first(take: Callable[..., Manifest], file: Path) -> None:
+    """The command that imports it comes after that."""
     found = take(file)
-    expected = f"restore {file}, then: conductor model import '{file}' --name my-model"
-    assert repair_hint(found, os.environ) == expected
-    content = file.read_bytes()
     file.unlink()
+    expected = f"get {file} again, then: conductor model import '{file}' --name my-model"
     assert repair_hint(found, os.environ) == expected
-    file.write_bytes(content[:-1])
-    assert repair_hint(found, os.environ) == expected
-    file.write_bytes(content)
-    assert repair_hint(found, os.environ).startswith("conductor model import")
 
 
 def test_a_registry_model_is_repaired_by_a_pull(file: Path) -> None:
@@ -94,7 +90,7 @@ def test_a_registry_model_is_repaired_by_a_pull(file: Path) -> None:
 
 def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: Path) -> None:
     """A registry that changed, or that cannot be read: where it came from is known all the same."""
-    expected = "get it from acme/other@0123, then: conductor model import FILE --name some"
+    expected = "get acme/other@0123 again, then: conductor model import FILE --name some"
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
     known.write_text("models = [")
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
@@ -105,7 +101,7 @@ def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> 
     directory = tmp_path / "trained"
     directory.mkdir()
     found = repair_hint(manifest(file, f"file:{directory}", base="my base.gguf"), os.environ)
-    assert found == f"conductor model import {directory} --name some --base 'my base.gguf'"
+    assert found == f"if {directory} is whole: conductor model import {directory} --name some --base 'my base.gguf'"
 
 
 def test_problems_are_found_without_reading_files(

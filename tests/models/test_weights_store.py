@@ -266,15 +266,15 @@ def test_importing_the_original_repairs_a_damaged_copy(store: ModelStore, file: 
 
 
 def test_a_linked_file_that_was_changed_cannot_repair_itself(store: ModelStore, file: Path) -> None:
-    """The error says how to go on."""
+    """It is another model now; the original bytes repair the model."""
     import_model(ImportRequest(path=file), store, os.environ, silent)
     data = file.read_bytes()
     with file.open("r+b") as same:
         same.seek(-9, os.SEEK_END)
         same.write(b"something")
-    with pytest.raises(ModelError, match="was changed since then") as caught:
+    with pytest.raises(UsageError, match="another model is called My-Model") as caught:
         import_model(ImportRequest(path=file), store, os.environ, silent)
-    assert "restore the file" in caught.value.hint
+    assert "conductor model rm My-Model" in caught.value.hint
     file.unlink()
     file.write_bytes(data)
     assert not import_model(ImportRequest(path=file), store, os.environ, silent).existed
@@ -728,7 +728,7 @@ def test_an_adapter_that_does_not_fit_its_base_is_rejected(
 def test_a_missing_base_file_is_named(store: ModelStore, tmp_path: Path) -> None:
     """A path is not looked up in the registry."""
     lora = adapter(tmp_path / "lora.gguf")
-    with pytest.raises(ConductorUnusable, match="file not found"):
+    with pytest.raises(ConductorUnusable, match="unknown model"):
         import_model(ImportRequest(path=lora, base=str(tmp_path / "nosuch.gguf")), store, os.environ, silent)
 
 

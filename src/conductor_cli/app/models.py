@@ -19,9 +19,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
-from conductor_cli.models.llama.model_info import read_model_info
-from conductor_cli.models.llama.prefix_cache import delete_states
+from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.hashing import Report
 from conductor_cli.models.weights.hub import is_offline
@@ -136,12 +134,6 @@ def remember_refusal(settings: Settings) -> None:
         path.write_text("The question whether to download the default conductor model was answered with no.\n")
 
 
-def forget_refusal(settings: Settings) -> None:
-    """Allow that question again: the person downloads a model after all."""
-    with suppress(OSError):
-        _refusal_file(settings).unlink(missing_ok=True)
-
-
 def _refusal_file(settings: Settings) -> Path:
     return settings.paths.state / "no-model-wanted"
 
@@ -204,18 +196,10 @@ def plan_model_removal(name: str, settings: Settings) -> Removal:
 
 
 def remove_installed(name: str, settings: Settings) -> Removal:
-    """Remove a model, its prompt states, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
-    store, plans = open_model_store(settings), stored_planner(settings) == name
-    manifest = store.find_readable(name)
-    freed = 0
-    # First the prompt states, which are found by reading the model file. Those of a file that is also stored under
-    # another name stay; those of a damaged file go when others need the room.
-    others = [other.hashes for other in store.manifests() if other.name != name]
-    if manifest is not None and manifest.hashes not in others:
-        with suppress(ModelError):
-            freed = delete_states(settings.paths.prefixes, read_model_info(manifest.path).identity)
-    removal = remove_model(name, store, listed_model(name, settings.environ))
+    """Remove a model, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
+    plans = stored_planner(settings) == name
+    removal = remove_model(name, open_model_store(settings), listed_model(name, settings.environ))
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
     if plans and settings.origins["conductor.model"] == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
-    return replace(removal, freed=freed + removal.freed)
+    return removal

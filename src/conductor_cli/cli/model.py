@@ -11,7 +11,6 @@ import typer
 from conductor_cli.app.models import (
     find_installed,
     find_stored,
-    forget_refusal,
     list_models,
     plan_model_removal,
     remove_installed,
@@ -45,8 +44,8 @@ app = typer.Typer(help="Download and choose the model that plans.", no_args_is_h
 Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
 
 COLUMNS: Final = (
-    Column("NAME"), Column("SIZE", right=True), Column("MEMORY", right=True), Column("LICENCE", drop=1),
-    Column("STATE"), Column("SOURCE", drop=2),
+    Column("NAME", shrink=16), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
+    Column("LICENCE", drop=3), Column("STATE", wrap=True), Column("SOURCE", drop=4),
 )  # fmt: skip
 
 
@@ -82,7 +81,6 @@ def pull(
     """Download a model and verify it. An interrupted download continues."""
     settings, quiet = opt.stored_settings(context), context.obj.quiet
     model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
-    forget_refusal(settings)
     manifest = find_installed(model, settings)
     # A damaged file has the right size; only reading it shows whether `pull` has anything to do.
     if manifest is not None:
@@ -186,10 +184,6 @@ def use(
     ],
 ) -> None:
     """Choose the model that plans."""
-    if not model.strip():
-        raise UsageError(
-            "the model's name is empty", hint="conductor model use NAME | FILE.gguf | URL | provider/model"
-        )
     settings = opt.stored_settings(context)
     path = Path(model).expanduser()
     # A name wins over a directory that is called the same; a file is saved by its absolute path.

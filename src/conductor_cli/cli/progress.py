@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.output import print_notice
-from conductor_cli.core.formatting import format_duration, format_size
+from conductor_cli.core.formatting import format_size
 from conductor_cli.core.sanitize import one_line
 
 if TYPE_CHECKING:
@@ -44,15 +44,13 @@ class ProgressLines(ProgressDisplay):
         self._unit = unit
         self._clock = clock
         self._label: str | None = None
-        self._first = 0
-        self._began = self._shown = 0.0
+        self._shown = 0.0
 
     def update(self, label: str, done: int, total: int = 0, detail: str = "") -> None:
         now = self._clock()
         finished = bool(total) and done >= total
         if label != self._label:
-            self._label, self._first, self._began, self._shown = label, done, now, now
-            due = not finished
+            self._label, self._shown, due = label, now, not finished
         else:
             due = now - self._shown >= PERIOD
         # The end of a download is announced by its command; the end of an evaluation's runs is not.
@@ -61,18 +59,10 @@ class ProgressLines(ProgressDisplay):
             print_notice(self._line(label, done, total, detail))
 
     def _line(self, label: str, done: int, total: int, detail: str) -> str:
-        parts = [one_line(label)] if label else []
-        if total:
-            amount = f"{format_size(done)} of {format_size(total)}" if self._unit == "bytes" else ""
-            parts.append(amount or f"{done:,} of {total:,} {self._unit}")
-        parts += [detail] if detail else []
-        elapsed = self._clock() - self._began
-        # What was there before this display began says nothing about the speed.
-        if done > self._first and elapsed > 0:
-            rate = (done - self._first) / elapsed
-            parts += [f"{format_size(round(rate))}/s"] if self._unit == "bytes" else []
-            parts += [f"{format_duration((total - done) / rate, tenths=False)} left"] if total > done else []
-        return ", ".join(parts)
+        amount = f"{done:,} of {total:,} {self._unit}"
+        if self._unit == "bytes":
+            amount = f"{format_size(done)} of {format_size(total)}"
+        return ", ".join(filter(None, (one_line(label), amount if total else "", detail)))
 
 
 class ProgressBar(ProgressDisplay):

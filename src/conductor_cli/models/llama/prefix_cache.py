@@ -33,7 +33,7 @@ ABANDONED_SECONDS: Final = 3600.0
 _CHECKSUM_BYTES: Final = 32
 
 # Only files with these names are ever deleted: nothing else in the directory is ours.
-_STATE_NAME: Final = re.compile(r"[0-9a-f]{16}-[0-9a-f]{64}\.kv")
+_STATE_NAME: Final = re.compile(r"[0-9a-f]{64}\.kv")
 _UNFINISHED_NAME: Final = re.compile(r"\.[0-9a-f]{16}\.new")
 
 
@@ -99,12 +99,7 @@ class PrefixCache:
     def _path(self, tokens: Sequence[int]) -> Path:
         key = hashlib.sha256(f"{self._model}\n".encode())
         key.update(array("i", tokens).tobytes())
-        # The first line of `model` is the identity of the model file, by which `delete_states` finds its states.
-        return self._directory / f"{_model_tag(self._model.splitlines()[0])}-{key.hexdigest()}.kv"
-
-
-def _model_tag(identity: str) -> str:
-    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+        return self._directory / f"{key.hexdigest()}.kv"
 
 
 def _checksum(path: Path, state: Any) -> bytes:  # noqa: ANN401 - a ctypes array of bytes
@@ -124,17 +119,6 @@ def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, s
         if path != keep and (index >= files or left < 0):
             with suppress(OSError):
                 path.unlink()
-
-
-def delete_states(directory: Path, identity: str) -> int:
-    """Delete the states of a model file, by the `identity` of its `ModelInfo`; return the bytes freed."""
-    freed = 0
-    for stat, path in _list_states(directory):
-        if path.name.startswith(f"{_model_tag(identity)}-"):
-            with suppress(OSError):
-                path.unlink()
-                freed += stat.st_size
-    return freed
 
 
 def _list_states(directory: Path) -> list[tuple[os.stat_result, Path]]:

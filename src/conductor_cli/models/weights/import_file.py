@@ -25,7 +25,7 @@ from conductor_cli.models.llama.model_info import check_whole_model, part_files
 from conductor_cli.models.weights.hashing import Report, hash_file, read_pieces
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
-from conductor_cli.models.weights.verify import is_adapter
+from conductor_cli.models.weights.verify import is_adapter, verify_model
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
 """A directory with this file holds a LoRA in PEFT format."""
@@ -99,12 +99,12 @@ def _import_file(
     # A later `pull` of a name of the registry would replace the imported model without a question.
     if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
         raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
-    existing = _find_existing(name, files, base, store, report)
+    replaced = store.find(name)
+    existing = _find_existing(replaced, files, base, environ, report)
     if existing is not None and not request.copy:
         stored = all(file.path.parent == folder for file in existing.files)
         return ImportResult(manifest=existing, existed=True, stored=stored)
 
-    replaced = store.find(name)
     stored_files, created = _store_files(files, folder, copy=request.copy or path != request.path.absolute())
     manifest = _build_manifest(name, stored_files or files, request, known, base)
     try:
@@ -177,36 +177,21 @@ def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[st
 
 
 def _find_existing(
-    name: str, files: Sequence[ModelFile], base: str, store: ModelStore, report: Report
+    found: Manifest | None, files: Sequence[ModelFile], base: str, environ: Mapping[str, str], report: Report
 ) -> Manifest | None:
-    """The stored model of this name and content, if its files are whole; they are read for that.
+    """The stored model of the same name and content, if its files are whole; they are read for that.
 
-    Raises `UsageError` where another model has the name, `ModelError` where the imported file itself was changed.
+    Raises `UsageError` where another model has the name.
     """
-    found = store.find(name)
     if found is None or found.fault():
         return None
-    pairs = list(zip(found.files, files, strict=False))
     if found.hashes == [file.sha256 for file in files]:
-        whole = found.base == base and all(_is_unchanged(old, new, report) for old, new in pairs)
-        return found if whole else None
-    changed = next((new for old, new in pairs if new.sha256 != old.sha256 and old.path.samefile(new.path)), None)
-    if changed is not None:
-        raise ModelError(
-            "file", f"{changed.path} was imported as {name}, and was changed since then",
-            hint=f"restore the file and import it; to accept the change, first: conductor model rm {name}",
-        )  # fmt: skip
+        damaged = any(file.problem for file in verify_model(found, environ, report))
+        return None if damaged or found.base != base else found
     raise UsageError(
-        f"another model is called {name}: {found.path}", hint=f"--name OTHER, or first: conductor model rm {name}"
+        f"another model is called {found.name}: {found.path}",
+        hint=f"--name OTHER, or first: conductor model rm {found.name}",
     )
-
-
-def _is_unchanged(old: ModelFile, new: ModelFile, report: Report) -> bool:
-    """Whether a stored file is what its manifest says, where `new` has the same content and was just read."""
-    try:
-        return old.path.samefile(new.path) or hash_file(old.path, report) == old.sha256
-    except (OSError, ModelError):
-        return False
 
 
 def _build_manifest(

@@ -6,7 +6,6 @@ checked, since it decides which bytes are written where.
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -141,22 +140,16 @@ def _with_memory(models: Sequence[RegistryModel]) -> dict[str, RegistryModel]:
 
 
 def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
-    """The model of this name. Raises `ConductorUnusable` with similar names, or for a path where a name is needed."""
+    """The model of this name. Raises `ConductorUnusable` with similar names."""
     models = {model.name: model for model in load_registry(environ)}
     found = models.get(name.lower())
     if found is not None:
         return found
-    # A path was meant, so suggesting similar names would be misleading.
-    if "/" in name or os.sep in name or name.lower().endswith(".gguf"):
-        if Path(name).expanduser().exists():
-            hint = f"conductor model import {name}"
-            raise ConductorUnusable(f"{name} is a file or directory, and a model's name is needed", hint=hint)
-        hint = "check the path; models that have a name: conductor model list"
-        raise ConductorUnusable(f"file not found: {name}", hint=hint)
     near = [known for known in models if name and known.startswith(name.lower())]
     near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
-    raise ConductorUnusable(f"unknown model {name!r}", hint=f"conductor model list shows all{meant}")
+    hint = f"conductor model list shows all, and a file is imported first: conductor model import FILE{meant}"
+    raise ConductorUnusable(f"unknown model {name!r}", hint=hint)
 
 
 def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:

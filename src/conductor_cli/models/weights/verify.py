@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,9 @@ class CheckedFile:
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
-        return {
-            "name": self.name, "path": str(self.path), "state": "damaged" if self.problem else "ok",
-            "sha256": self.sha256 or None, "compared": self.compared, "problem": self.problem or None,
-            "hint": self.hint if self.problem else None,
-        }  # fmt: skip
+        state = "damaged" if self.problem else "ok"
+        values = {**asdict(self), "path": str(self.path), "state": state, "hint": self.hint if self.problem else ""}
+        return {key: value or None for key, value in values.items()}
 
 
 def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report) -> list[CheckedFile]:
@@ -98,25 +96,13 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     """What restores exactly this model: importing the file that it was made from, or else a pull."""
     kind, _, source = manifest.source.partition(":")
     base = f" --base {shlex.quote(manifest.base)}" if manifest.base else ""
-    command = f"conductor model import {{}} --name {manifest.name}{base}"
-    if kind == "file" and _can_repair(Path(source), manifest):
-        return command.format(shlex.quote(source))
+    path = shlex.quote(source) if kind == "file" else "FILE"
+    command = f"conductor model import {path} --name {manifest.name}{base}"
+    if kind == "file" and Path(source).exists():
+        return f"if {source} is whole: {command}"
     if listed_model(manifest.name, environ) is not None:
         return f"conductor model pull {manifest.name}"
-    if kind == "file":
-        return f"restore {source}, then: {command.format(shlex.quote(source))}"
-    return f"the registry no longer lists it: get it from {source}, then: {command.format('FILE')}"
-
-
-def _can_repair(source: Path, manifest: Manifest) -> bool:
-    """Whether the source still exists with the right size, and is not the damaged file itself under another name."""
-    try:
-        if source.is_dir() or source.suffix == ".safetensors":  # an adapter was converted from it
-            return True
-        same = manifest.path.exists() and manifest.path.samefile(source)
-        return source.stat().st_size == manifest.files[0].size and not same
-    except OSError:
-        return False
+    return f"get {source} again, then: {command}"
 
 
 def _verify_file(file: ModelFile, manifest: Manifest, report: Report) -> tuple[str, str]:
