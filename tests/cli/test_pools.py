@@ -200,6 +200,9 @@ def test_workers_are_switched_by_several_names_and_by_pool(stage: Stage) -> None
     explained(done)
     assert settings(stage)["workers"]["beta"]["enabled"] is True
     assert stage.inside("workers", "enable").code == 2
+    stage.plan = "gamma | - | Answer it."
+    stage.inside("workers", "disable", "beta")
+    assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
     stage.inside("workers", "disable", "--pool", "two")
     done = stage.inside("ask", "hi", "--pool", "two")
     assert (done.code, "all workers of pool 'two' are disabled" in done.err) == (3, True)

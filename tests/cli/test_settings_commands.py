@@ -91,7 +91,6 @@ WRONG_WORKERS = {
     "one price": ["x", "--kind", "openai", "--price", "1"],
     "no price": ["x", "--kind", "openai", "--price", "a,b"],
     "negative": ["x", "--kind", "openai", "--price", "1,-1"],
-    "context": ["x", "--kind", "openai", "--context", "1"],
     "temperature": ["x", "--kind", "openai", "--temperature", "nan"],
 }
 

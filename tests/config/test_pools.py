@@ -9,7 +9,6 @@ import pytest
 from conductor_cli.config.files import AppPaths, own_section, read_toml
 from conductor_cli.config.pools import (
     NamedPool,
-    enabled_members,
     find_pool,
     pool_members,
     pools_of,
@@ -17,7 +16,7 @@ from conductor_cli.config.pools import (
 )
 from conductor_cli.config.tables import update_table
 from conductor_cli.config.workers import ConfiguredWorker, workers_of
-from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, UsageError
 
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")
 
@@ -42,7 +41,7 @@ def test_a_table_becomes_a_pool(tmp_path: Path) -> None:
     (pool,) = pools(tmp_path, '[pools."my.pool"]\nworkers = ["c", "a"]\nabout = "for sums"\n')
     assert (pool.name, pool.about) == ("my.pool", "for sums")
     assert pool.where == f"{tmp_path / 'config.toml'}, line 2"
-    assert [worker.name for worker in enabled_members(pool, workers(tmp_path))] == ["c", "a"]
+    assert [item.worker.name for item in pool_members(pool, workers(tmp_path))] == ["c", "a"]
 
 
 def test_a_later_file_wins_key_by_key(tmp_path: Path) -> None:
@@ -108,18 +107,6 @@ def test_a_pool_with_an_unknown_worker_is_reported_when_it_is_used(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"config.toml, line 2: pool 'x' names 'zeta'") as caught:
         pool_members(pool, workers(tmp_path))
     assert caught.value.hint == "known: a, b, c"
-
-
-def test_disabled_workers_of_a_pool_stay_out(tmp_path: Path) -> None:
-    """Those that are enabled are offered; if there is none, that is an error of its own."""
-    (pool,) = pools(tmp_path, "[pools.x]\nworkers = ['a', 'b']")
-    off = "[workers.{}]\nkind = 'openai'\nenabled = false\n"
-    assert [
-        worker.name
-        for worker in enabled_members(pool, workers(tmp_path, off.format("a") + ABC[ABC.index("[workers.b") :]))
-    ] == ["b"]
-    with pytest.raises(PolicyError, match="all workers of pool 'x' are disabled"):
-        enabled_members(pool, workers(tmp_path, off.format("a") + off.format("b")))
 
 
 def test_a_pool_is_checked_before_it_is_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.policy_filter import filter_pool, policy_objection
 from conductor_cli.config import ConfiguredWorker, Settings
-from conductor_cli.config.pools import enabled_members, find_pool
+from conductor_cli.config.pools import find_pool, pool_members
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
@@ -68,7 +68,11 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
             raise
         hint = f"{error.hint}; {POOL_SETTING} is from {settings.origins[POOL_SETTING]}"
         raise ConfigError(error.message, hint=hint) from None
-    return enabled_members(pool, settings.workers)
+    enabled = tuple(item.worker for item in pool_members(pool, settings.workers) if item.enabled)
+    if not enabled:
+        hint = f"conductor workers enable --pool {name}"
+        raise PolicyError(f"all workers of pool {name!r} are disabled", hint=hint)
+    return enabled
 
 
 def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[ConfiguredWorker, ...]:

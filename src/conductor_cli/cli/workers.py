@@ -114,9 +114,6 @@ def add_worker(
     key_env: Annotated[
         str | None, typer.Option("--key-env", metavar="NAME", help="The environment variable that holds its key.")
     ] = None,
-    context_tokens: Annotated[
-        int | None, typer.Option("--context", metavar="N", min=256, help="Tokens it can read and write together.")
-    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Most tokens of one answer.")
     ] = None,
@@ -143,7 +140,7 @@ def add_worker(
     settings = opt.stored_settings(context)
     given = {
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
-        "context": context_tokens, "max_tokens": max_tokens, "temperature": temperature,
+        "max_tokens": max_tokens, "temperature": temperature,
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
         "price": _parse_price(price), "tags": tag or None,
     }  # fmt: skip

@@ -9,8 +9,7 @@ from typing import Any
 from conductor_cli.config.files import AppPaths, Source
 from conductor_cli.config.tables import Table, changed_table, tables_of, update_table
 from conductor_cli.config.workers import ConfiguredWorker
-from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
-from conductor_cli.core.pool import Worker
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.models.presets import shipped_pools
 
 
@@ -58,15 +57,6 @@ def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[
             message = f"{pool.where}: pool {pool.name!r} names {name!r:.60}, which is not a worker"
             raise ConfigError(message, hint=f"known: {', '.join(known) or 'none'}")
     return tuple(known[name] for name in pool.workers)
-
-
-def enabled_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[Worker, ...]:
-    """The workers of a pool that are enabled. Raises `ConfigError`, and `PolicyError` where none of them is."""
-    enabled = tuple(item.worker for item in pool_members(pool, workers) if item.enabled)
-    if not enabled:
-        hint = f"conductor workers enable --pool {pool.name}"
-        raise PolicyError(f"all workers of pool {pool.name!r} are disabled", hint=hint)
-    return enabled
 
 
 def update_pool(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:

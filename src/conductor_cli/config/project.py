@@ -95,11 +95,10 @@ def apply_project_file(values: dict[str, Any], origins: dict[str, str], source: 
 
 
 def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError:
-    rules = ", ".join(item.name for item in SETTINGS_BY_NAME.values() if may_narrow(item) and item.type in RULES)
     name = one_line(f"{section}{rest}")
     return ConfigError(
         f"{source.where(section, key)}: a project file can only narrow settings, so it cannot set {name:.80}",
-        hint=f"it may lower limits and set {rules}\nyour own settings belong in your own file: conductor config path",
+        hint="it may lower [limits] and add rules to [policy]; your own settings belong in: conductor config path",
     )
 
 
