@@ -17,39 +17,39 @@ KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
 
 
-def safe(place: Path) -> KeyStore:
+def open_store(place: Path) -> KeyStore:
     return KeyStore(place, os.environ)
 
 
 def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Path) -> None:
     """Kept, read and removed with the null keyring; the file has the mode 0600, its directory 0700."""
     place = tmp_path / "data"
-    entry = safe(place).set("openai", URL, KEY, plaintext=True)
+    entry = open_store(place).set("openai", URL, KEY, plaintext=True)
     assert entry.where == "file"
     path = place / "keys.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert place.stat().st_mode & 0o777 == 0o700
-    assert safe(place)("openai", URL + "/") == KEY
-    assert safe(place)("openai", "https://evil.example/v1") is None
-    assert safe(place)("mistral", URL) is None
+    assert open_store(place)("openai", URL + "/") == KEY
+    assert open_store(place)("openai", "https://evil.example/v1") is None
+    assert open_store(place)("mistral", URL) is None
     assert sorted(item.name for item in place.iterdir()) == [".keys.json.lock", "keys.json"]
-    safe(place).remove("openai")
+    open_store(place).remove("openai")
     assert KEY not in path.read_text()
 
 
 def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
     """Whoever reads a key makes it known to what redacts."""
-    safe(tmp_path).set("openai", URL, "sk-told-0123456789", plaintext=True)
+    open_store(tmp_path).set("openai", URL, "sk-told-0123456789", plaintext=True)
     assert KNOWN_SECRETS.redact("it is sk-told-0123456789") == f"it is {REDACTED}"
 
 
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """A key that other users may have read is reported, with what to do."""
-    safe(tmp_path).set("openai", URL, KEY, plaintext=True)
-    path = safe(tmp_path).path
+    open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
+    path = open_store(tmp_path).path
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="other users can read it") as error:
-        safe(tmp_path)("openai", URL)
+        open_store(tmp_path)("openai", URL)
     assert error.value.hint.startswith(f"chmod 600 {path}")
 
 
@@ -62,12 +62,12 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
     """What is no list of ours is an error that names the file; nothing is written over it."""
-    path = safe(tmp_path).path
+    path = open_store(tmp_path).path
     path.write_text(text)
     with pytest.raises(ConfigError, match="is damaged"):
-        safe(tmp_path).entries()
+        open_store(tmp_path).entries()
     with pytest.raises(ConfigError, match="is damaged"):
-        safe(tmp_path).set("openai", URL, KEY, plaintext=True)
+        open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
     assert path.read_text() == text
 
 
@@ -75,21 +75,21 @@ def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     """A file where the directory should be: nothing is stored, and the error names it."""
     (tmp_path / "data").write_text("")
     with pytest.raises(ConfigError, match=r"keys\.json cannot be written"):
-        safe(tmp_path / "data").set("openai", URL, KEY, plaintext=True)
+        open_store(tmp_path / "data").set("openai", URL, KEY, plaintext=True)
 
 
 def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
     """The error lists the stored ones."""
-    safe(tmp_path).set("openai", URL, KEY, plaintext=True)
+    open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
     with pytest.raises(UsageError, match="no key of mistral is stored") as error:
-        safe(tmp_path).remove("mistral")
+        open_store(tmp_path).remove("mistral")
     assert "stored: openai" in error.value.hint
 
 
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
     """Storing it again in a file does not depend on a keyring that has disappeared."""
     kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
-    safe(tmp_path).path.write_text(json.dumps({"keys": {"openai": kept}}))
-    safe(tmp_path).set("openai", URL, KEY, plaintext=True)
-    assert safe(tmp_path)("openai", URL) == KEY
-    assert safe(tmp_path).entries()["openai"].where == "file"
+    open_store(tmp_path).path.write_text(json.dumps({"keys": {"openai": kept}}))
+    open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
+    assert open_store(tmp_path)("openai", URL) == KEY
+    assert open_store(tmp_path).entries()["openai"].where == "file"

@@ -37,7 +37,7 @@ def desk(address: str, home: Path) -> Iterator[str]:
         yield address
 
 
-def safe(home: Path) -> KeyStore:
+def open_store(home: Path) -> KeyStore:
     return KeyStore(home / "data", os.environ)
 
 
@@ -46,41 +46,41 @@ def safe(home: Path) -> KeyStore:
 
 def test_a_key_goes_into_the_secret_service_and_comes_back(desk: str, home: Path) -> None:
     """One item a provider, with its address; another process reads it; removing it leaves nothing."""
-    entry = safe(home).set("openai", URL, KEY)
+    entry = open_store(home).set("openai", URL, KEY)
     [[name, text]] = items(desk)
     assert name == "openai"
     assert json.loads(text) == {"key": KEY, "base_url": URL, "since": entry.since}
     assert KEY not in (home / "data/keys.json").read_text()
-    assert safe(home)("openai", URL) == KEY
-    safe(home).remove("openai")
+    assert open_store(home)("openai", URL) == KEY
+    open_store(home).remove("openai")
     assert items(desk) == []
-    assert safe(home)("openai", URL) is None
+    assert open_store(home)("openai", URL) is None
 
 
 def test_a_key_is_sent_to_no_other_address(desk: str, home: Path) -> None:
     """What counts is the address in the keyring: changing the list, a plain file, sends the key nowhere else."""
-    safe(home).set("openai", URL, KEY)
-    assert safe(home)("openai", "https://evil.example/v1") is None
+    open_store(home).set("openai", URL, KEY)
+    assert open_store(home)("openai", "https://evil.example/v1") is None
     path = home / "data/keys.json"
     path.write_text(path.read_text().replace(URL, "https://evil.example/v1"))
-    assert safe(home)("openai", "https://evil.example/v1") is None
-    assert safe(home)("openai", URL) is None  # the list knows of none
+    assert open_store(home)("openai", "https://evil.example/v1") is None
+    assert open_store(home)("openai", URL) is None  # the list knows of none
 
 
 def test_a_second_key_replaces_the_first(desk: str, home: Path) -> None:
     """Setting again is how a key is renewed, also for another address."""
-    safe(home).set("openai", URL, KEY)
-    safe(home).set("openai", OTHER, "sk-second-0123456789")
+    open_store(home).set("openai", URL, KEY)
+    open_store(home).set("openai", OTHER, "sk-second-0123456789")
     assert len(items(desk)) == 1
-    assert safe(home)("openai", URL) is None
-    assert safe(home)("openai", OTHER) == "sk-second-0123456789"
+    assert open_store(home)("openai", URL) is None
+    assert open_store(home)("openai", OTHER) == "sk-second-0123456789"
 
 
 def test_several_keys_are_read_in_one_go(desk: str, home: Path) -> None:
     """The first key that is needed brings all of them; the keyring is not asked again."""
-    safe(home).set("openai", URL, KEY)
-    safe(home).set("mistral", OTHER, "sk-second-0123456789")
-    reading = safe(home)
+    open_store(home).set("openai", URL, KEY)
+    open_store(home).set("mistral", OTHER, "sk-second-0123456789")
+    reading = open_store(home)
     assert reading("openai", URL) == KEY
     lock(desk)
     assert reading("mistral", OTHER) == "sk-second-0123456789"
@@ -88,34 +88,36 @@ def test_several_keys_are_read_in_one_go(desk: str, home: Path) -> None:
 
 def test_a_key_that_the_keyring_lost_is_reported(desk: str, home: Path) -> None:
     """Another program removed it: the error says what to do, and the key can still be removed from the list."""
-    safe(home).set("openai", URL, KEY)
+    open_store(home).set("openai", URL, KEY)
     ask_keyring([("rm", "openai")], os.environ)
     with pytest.raises(KeyMissing, match="does not hold the key of openai any more") as error:
-        safe(home)("openai", URL)
+        open_store(home)("openai", URL)
     assert error.value.hint == "conductor keys set openai"
-    safe(home).remove("openai")
-    assert safe(home).entries() == {}
+    open_store(home).remove("openai")
+    assert open_store(home).entries() == {}
 
 
 def test_something_else_under_our_name_is_no_key(desk: str, home: Path) -> None:
     """An item that is not ours is not sent anywhere."""
-    safe(home).set("openai", URL, KEY)
+    open_store(home).set("openai", URL, KEY)
     ask_keyring([("set", "openai", "hello")], os.environ)
     with pytest.raises(KeyMissing, match="does not hold the key of openai any more"):
-        safe(home)("openai", URL)
+        open_store(home)("openai", URL)
 
 
 def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
     """Setting at the same time loses neither key, and what the list says is what the keyring holds."""
     names = ["openai", "mistral", "openai", "mistral"]
-    threads = [threading.Thread(target=safe(home).set, args=(name, URL, f"{KEY}-{n}")) for n, name in enumerate(names)]
+    threads = [
+        threading.Thread(target=open_store(home).set, args=(name, URL, f"{KEY}-{n}")) for n, name in enumerate(names)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     kept = {name: json.loads(text) for name, text in items(desk)}
     assert set(kept) == {"openai", "mistral"}
-    assert {name: entry.since for name, entry in safe(home).entries().items()} == {
+    assert {name: entry.since for name, entry in open_store(home).entries().items()} == {
         name: item["since"] for name, item in kept.items()
     }
 
@@ -126,12 +128,12 @@ def test_two_that_set_keys_at_once_both_do(desk: str, home: Path) -> None:
 def test_without_a_keyring_the_alternatives_are_reported(address: str, home: Path) -> None:
     """A bus without a keyring, as in a container: two lines say what to do instead, and nothing is stored."""
     with pytest.raises(KeyringError, match="no working keyring found") as error:
-        safe(home).set("openai", URL, KEY)
+        open_store(home).set("openai", URL, KEY)
     assert error.value.exit_code == 4
     assert error.value.absent
     assert len(error.value.hint.splitlines()) == 2
     assert all(way in error.value.hint for way in ("OPENAI_API_KEY", "--insecure-storage", "GNOME Keyring"))
-    assert safe(home).entries() == {}
+    assert open_store(home).entries() == {}
 
 
 @pytest.mark.parametrize("backend", ["fail", "null"])
@@ -139,7 +141,7 @@ def test_a_keyring_that_is_switched_off_is_none(home: Path, monkeypatch: pytest.
     """The library's own way of having no keyring, and of one that swallows keys."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", f"keyring.backends.{backend}.Keyring")
     with pytest.raises(KeyringError, match="no working keyring"):
-        safe(home).set("openai", URL, KEY)
+        open_store(home).set("openai", URL, KEY)
 
 
 def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +149,15 @@ def test_without_any_bus_there_is_no_keyring(home: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS", raising=False)
     with pytest.raises(KeyringError, match="no working keyring"):
-        safe(home).set("openai", URL, KEY)
+        open_store(home).set("openai", URL, KEY)
 
 
 def test_a_locked_keyring_is_reported(desk: str, home: Path) -> None:
     """A keyring that is locked, and nobody to ask for its password: exit 4, and how to go on."""
-    safe(home).set("openai", URL, KEY)
+    open_store(home).set("openai", URL, KEY)
     lock(desk)
     with pytest.raises(KeyringError, match=r"refused: .*unlock") as error:
-        safe(home)("openai", URL)
+        open_store(home)("openai", URL)
     assert error.value.exit_code == 4
     assert "unlock" in error.value.hint
 
@@ -169,11 +171,11 @@ def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: p
     (home / "data/keys.json").write_text(json.dumps({"keys": dict.fromkeys(names, entry)}))
     with wedged(address):
         began = time.monotonic()
-        faults = {stored.fault.message for stored in safe(home).read().values() if stored.fault}
+        faults = {stored.fault.message for stored in open_store(home).read().values() if stored.fault}
         assert 1.4 < time.monotonic() - began < 1.5 + 2.0
         assert faults == {"the keyring did not answer within 1.5 s"}
         with pytest.raises(KeyringError, match="did not answer"):
-            safe(home).set("openai", URL, KEY)
+            open_store(home).set("openai", URL, KEY)
 
 
 def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +204,11 @@ def test_a_faulty_keyring_is_an_error_of_ours(
     for name, value in own_backend(backend).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(KeyringError, match=said) as error:
-        safe(home).set("openai", URL, KEY)
+        open_store(home).set("openai", URL, KEY)
     assert error.value.absent is absent
     assert error.value.hint
     assert KEY not in error.value.message + error.value.hint
-    assert safe(home).entries() == {}
+    assert open_store(home).entries() == {}
 
 
 def test_a_keyring_that_does_not_return_keys_is_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,16 +216,16 @@ def test_a_keyring_that_does_not_return_keys_is_noticed(home: Path, monkeypatch:
     for name, value in own_backend("Forgetful").items():
         monkeypatch.setenv(name, value)
     with pytest.raises(KeyMissing, match="does not give it back"):
-        safe(home).set("openai", URL, KEY)
-    assert safe(home).entries() == {}
+        open_store(home).set("openai", URL, KEY)
+    assert open_store(home).entries() == {}
 
 
 def test_a_keyring_that_prints_does_not_disturb(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a keyring or its helper writes to standard output is no answer."""
     for name, value in own_backend("Chatty").items():
         monkeypatch.setenv(name, value)
-    safe(home).set("openai", URL, KEY)
-    assert safe(home)("openai", URL) == KEY
+    open_store(home).set("openai", URL, KEY)
+    assert open_store(home)("openai", URL) == KEY
 
 
 def test_a_working_directory_brings_no_keyring(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +233,7 @@ def test_a_working_directory_brings_no_keyring(home: Path, tmp_path: Path, monke
     (tmp_path / "keyring.py").write_text("open('stolen', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(KeyringError):
-        safe(home).set("openai", URL, KEY)
+        open_store(home).set("openai", URL, KEY)
     assert not (tmp_path / "stolen").exists()
 
 

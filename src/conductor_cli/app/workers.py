@@ -108,6 +108,8 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     The worker is checked as far as that is possible without asking anybody, before anything is written. Returns whether
     it existed. Raises `UsageError`, and `ConfigError` when the file cannot be written.
     """
+    from conductor_cli.models.llama import read_model_info  # only for workers that are a file
+
     _check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
@@ -116,21 +118,15 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     for option in unset:
         changes[option.replace("-", "_")] = None
     try:
-        _try_to_open(validate_worker(settings.paths, name, changes), settings)
+        worker = validate_worker(settings.paths, name, changes)
+        with suppress(KeyMissing):  # the key may come later
+            open_model(worker, environ=settings.environ)
+        if worker.kind == "llama":
+            read_model_info(Path(worker.model))
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
     update_table(settings.paths, "workers", name, changes)
     return bool(before)
-
-
-def _try_to_open(worker: Worker, settings: Settings) -> None:
-    """Open a worker, which connects to nothing, and read its file. Raises `ConfigError` or `ModelError`."""
-    from conductor_cli.models.llama import read_model_info  # only for workers that are a file
-
-    with suppress(KeyMissing):  # the key may come later
-        open_model(worker, environ=settings.environ)
-    if worker.kind == "llama":
-        read_model_info(Path(worker.model))
 
 
 def enable_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings], *, enabled: bool) -> None:

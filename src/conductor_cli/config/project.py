@@ -40,10 +40,9 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
     found = []
     for place in reversed(_directories(here)):
         path = place / NAME
-        try:
+        size = -1
+        with suppress(OSError):  # a directory without permission
             size = path.stat().st_size if path.is_file() else -1  # a pipe would be waited for
-        except OSError:  # a directory without permission
-            size = -1
         if size > LARGEST:
             raise ConfigError(f"{path} is larger than {LARGEST >> 10} KiB", hint="a project file holds a few lines")
         if size >= 0:
