@@ -11,8 +11,8 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.rehearsal.normalize import Skill
 from scripts.rehearsal.operations import SKILLS
 
-NOT_OVER: Final = 3
-"""The exit code of a stage whose minutes ended before the course did: run it again to go on."""
+UNFINISHED: Final = 3
+"""The exit code of a stage whose minutes are over before its course is done: run it again to continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,10 @@ CALIBRATE: Final = (sys.executable, "-m", "conductor_cli", "workers", "calibrate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One thing to be made. `makes` and `needs` are patterns of files below the directory.
+    """One step of the training. `makes` and `needs` are patterns of files below the directory.
 
-    A word of `command` that begins with `@` is such a pattern. `prints`: what it writes is what it makes. `leaves` is
-    the directory that its half-finished work is in.
+    A word of `command` that begins with `@` is such a pattern. `prints`: its output is its file. `work_folder`
+    holds its unfinished work.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Stage:
     command: tuple[str, ...]
     needs: tuple[str, ...] = ()
     prints: bool = False
-    leaves: str = ""
+    work_folder: str = ""
 
 
 def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) -> tuple[Stage, ...]:
-    """All stages below `out`; the max_plan_tokens of those that wait for nothing first."""
+    """All stages below `out`. Of those that need no other, the longest comes first."""
     bounds = ("--out", str(out), "--minutes", f"{minutes:g}", "--threads", "1")
     return (
         Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),
@@ -49,14 +49,14 @@ def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) 
 
 
 def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterator[Stage]:
-    """GRPO from the cold start, and the examination of what came of it."""
+    """GRPO from the cold start, and the examination of its result."""
     folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
     made, needs = f"{folder}/grpo-*/conductor.gguf", (*FILES, CARDS)
     over = ("--workers", str(out), "--cards", str(out / CARDS))
     course = ("--seed", str(seed), *(("--steps", str(steps)) if steps else ()), "--start", f"@{COLD}")
     bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}", "--threads", "1")
     yield Stage(
-        name=f"grpo-{seed}", makes=made, needs=(*needs, COLD), leaves=folder,
+        name=f"grpo-{seed}", makes=made, needs=(*needs, COLD), work_folder=folder,
         command=(*TRAIN, "conductor", "--stage", "grpo", *course, *bounds, *over),
     )  # fmt: skip
     yield Stage(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from conductor_cli.core.errors import ConductorError, UsageError
-from scripts.rehearsal.courses import NOT_OVER, course_of
+from scripts.rehearsal.courses import UNFINISHED, course_of
 
 if TYPE_CHECKING:
     from scripts.rehearsal.worker_table import Row
@@ -37,7 +37,7 @@ def _say(line: str) -> None:
 def _end(name: str, *, over: bool) -> None:
     if not over:
         _say(f"{name}: the minutes are over before all steps are done; run the same command again")
-        raise typer.Exit(NOT_OVER)
+        raise typer.Exit(UNFINISHED)
 
 
 @app.command()
@@ -116,7 +116,7 @@ def table(
 def _print(rows: Sequence[Row]) -> None:
     for row in rows:
         _say(str(row))
-    if not all(row.kept for row in rows):
+    if not all(row.passes for row in rows):
         raise typer.Exit(1)
 
 

@@ -29,7 +29,7 @@ MEGABYTES: Final = 12.0
 
 
 class Row(NamedTuple):
-    """One figure and the bounds that it should keep."""
+    """One figure and its bounds."""
 
     what: str
     value: float
@@ -38,14 +38,14 @@ class Row(NamedTuple):
     note: str = ""
 
     @property
-    def kept(self) -> bool:
+    def passes(self) -> bool:
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     def __str__(self) -> str:
         ends = (("at least", self.least), ("at most", self.most))
         bound = ", ".join(f"{word} {end:g}" for word, end in ends if end is not None)
-        kept = "" if not bound else "kept" if self.kept else "MISSED"
-        return f"{self.what:<46} {self.value:6.3f}  {bound:<26} {kept:<6} {self.note}".rstrip()
+        result = "" if not bound else "pass" if self.passes else "MISSED"
+        return f"{self.what:<46} {self.value:6.3f}  {bound:<26} {result:<6} {self.note}".rstrip()
 
 
 def rows(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> tuple[Row, ...]:
@@ -57,21 +57,21 @@ async def _rows(workers: Pool, count: int, seed: int) -> tuple[Row, ...]:
     own = {skill: draw_problems(count, seed, split="test", hops=(1,), skills=(skill,)) for skill in SKILLS}
     right: dict[tuple[str, Skill], float] = {}
     notes: dict[str, str] = {}
-    for skill, asked in own.items():
-        found = await directly(workers, asked)
-        right |= {(name, skill): accuracy(asked, given) for name, given in found.items()}
-        notes |= {skill: misses(asked, found[skill])}
+    for skill, problems in own.items():
+        found = await directly(workers, problems)
+        right |= {(name, skill): accuracy(problems, answers) for name, answers in found.items()}
+        notes |= {skill: misses(problems, found[skill])}
     best: dict[Skill, str] = {skill: max(NAMES, key=lambda name: right[name, skill]) for skill in SKILLS}
     mix = draw_problems(count, seed, split="test")
-    alone = {name: accuracy(mix, given) for name, given in (await directly(workers, mix)).items()}
+    single = {name: accuracy(mix, answers) for name, answers in (await directly(workers, mix)).items()}
     routed = await decomposed(workers, mix, best)
-    return tuple(_written(right, notes, alone, accuracy(mix, routed), workers))
+    return tuple(_written(right, notes, single, accuracy(mix, routed), workers))
 
 
 def _written(
     right: Mapping[tuple[str, Skill], float],
     notes: Mapping[str, str],
-    alone: Mapping[str, float],
+    single: Mapping[str, float],
     routed: float,
     workers: Pool,
 ) -> Iterator[Row]:
@@ -83,27 +83,27 @@ def _written(
         least, most = (0.30, 0.75) if name == "generalist" else (None, None)
         yield Row(f"{name} on all skills, one hop", mean, least, most, others)
     for name in NAMES:
-        yield Row(f"{name} alone on the whole mix", alone[name], most=0.60)
+        yield Row(f"{name} alone on the whole mix", single[name], most=0.60)
     yield Row("true hops, each to the best worker", routed, least=0.92)
     size = sum(Path(worker.model).stat().st_size for worker in workers) / 1e6
     yield Row("all files, MB", size, most=MEGABYTES)
 
 
-def accuracy(asked: Sequence[Problem], given: Sequence[str]) -> float:
+def accuracy(problems: Sequence[Problem], answers: Sequence[str]) -> float:
     """The share of right answers."""
-    return sum(problem.answer == answer for problem, answer in zip(asked, given, strict=True)) / len(asked)
+    return sum(problem.answer == answer for problem, answer in zip(problems, answers, strict=True)) / len(problems)
 
 
-def misses(asked: Sequence[Problem], given: Sequence[str]) -> str:
+def misses(problems: Sequence[Problem], answers: Sequence[str]) -> str:
     """How many of which operation went wrong, the most first."""
-    pairs = zip(asked, given, strict=True)
+    pairs = zip(problems, answers, strict=True)
     wrong = Counter(problem.hops[-1].op for problem, answer in pairs if problem.answer != answer)
-    every = Counter(problem.hops[-1].op for problem in asked)
+    every = Counter(problem.hops[-1].op for problem in problems)
     return ", ".join(f"{op} {count} of {every[op]} wrong" for op, count in wrong.most_common())
 
 
 def missing(directory: Path | None) -> tuple[Path, ...]:
-    """The files that are not there."""
+    """The files that do not exist."""
     files = [model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES]
     return tuple(file for file in files if not file.is_file())
 

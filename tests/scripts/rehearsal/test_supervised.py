@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
-from scripts.rehearsal.courses import COURSES, NOT_OVER, Course, Size
+from scripts.rehearsal.courses import COURSES, UNFINISHED, Course, Size
 from scripts.rehearsal.lessons import Lesson, chunk
 from scripts.rehearsal.model import Batches, encoded, rate_at, tensors
 from scripts.rehearsal.supervised import Training, advance, begin, keep, resume
@@ -196,7 +196,7 @@ def test_an_unfinished_stage_exits_with_3(tmp_path: Path) -> None:
     """The command says that it can be run again, and goes on from its state."""
     command = ["worker", "letters", "--out", str(tmp_path), "--minutes", "0"]
     first = CliRunner().invoke(app, command)
-    assert first.exit_code == NOT_OVER == 3
+    assert first.exit_code == UNFINISHED == 3
     assert "run the same command again" in first.output
     assert (tmp_path / "letters.state").is_file()
     assert not (tmp_path / "letters.gguf").exists()

@@ -53,7 +53,7 @@ def test_missing_worker_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "kept", "said"),
+    ("row", "passes", "said"),
     [
         (Row("one", 0.96, least=0.95), True, "at least 0.95"),
         (Row("one", 0.94, least=0.95), False, "MISSED"),
@@ -62,7 +62,7 @@ def test_missing_worker_files_are_named(tmp_path: Path) -> None:
         (Row("one", 0.8), True, "0.800"),
     ],
 )
-def test_a_row_shows_whether_its_bound_is_kept(row: Row, kept: bool, said: str) -> None:
+def test_a_row_shows_whether_its_bound_is_kept(row: Row, passes: bool, said: str) -> None:
     """Value, bound and verdict are in one line."""
-    assert row.kept is kept
+    assert row.passes is passes
     assert said in str(row)
