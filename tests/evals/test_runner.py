@@ -281,10 +281,10 @@ def test_replies_that_cannot_be_stored_end_the_evaluation(tmp_path: Path, monkey
     """Continuing would mean paying for them again later; judged outcomes stay."""
     append = AppendLog.append
 
-    def refusing(log: AppendLog, block: str) -> int:
+    def refusing(log: AppendLog, block: str) -> None:
         if log.path.name == "calls.jsonl":
             raise OSError(28, "No space left on device")
-        return append(log, block)
+        append(log, block)
 
     monkeypatch.setattr(AppendLog, "append", refusing)
     with pytest.raises(UsageError, match=r"cannot write .*calls\.jsonl: No space left") as error:

@@ -96,10 +96,10 @@ def test_a_full_disk_ends_the_evaluation(tmp_path: Path, monkeypatch: pytest.Mon
     """The error says what to do, and replies that were received stay stored."""
     from conductor_cli.models.disk import AppendLog
 
-    def refused(log: AppendLog, block: str) -> int:
+    def refused(log: AppendLog, block: str) -> None:
         if log.path.name == OUTCOMES:
             raise OSError(28, "No space left on device")
-        return append(log, block)
+        append(log, block)
 
     append = AppendLog.append
     monkeypatch.setattr(AppendLog, "append", refused)

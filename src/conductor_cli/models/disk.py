@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.core.formatting import format_size
 
 MARGIN: Final = 256 << 20
 """Bytes that stay free on the disk."""
@@ -37,8 +38,8 @@ def check_room(directory: Path, size: int, other: str = "") -> None:
     if size and size + MARGIN > room:
         elsewhere = f", or use another disk: {other}" if other else ""
         raise ConductorUnusable(
-            f"{size:,} more bytes do not fit on the disk of {directory}, which has {room:,} free",
-            hint=f"free some space ({MARGIN >> 20} MiB must stay free){elsewhere}",
+            f"{format_size(size)} do not fit on the disk of {directory}, which has {format_size(room)} free",
+            hint=f"free some space ({format_size(MARGIN)} must stay free){elsewhere}",
         )
 
 
@@ -89,16 +90,11 @@ class AppendLog:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
-    def append(self, block: str) -> int:
-        """Write a block without a blank line in it; returns the byte at which it begins. Raises `OSError`.
-
-        The position is right if one process writes at a time; blocks stay whole with any number of writers.
-        """
-        begin = os.lseek(self._file, 0, os.SEEK_END) + 1
+    def append(self, block: str) -> None:
+        """Write a block without a blank line in it. Raises `OSError`."""
         rest = b"\n" + block.encode("utf-8", "backslashreplace")
         while rest:
             rest = rest[os.write(self._file, rest) :]
-        return begin
 
     def close(self) -> None:
         if self._file >= 0:
@@ -106,17 +102,12 @@ class AppendLog:
         self._file = -1
 
 
-def read_lines(path: Path, begin: int = 0) -> Iterator[str]:
-    """The lines of an append log from a byte on, without blank ones; none without a file. Raises `OSError`."""
-    try:
-        with path.open("rb") as file:
-            file.seek(begin)
-            for raw in file:
-                line = raw.decode("utf-8", "replace").rstrip("\n")
-                if line:
-                    yield line
-    except FileNotFoundError:
-        return
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of an append log, without blank ones; none without a file. Raises `OSError`."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for raw in file:
+            if line := raw.decode("utf-8", "replace").rstrip("\n"):
+                yield line
 
 
 @contextmanager

@@ -10,10 +10,12 @@ extracted from them.
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -46,6 +48,8 @@ _HINTS: Final[dict[ModelErrorReason, str]] = {
     "missing": "check the worker's model: litellm writes it provider/model",
     "connect": "check the URL, the network, HTTPS_PROXY and SSL_CERT_FILE",
 }
+
+_BYTES: Final = re.compile(r"b(['\"])\{.*\}\1", re.DOTALL)
 
 _in_use: weakref.WeakSet[LiteLLM] = weakref.WeakSet()
 _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
@@ -289,8 +293,11 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 def _said_by(error: BaseException) -> ErrorBody:
     """The provider's error body, which litellm puts into its own message; else that message."""
     text = str(getattr(error, "message", "") or error)
-    with suppress(ValueError, RecursionError):
-        said = parse_error_body(json.loads(text[text.index("{") : text.rindex("}") + 1]))
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        # Often as Python writes bytes, whose extra backslashes would hide a key from the redaction.
+        found = _BYTES.search(text)
+        body = ast.literal_eval(found[0]) if found else text[text.index("{") : text.rindex("}") + 1]
+        said = parse_error_body(json.loads(body))
         if said.message:
             return said
     codes = parse_error_body(getattr(error, "body", None)).codes
