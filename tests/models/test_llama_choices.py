@@ -284,18 +284,18 @@ def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
     assert ready.plan.reasoning == ""
 
 
-def test_a_small_context_plans_for_a_long_question(models: Path, tmp_path: Path) -> None:
-    """The conductor sees a shortened question, with one notice; the worker gets all of it; the prefix is stored."""
+def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Path) -> None:
+    """There is one notice, the worker gets the whole question, and the prefix is stored."""
     path = make(models / "planner.gguf", extra=Extra(bias={END: 6.0, "\n": 4.0, "|": 2.0}))
     short, _ = conduct(path, "6*7?")
     needed = of(short, ev.PlanReady)[0].usage.tokens_in
-    question = "".join(f"<{number:04}>" for number in range(900))
-    context = needed + 256 + 800
+    question = "".join(f"<{number:04}>" for number in range(1200))
+    context = needed + 256 + 7000
     for known in (False, True):
         events, asked = conduct(path, question, context=context, cache=tmp_path)
         (notice,) = of(events, ev.Notice)
         assert notice.text.startswith("the conductor reads ")
-        assert notice.text.endswith(" of 5400 characters of the question; workers get all that fits them")
+        assert notice.text.endswith(" of 7200 characters of the question; workers get all that fits them")
         (ready,) = of(events, ev.PlanReady)
         assert of(events, ev.PlanRejected) == []
         assert needed < ready.usage.tokens_in <= context - 256
