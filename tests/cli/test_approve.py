@@ -293,7 +293,7 @@ def test_a_wrong_policy_setting_is_an_error(three: Stage) -> None:
 
 
 def test_plan_shows_a_person_the_same(three: Stage) -> None:
-    """On a terminal the table alone, and how to go on; the trace's plan is run without planning anew."""
+    """A terminal gets only the table, and the command that runs this plan, which does not plan again."""
     with terminal(three, "plan", "--flow", "hi", size=(80, 60)) as shown:
         assert shown.end() == 0
         assert "PLAN  3 steps" in shown.screen

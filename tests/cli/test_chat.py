@@ -217,9 +217,9 @@ def test_invalid_command_changes_nothing(
         assert (chat.flags, chat.only, chat.files) == before
 
     run_in_chat(work)
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.startswith("conductor: ")
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.startswith("conductor: ")
 
 
 def test_limit_applies_until_it_is_reset(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`conductor setup`: what it finds and proposes, what it does and leaves alone, with and without a person."""
+"""`conductor setup`: what it finds and proposes, and what it changes, with a person at the terminal and without."""
 
 from __future__ import annotations
 
