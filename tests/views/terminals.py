@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pyte
 
 from conductor_cli.core.events import Event
 from conductor_cli.views.base import Stderr
-from conductor_cli.views.console import open_console
+from conductor_cli.views.console import OutputContext
 from conductor_cli.views.tree import TreeProgress
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Sink(io.StringIO):
@@ -32,6 +36,15 @@ class Sink(io.StringIO):
         return super().write(text)
 
 
+def open_console(stream: Stderr, *, color: bool = False, width: int = 80, height: int = 24) -> Console:
+    """A console of a fixed size."""
+    context = OutputContext(
+        stdout=io.StringIO(), stderr=io.StringIO(), environ={}, color="always" if color else "never", width=width,
+        height=height,
+    )  # fmt: skip
+    return context.open_console(stream)
+
+
 class Clock:
     """A clock that the test sets."""
 
@@ -50,7 +63,7 @@ class Drawn:
         self.width, self.height = width, height
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
-        self.console = open_console(Stderr(self.sink), color=color, environ={}, width=width, height=height)
+        self.console = open_console(Stderr(self.sink), color=color, width=width, height=height)
         self.tree = TreeProgress(self.console, shared=shared, clock=self.clock, tick=None)
 
     def show(self, event: Event) -> None:

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.sanitize import is_sanitized, sanitize
 from conductor_cli.views import OutputContext, open_views
-from conductor_cli.views.base import Stdout
-from conductor_cli.views.console import open_console
+from conductor_cli.views.base import Stderr
 from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks
 from tests.traces.make import ANSWER, parallel
-from tests.views.terminals import Sink, emulated
+from tests.views.terminals import Sink, emulated, open_console
 
 OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
 
@@ -53,7 +52,7 @@ LOOKS = [
 
 def written(*pieces: str, width: int = 80, height: int = 24, encoding: str = "utf-8") -> str:
     sink = Sink(terminal=True, encoding=encoding)
-    console = open_console(Stdout(sink), color=True, environ={}, width=width, height=height)
+    console = open_console(Stderr(sink), color=True, width=width, height=height)
     marked = MarkdownStream(console, tick=None)
     for piece in pieces:
         marked.write(piece)
@@ -130,7 +129,7 @@ def test_a_long_line_of_code_is_not_wrapped() -> None:
 def test_text_is_shown_at_once() -> None:
     """An unfinished block is already shown with its style."""
     sink = Sink(terminal=True)
-    marked = MarkdownStream(open_console(Stdout(sink), color=True, environ={}, width=40, height=10), tick=None)
+    marked = MarkdownStream(open_console(Stderr(sink), color=True, width=40, height=10), tick=None)
     marked.write("An **early** word")
     assert emulated(sink.getvalue(), 40, 10) == ["An early word"]
     marked.close()

@@ -16,10 +16,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stderr, Timer
-from conductor_cli.views.console import open_console
 from conductor_cli.views.tree import TICK, TreeProgress
 from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
-from tests.views.terminals import Drawn, Sink
+from tests.views.terminals import Drawn, Sink, open_console
 
 Run = Callable[[], list[ev.Event]]
 
@@ -237,7 +236,7 @@ def test_a_closed_terminal_is_not_an_error() -> None:
     sink = Sink(terminal=True)
     stderr = Stderr(sink)
     sink.close()
-    tree = TreeProgress(open_console(stderr, color=False, environ={}, width=80, height=24), tick=None)
+    tree = TreeProgress(open_console(stderr, color=False, width=80, height=24), tick=None)
     for event in parallel():
         tree.show(event)
         tree.draw()
@@ -276,7 +275,7 @@ def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core
 
 
 def console(sink: Sink) -> Any:
-    return open_console(Stderr(sink), color=False, environ={}, width=80, height=24)
+    return open_console(Stderr(sink), color=False, width=80, height=24)
 
 
 def test_attempts_beyond_a_workers_limit_are_shown_without_it() -> None:

@@ -99,11 +99,9 @@ def show_progress(settings: Settings, *, quiet: bool, unit: str = "bytes") -> It
     if kind == "tree" and terminal:
         from rich.progress import Progress
 
-        from conductor_cli.views import uses_color
         from conductor_cli.views.base import Stderr
-        from conductor_cli.views.console import open_console
 
-        console = open_console(Stderr(sys.stderr), color=uses_color(context), environ=context.environ)
+        console = context.open_console(Stderr(sys.stderr))
         with Progress(*_columns(unit, console), console=console, transient=True) as bar:
             yield ProgressBar(bar)
     else:

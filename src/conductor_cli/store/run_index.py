@@ -60,7 +60,7 @@ _TABLES: Final = (
     END""",
     f"PRAGMA user_version = {VERSION}",
 )
-_ENDED: Final = "state IN ('finished', 'partial', 'failed')"
+_UNFINISHED: Final = "state IN ('running', 'interrupted', 'unreadable')"
 
 
 class RunIndex:
@@ -106,7 +106,7 @@ class RunIndex:
         changed, now = os.stat(self.directory).st_mtime_ns, time.time_ns()
         seen = database.execute("SELECT directory FROM seen").fetchone()
         # The directory does not change while a run is being written, so these files are looked at every time.
-        unfinished = database.execute(f"SELECT run, state, size, written FROM runs WHERE NOT {_ENDED}").fetchall()
+        unfinished = database.execute(f"SELECT run, state, size, written FROM runs WHERE {_UNFINISHED}").fetchall()
         self._read_files(database, [run for run, *known in unfinished if self._may_differ(run, *known)])
         if seen is not None and seen[0] == changed:
             return

@@ -39,8 +39,16 @@ class OutputContext:
     height: int | None = None
 
     def open_console(self, stream: Stdout) -> Console:
-        """A Rich console on one of the streams."""
-        return open_console(stream, color=uses_color(self), environ=self.environ, width=self.width, height=self.height)
+        """A Rich console that writes to one of the streams and reads nothing from this process's environment."""
+        from rich.console import Console  # loading Rich takes longer than many commands do
+
+        color = uses_color(self)
+        # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has already decided.
+        return Console(
+            file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=self.environ, width=self.width,
+            height=self.height, color_system={True: "standard", False: None, None: "auto"}[color],
+            no_color=color is False, markup=False, highlight=False, emoji=False, soft_wrap=False,
+        )  # fmt: skip
 
 
 def uses_color(context: OutputContext) -> bool | None:
@@ -59,21 +67,6 @@ def cannot_redraw(environ: Mapping[str, str]) -> bool:
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "") not in ("", "0")
-
-
-def open_console(
-    stream: Stdout, *, color: bool | None, environ: Mapping[str, str], width: int | None = None,
-    height: int | None = None,
-) -> Console:  # fmt: skip
-    """A console that writes to `stream` and reads nothing from the environment of this process."""
-    from rich.console import Console  # loading Rich takes longer than many commands do
-
-    # `_environ` keeps Rich from reading COLUMNS, NO_COLOR and the like, which `uses_color` has already decided.
-    return Console(
-        file=cast("IO[str]", stream), force_terminal=stream.terminal, _environ=environ, width=width, height=height,
-        color_system={True: "standard", False: None, None: "auto"}[color], no_color=color is False,
-        markup=False, highlight=False, emoji=False, soft_wrap=False,
-    )  # fmt: skip
 
 
 class Printer:
