@@ -159,13 +159,10 @@ def replay(
 
 
 @app.command("diff")
-def diff(run: Run, other: OtherRun, json: opt.Json = False) -> None:
+def diff(run: Run, other: OtherRun) -> None:
     """Compare two stored runs, as diff -u does: question, plan, steps, answers and usage."""
     store = open_trace_store()
     one, two = (store.trace(store.find(name)) for name in (run, other))
-    if json:
-        print_json({"runs": [run_data(one), run_data(two)]})
-        return
     print_line(comparison_text(one, two))
 
 

@@ -6,20 +6,17 @@ page's own policy forbids scripts, forms and fetches in case one is missed.
 
 from __future__ import annotations
 
-from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.sanitize import one_line, sanitize
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import Trace
 from conductor_cli.views.run_lines import StepLayout, line_texts, run_lines
 from conductor_cli.views.run_text import (
-    describe_access,
     describe_failure,
     describe_outcome,
     describe_setup,
     describe_totals,
     describe_worker,
     question_line,
-    quote_text,
 )
 from conductor_cli.views.text_layout import WIDEST, Screen
 
@@ -42,19 +39,10 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
         outcome=describe_outcome(trace, live=live), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
-        describe_step=_describe_step, describe_failure=describe_failure,
+        describe_worker=describe_worker, describe_failure=describe_failure,
     )  # fmt: skip
 
 
 def _finalize(value: object) -> object:
     """What the template prints for a value. Markup, which is a subclass of `str`, is what a macro has rendered."""
     return sanitize(value) if type(value) is str else value
-
-
-def _describe_step(record: StepRecord, now: float) -> str:
-    usage = record.usage
-    facts = (
-        describe_worker(record), describe_access(record.step.access), format_duration(record.seconds(now)),
-        format_count(usage.tokens, "token"), format_cost(usage),
-    )  # fmt: skip
-    return f"{record.number}. {', '.join(filter(None, facts))}: {quote_text(record.step.subtask)}"
