@@ -15,6 +15,7 @@ from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor import machine
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.keys.keyring import keyring_timeout
 
 MachineCheck = Callable[[Settings], Iterable[Check]]
@@ -47,7 +48,8 @@ def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> list[Check
         try:
             results += queue.get(timeout=timeout)
         except Empty:
-            error = ConductorError(f"did not end within {timeout:g} s", hint="a network disk or a driver may hang")
+            message = f"did not end within {format_duration(timeout)}"
+            error = ConductorError(message, hint="a network disk or a driver may hang")
             results.append(Check.failed(_name(check), error))
     return results
 
