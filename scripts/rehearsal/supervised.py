@@ -171,5 +171,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
-    told = " ".join(str(error).split())[:120]
-    return ConfigError(f"{path} is damaged: {told}", hint="remove it to start over")
+    problem = " ".join(str(error).split())[:120]
+    return ConfigError(f"{path} is damaged: {problem}", hint="remove it to start over")

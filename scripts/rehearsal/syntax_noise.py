@@ -84,7 +84,7 @@ def add_syntax_noise(random: Random, problem: Problem) -> tuple[str, tuple[str, 
                 old = f" {random.choice(_pieces(text.phrasings[at]))} "
                 text.change(at, old, f" {_other(random, old.split())} ")
         _end(random, text, problem)
-        text.asked = _begun(random, text.asked)
+        text.asked = _with_other_opening(random, text.asked)
     return text.asked.strip(), tuple(subtask.strip() for subtask in text.subtasks)
 
 
@@ -125,7 +125,7 @@ def _end(random: Random, text: _Text, problem: Problem) -> None:
         text.phrasings[at] = made
 
 
-def _begun(random: Random, asked: str) -> str:
+def _with_other_opening(random: Random, asked: str) -> str:
     """The question with another beginning, or with words before it that say nothing; never a held-out one."""
     words = asked.split()
     if words[0] == "take" and words[1] in find_operands(asked) and random.random() < 0.6:

@@ -578,8 +578,9 @@ def test_the_rehearsal_set_runs_the_demo_workers(
 
 
 def test_missing_demo_models_are_an_error(two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 3, with a hint."""
+    """Exit code 8, as no case can be judged; the error names the file."""
     monkeypatch.setattr(rehearsal_workers, "model_path", lambda name: tmp_path / f"{name}.gguf")
     done = two_workers.inside("eval", "rehearsal", "--n", "3", "--systems", "alone")
-    assert done.code == 3
+    assert done.code == 8
+    assert "there is no file" in done.err
     explained(done)

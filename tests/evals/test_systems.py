@@ -9,12 +9,12 @@ import pytest
 
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Card, Limits, Pool, Worker
+from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
 from conductor_cli.evals import baselines
 from conductor_cli.evals.baselines import GENERAL, best_worker_on, find_tag, worker_by_keyword
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.systems import NAMES, System, ranking_notes, select_systems
+from conductor_cli.evals.systems import NAMES, System, select_systems, unmeasured_workers
 from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 
 
@@ -171,18 +171,15 @@ def test_gold_steps_go_to_the_best_worker_for_their_skill(tmp_path: Path) -> Non
     assert "You are one of several models" in ann.requests[0].messages[0].content
 
 
-def test_notes_say_how_the_best_worker_was_found() -> None:
-    """Workers without a measured card are named, if they can be called."""
+def test_workers_without_a_measured_card_are_named() -> None:
+    """If they can be called."""
     bare = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in ("ann", "bob")))
     models = {"ann": worker_model("ann"), "bob": worker_model("bob")}
-    without = "without a measured card, which says what a worker is best at: "
-    assert ranking_notes(conductor(models, pool=bare)) == (without + "ann, bob",)
+    assert unmeasured_workers(conductor(models, pool=bare)) == ["ann", "bob"]
     absent = {"ann": Failure(kind="key", message="no key")}
-    assert ranking_notes(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == (without + "bob",)
+    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=bare, unavailable=absent)) == ["bob"]
     known = Pool(workers=(Worker(name="bob", kind="scripted", card=Card(strengths={"a": 0.5}, measured=True)),))
-    assert ranking_notes(conductor({"bob": models["bob"]}, pool=known)) == ()
-    timed = conductor({"bob": models["bob"]}, pool=known, limits=Limits(seconds=60))
-    assert ranking_notes(timed) == ("limits.seconds is ignored, because parallel runs wait for each other",)
+    assert unmeasured_workers(conductor({"bob": models["bob"]}, pool=known)) == []
 
 
 @pytest.mark.parametrize(

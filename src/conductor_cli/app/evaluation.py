@@ -23,7 +23,7 @@ from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, is_fre
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec
-from conductor_cli.evals.systems import System, needs_planner, ranking_notes, select_systems
+from conductor_cli.evals.systems import System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.run import Conductor
@@ -97,7 +97,8 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         notes = [f"left out: {system.name}: {system.missing}" for system in found if system.missing]
         if not systems:
             raise UsageError(f"none of these systems can run; {notes[0]}")
-        notes += ranking_notes(conductor)
+        if unmeasured := unmeasured_workers(conductor):
+            notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
         if settings.cards.problem and not request.rehearsal:
             notes.append(settings.cards.problem)
         spec = _make_spec(request, opened, systems, tuple(notes))

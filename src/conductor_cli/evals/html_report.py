@@ -39,17 +39,14 @@ def render_html(
         loader=PackageLoader("conductor_cli"), autoescape=True, undefined=StrictUndefined, finalize=_finalize,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    facts = {
-        "evaluation": evaluation, "started": spec.time, "cases": f"{spec.cases}, {spec.hash[:16]}",
-        "seed": str(spec.seed), "workers": ", ".join(spec.workers), "conductor": spec.conductor or "",
-    }  # fmt: skip
+    facts = [evaluation, spec.time, f"cases {spec.hash[:16]}", f"workers {', '.join(spec.workers)}", spec.conductor]
     by_case: dict[str, list[Outcome]] = defaultdict(list)
     order = {name: number for number, name in enumerate(spec.systems)}
     for outcome in sorted(outcomes, key=lambda outcome: order.get(outcome.system, 0)):
         by_case[outcome.case].append(outcome)
     return environment.get_template("report.html.j2").render(
         title=one_line(f"Evaluation of {spec.source}"),
-        facts=[(name, one_line(value)) for name, value in facts.items() if value],
+        facts="; ".join(one_line(fact) for fact in facts if fact),
         systems=system_table(summary), tags=tag_table(summary),
         notes=report_notes(spec, summary), **_plot_data(summary), case_count=len(cases), crop=_crop,
         cases=[(case, by_case[case.id]) for case in cases[:MAX_CASES]],

@@ -81,15 +81,9 @@ def available_workers(conductor: Conductor) -> tuple[Worker, ...]:
     )
 
 
-def ranking_notes(conductor: Conductor) -> tuple[str, ...]:
-    """What a reader must know: which workers were ranked without a measured card, and an ignored time limit."""
-    notes = []
-    unmeasured = [worker.name for worker in available_workers(conductor) if not worker.card.measured]
-    if unmeasured:
-        notes.append(f"without a measured card, which says what a worker is best at: {', '.join(unmeasured)}")
-    if conductor.limits.seconds is not None:
-        notes.append("limits.seconds is ignored, because parallel runs wait for each other")
-    return tuple(notes)
+def unmeasured_workers(conductor: Conductor) -> list[str]:
+    """The workers whose card was not measured: which one is best is only assumed."""
+    return [worker.name for worker in available_workers(conductor) if not worker.card.measured]
 
 
 def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywords) -> list[System]:

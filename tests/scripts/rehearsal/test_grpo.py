@@ -105,10 +105,10 @@ def test_weights_that_are_not_finite_stop_the_training(tmp_path: Path, tokenizer
     first = school(tmp_path, curriculum=broken, max_seconds=0)
     train_conductor(model(tokenizer), tokenizer, first)
     good = last_checkpoint(tmp_path)
-    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as told:
+    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as error:
         train_conductor(model(tokenizer), tokenizer, school(tmp_path, curriculum=broken))
     assert good is not None
-    assert told.value.hint == f"the last good checkpoint is {good}"
+    assert error.value.hint == f"the last good checkpoint is {good}"
 
 
 def test_checkpoints_of_other_settings_are_refused(tmp_path: Path, tokenizer: Any) -> None:

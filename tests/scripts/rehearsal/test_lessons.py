@@ -24,9 +24,9 @@ def test_every_worker_has_a_course() -> None:
     """The four workers, and a clear word for any other."""
     assert list(COURSES) == ["letters", "numbers", "facts", "generalist"]
     assert course_of("facts").skills == ("facts",)
-    with pytest.raises(UsageError, match="there is no course for 'poems'") as told:
+    with pytest.raises(UsageError, match="there is no course for 'poems'") as error:
         course_of("poems")
-    assert told.value.hint == "known: letters, numbers, facts, generalist"
+    assert error.value.hint == "known: letters, numbers, facts, generalist"
 
 
 def test_courses_can_be_distinguished() -> None:

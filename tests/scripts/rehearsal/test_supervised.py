@@ -111,10 +111,10 @@ def test_a_damaged_state_is_refused(spoil: Callable[[Path], Any], tokenizer: Any
     path = tmp_path / "small.state"
     keep(begin(SMALL, tokenizer), path)
     spoil(path)
-    with pytest.raises(ConfigError, match=r"small\.state is damaged: ") as told:
+    with pytest.raises(ConfigError, match=r"small\.state is damaged: ") as error:
         resume(SMALL, tokenizer, path)
-    assert told.value.hint == "remove it to start over"
-    assert "\n" not in told.value.message
+    assert error.value.hint == "remove it to start over"
+    assert "\n" not in error.value.message
 
 
 def test_the_state_of_another_training_is_refused(tokenizer: Any, tmp_path: Path) -> None:

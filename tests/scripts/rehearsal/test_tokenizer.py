@@ -58,6 +58,6 @@ def test_a_missing_library_is_reported_with_what_to_install(monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without)
     build.cache_clear()
-    with pytest.raises(ConfigError, match="training needs tokenizers") as told:
+    with pytest.raises(ConfigError, match="training needs tokenizers") as error:
         build()
-    assert told.value.hint == "pip install 'conductor-llm[train]'"
+    assert error.value.hint == "pip install 'conductor-llm[train]'"
