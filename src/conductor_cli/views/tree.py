@@ -65,8 +65,10 @@ class TreeProgress:
         self._trace = apply_event(self._trace, event)
         self._event_seen = self._clock()
         self._changed = True
-        # The steps of a plan that the user has just rejected are not shown again as stopped.
-        if not (self._asking and isinstance(event, ev.StepStopped)):
+        # Pieces of text, the most events by far, settle nothing. The steps of a plan that the user has just rejected
+        # are not shown again as stopped.
+        hidden = (ev.StepDelta, ev.PlanDelta, *((ev.StepStopped,) if self._asking else ()))
+        if not isinstance(event, hidden):
             self._settled.append((event, self._trace))
         if isinstance(event, (ev.RunFinished, ev.RunFailed)):
             self.rest()
