@@ -31,7 +31,7 @@ def pool(*workers: Worker) -> Pool:
     return Pool(workers=workers)
 
 
-def test_a_pool_needs_somebody_who_works() -> None:
+def test_a_pool_needs_a_worker() -> None:
     """The conductor alone cannot do the work of a plan."""
     for empty in (pool(), pool(SELF)):
         with pytest.raises(PolicyError, match="the pool has no workers"):
@@ -40,7 +40,7 @@ def test_a_pool_needs_somebody_who_works() -> None:
 
 
 def test_a_limit_of_money_needs_prices() -> None:
-    """Workers without one are named; the conductor itself needs none."""
+    """The error names the workers that have none. The conductor needs none."""
     with pytest.raises(PolicyError, match="ann has no price"):
         check_pool(pool(ANN, BOB, SELF), Limits(cost=Decimal(1)))
     check_pool(pool(BOB, SELF), Limits(cost=Decimal(1)))
@@ -54,8 +54,8 @@ def test_the_name_self_is_reserved() -> None:
             check_pool(pool(ANN, wrong), Limits())
 
 
-def test_a_worker_must_have_a_place() -> None:
-    """With none it would be waited for without end."""
+def test_a_worker_must_run_at_least_one_step_at_a_time() -> None:
+    """Otherwise its steps would wait forever."""
     with pytest.raises(ConfigError, match=r"worker ann: parallel must be at least 1, not 0"):
         check_pool(pool(Worker(name="ann", kind="x", parallel=0)), Limits())
 
@@ -78,14 +78,14 @@ def test_a_worker_must_have_a_place() -> None:
     ],
 )
 def test_impossible_limits_are_refused(wrong: dict[str, Any], said: str) -> None:
-    """Each by its name and value."""
+    """The error names the limit and its value."""
     with pytest.raises(ConfigError) as caught:
         check_limits(Limits(**wrong))
     assert caught.value.message == said
 
 
 def test_only_plans_written_by_a_model_are_limited_to_five_steps() -> None:
-    """Whoever brings a plan may give it more steps, and at least one; a plan that is written has five at most."""
+    """A plan from a file may have more steps. A plan that a model writes has at most five."""
     check_limits(Limits(steps=9), planned=False)
     with pytest.raises(ConfigError, match=r"limits.steps must be between 1 and 5, not 0"):
         check_limits(Limits(steps=0), planned=False)
@@ -93,15 +93,15 @@ def test_only_plans_written_by_a_model_are_limited_to_five_steps() -> None:
 
 
 def test_sensible_limits_pass() -> None:
-    """None is no limit."""
+    """`None` means no limit."""
     check_limits(Limits())
     check_limits(
         Limits(steps=1, parallel=1, attempts=1, recursion=3, seconds=0.5, cost=Decimal("0.01"), tokens=1, calls=1)
     )
 
 
-def test_rules_hold_who_may_be_named() -> None:
-    """Workers that are up, and the conductor itself while there is depth."""
+def test_a_plan_may_name_workers_that_are_up() -> None:
+    """It may name the conductor itself while runs may nest deeper."""
     limits = Limits(steps=2)
     everybody = pool(ANN, BOB, SELF)
     assert plan_rules(everybody, limits, down=(), given=True, depth_left=1) == PlanRules(
@@ -110,20 +110,20 @@ def test_rules_hold_who_may_be_named() -> None:
     assert plan_rules(everybody, limits, down=["ann"], given=False, depth_left=0).workers == ("bob",)
 
 
-def test_with_everybody_down_all_workers_may_be_named() -> None:
-    """A plan is still written, and the run says what is wrong with them; depth stays a bound."""
+def test_a_plan_may_name_all_workers_if_all_are_down() -> None:
+    """A plan is still written, and the run says what is wrong with them."""
     assert plan_rules(pool(ANN, SELF), Limits(), down=["ann"], given=False, depth_left=0).workers == ("ann",)
 
 
 def test_substitutes_are_the_others_in_order() -> None:
-    """Never the conductor itself."""
+    """The conductor itself is never a substitute."""
     assert substitutes(pool(ANN, SELF, BOB), ["bob"]) == ("ann",)
     assert substitutes(pool(ANN, SELF, BOB), []) == ("ann", "bob")
     assert substitutes(pool(ANN), ["ann"]) == ()
 
 
-def test_whom_the_policy_bars_cannot_be_named() -> None:
-    """Not even where everybody else is down."""
+def test_a_plan_cannot_name_a_worker_that_the_policy_forbids() -> None:
+    """It cannot even if all other workers are down."""
     rules = plan_rules(pool(ANN, BOB), Limits(), down=["bob"], given=False, depth_left=0, excluded=["ann"])
     assert rules.workers == ("bob",)
 
@@ -149,26 +149,26 @@ OWN = Party(name="own", recipient="this machine", kind="ollama", local=True)
     ],
 )
 def test_a_selector_means_by_name_tag_or_provider(selector: str, party: Party, meant: bool) -> None:
-    """A provider is who reads it; of a server on this machine it is its kind too."""
+    """A provider is who receives the text; for a server on this machine it is also the kind."""
     assert selector_matches(selector, party) is meant
 
 
 def test_what_allows_is_read_narrowly_and_what_forbids_widely() -> None:
-    """A worker of kind openai behind another host is not openai to who allows it, and is to who denies it."""
+    """A worker of kind openai at another host is not allowed as openai, and is denied as openai."""
     assert Policy(allow=(("provider:openai",),)).denial_reason(PROXIED)
     assert Policy(deny=("provider:openai",)).denial_reason(PROXIED)
     assert not Policy(files_only=(("provider:openai",),)).allows_files(PROXIED)
 
 
 def test_every_group_of_those_allowed_has_to_mean_a_worker() -> None:
-    """Each place that sets a list gives a group; an empty one means no worker."""
+    """Each place that sets a list adds a group. An empty group matches no worker."""
     assert not Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(GPT)
     assert Policy(allow=(("gpt", "own"), ("tag:eu",))).denial_reason(OWN) == "policy.allow names only tag:eu"
     assert Policy(allow=((),)).denial_reason(GPT) == "policy.allow names only nobody"
 
 
 def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
-    """At most four by name; an empty pool is checked elsewhere."""
+    """At most four workers are named."""
     parties = {name: Party(name=name, recipient="x", kind="x") for name in ("ann", "bob")}
 
     def permitted(policy: Policy) -> Pool:
@@ -186,7 +186,7 @@ def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
 
 
 def test_selectors_without_a_match_are_reported() -> None:
-    """Of a list of who is allowed all together they are an error; a known provider without a worker is no mistake."""
+    """A list `allow` that matches no worker is an error. A known provider without a worker is no mistake."""
     policy = Policy(allow=(("gpt", "gtp"),), deny=("provider:xai", "provider:vendor", "tag:us"))
     assert check_selectors(policy, [GPT, OWN], ["openai", "xai"]) == (
         "policy.allow: no worker matches gtp",

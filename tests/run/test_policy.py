@@ -1,4 +1,4 @@
-"""The policy in whole runs: with models that pass on all they read, nobody is sent what a rule keeps from them."""
+"""The policy in whole runs. The models repeat all that they read, and no model is sent what a rule keeps from it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Wo
 
 
 def check(text: str, policy: Policy, who: Party, question: Question, *, plans: bool = False) -> None:
-    """That whoever read this was allowed to."""
+    """Fail if `who` read something that the policy keeps from them."""
     assert not policy.denial_reason(who, plans=plans)
     if question.files:
         assert FILED not in text or policy.allows_files(who)
@@ -117,7 +117,7 @@ def test_no_worker_is_sent_what_a_rule_forbids(
     gone: set[str],
     recursion: int,
 ) -> None:
-    """Whatever plan, policy, files, history, failures, substitutes and nested runs: all that is read passes its rules.
+    """The rules hold for any plan and policy, with files, history, failures, substitutes and nested runs.
 
     Workers pass on all that they read, and the conductor writes all that it reads into its subtasks.
     """
@@ -147,7 +147,7 @@ def test_no_worker_is_sent_what_a_rule_forbids(
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    """Who may not see a part of the question is no choice there, nor a substitute."""
+    """A worker that may not see a part of the question is neither chosen nor a substitute."""
     workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
     pool = Pool(workers=POOL.workers[:3])
     desk = setting(
@@ -185,20 +185,20 @@ def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
 
 
 def test_files_are_left_out_of_the_prompts_of_others() -> None:
-    """A worker elsewhere does its step without them; the one here sees them; the conductor does not."""
+    """A hosted worker does its step without them, and a local one sees them. The conductor does not see them."""
     planner = says("A | - | Read it.\nB | - | Say what a wage is.\nA | 1 2 | Answer.")
     _, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [FILED in text for text in prompts(events, "ann")] == [True, True]
     assert ["Not shown to you: the attached files." in text for text in prompts(events, "bob")] == [True]
     assert FILED not in prompts(events, "bob")[0]
-    told = planner.requests[0].messages[1].content
-    assert FILED not in told
-    assert "Not shown to you: the attached files." in told
-    assert "B is not shown the attached files, nor answers that come from them." in told
+    prompt = planner.requests[0].messages[1].content
+    assert FILED not in prompt
+    assert "Not shown to you: the attached files." in prompt
+    assert "B is not shown the attached files, nor answers that come from them." in prompt
 
 
 def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
-    """The line is refused, shown back and repaired; what stood before it stands."""
+    """The line is rejected, and the conductor repairs it. The steps before it are kept."""
     planner = ScriptedModel([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     (rejected,) = of(events, ev.PlanRejected)
@@ -211,7 +211,7 @@ def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
 
 
 def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() -> None:
-    """The fallback obeys too: of those that see the whole question the best one."""
+    """The fallback obeys the policy too: it takes the best of the workers that see the whole question."""
     planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
@@ -219,7 +219,7 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
-    """A step on a local worker is not handed to one without the files; a step that may now quote them is handed on."""
+    """A worker that may not see the files does not replace one that saw them, and does not see its answer."""
     gone: Any = Parrot(gone=True)
     run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot()}), FILES)
     assert run.trace.exit_code != 0
@@ -233,7 +233,7 @@ def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
 
 
 def test_a_given_plan_is_checked_before_any_call() -> None:
-    """Also one that a person wrote: with exit code 3, and the step and the rule in the message."""
+    """The exit code is 3, and the message names the step and the rule."""
     plan = plan_of(("ann", []), ("bob", [1]))
     with pytest.raises(PolicyError, match=r"step 2 shows bob the answer of step 1") as caught:
         play(desk(None, LOCAL_FILES), FILES, plan=plan)
@@ -251,27 +251,27 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
     ],
 )
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
-    """It reads the question: one that may not be asked ends the run before it began."""
+    """It reads the question, so the run ends before it begins if the conductor may not be asked."""
     parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
         play(desk("A | - | x", policy, parties=parties), FILES)
 
 
 def test_a_conductor_on_this_machine_needs_no_permission() -> None:
-    """`allow` is about workers."""
+    """The rule `allow` is about workers."""
     run, _ = play(desk("A | - | x", Policy(allow=(("bob",),)), pool=POOL.subset(["bob"])), FILES)
     assert run.trace.answer == "from bob"
 
 
 def test_files_that_no_worker_may_see_are_an_error() -> None:
-    """The reason comes before the first call."""
+    """The error comes before the first call."""
     with pytest.raises(PolicyError, match="no allowed worker may be shown the attached files"):
         play(desk("A | - | x", Policy(files_only=((),))), FILES)
     play(desk("A | - | x", Policy(files_only=((),))))
 
 
 def test_a_review_that_would_see_too_much_is_left_out() -> None:
-    """A conductor elsewhere that may not see files reviews no answer that came from them; a notice says so."""
+    """A hosted conductor that may not see files reviews no answer that came from them. A notice says so."""
     parties = {**ALL, SELF: party("conductor", "north")}
     limits = Limits(recursion=1)
     run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
@@ -291,7 +291,7 @@ def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() ->
 
 
 def test_a_reused_plan_is_held_to_the_current_rules() -> None:
-    """Steps of an earlier run go to somebody who may have them, and files tell on subtasks written before the rule."""
+    """A subtask from before the rule may quote the files, so its step goes to a worker that may see them."""
     plan = "A | - | Read it.\nB | - | Answer."
     stopped, _ = play_and_stop(
         desk(plan, Policy(), {"ann": says("read"), "bob": says(9.0)}), 1, "cancelled", question=FILES
@@ -315,7 +315,7 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
     question: Question, first: set[str],
 ) -> None:  # fmt: skip
-    """However often, whatever rules held when it began and whoever was on offer then."""
+    """The rules hold however often a run is resumed, whatever the rules and the workers were before."""
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
@@ -346,7 +346,7 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
 
 
 def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
-    """The second run held the rules of now already, and its plan is still that of a conductor that saw the files."""
+    """The second run had the same rules as the third, but its plan came from a conductor that saw the files."""
     plan = f"A | - | Read it.\nB | - | Check {FILED}."
     workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
     first, _ = play_and_stop(desk(plan, Policy(), workers), 1, "cancelled", question=FILES)
@@ -376,7 +376,7 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
-    """Resumed under the rules that it began with, nothing of it is kept from anybody."""
+    """The run is resumed under the rules that it began with, so nothing is kept from any worker."""
     planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
@@ -390,8 +390,8 @@ def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
     assert run.trace.exit_code == 0
 
 
-def begun_without_rules(*lines: str) -> Trace:
-    """A run over files that was stopped before its plan was whole, of which the first step is done."""
+def run_without_rules(*lines: str) -> Trace:
+    """A run over files that was stopped before its plan was complete. Its first step is done."""
     planner = ScriptedModel([[*(f"{line}\n" for line in lines), 9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
@@ -402,22 +402,22 @@ def begun_without_rules(*lines: str) -> Trace:
 
 
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
-    """Steps planned under other rules for files are not written on: the best worker that may see them goes on."""
-    begun = begun_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
+    """It does not continue a plan that was made under other rules. The best worker that may see the files does."""
+    earlier = run_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
     workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     planner = Gossip([("B", "-")])
-    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=begun)
+    run, events = play(desk(planner, LOCAL_FILES, workers, pool=POOL), FILES, resume=earlier)
     assert not planner.heard
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
     assert "the resumed plan may reveal inputs hidden from the conductor; asking ann" in notices(events)[1]
     planner = Gossip([("B", "-")])
-    play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=begun)
+    play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in planner.heard[0]
 
 
 def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
-    """Its subtask becomes the question of a nested run: there only allowed workers are on offer, or it fails."""
+    """Its subtask becomes the question of a nested run, which offers only workers that may see the files, or fails."""
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
