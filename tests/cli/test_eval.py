@@ -583,4 +583,3 @@ def test_missing_demo_models_are_an_error(two_workers: Stage, tmp_path: Path, mo
     done = two_workers.inside("eval", "rehearsal", "--n", "3", "--systems", "alone")
     assert done.code == 8
     assert "there is no file" in done.err
-    explained(done)
