@@ -273,18 +273,6 @@ def no(stage: Stage) -> Path:
     return stage.home / "state/conductor-llm/no-model-wanted"
 
 
-def test_a_pull_forgets_the_no(stage: Stage, pulled: Hub) -> None:
-    """Whoever gets a model after all, and removes it, is asked again."""
-    no(stage).parent.mkdir(parents=True)
-    no(stage).touch()
-    assert stage.inside("model", "pull").code == 0
-    assert stage.inside("model", "rm", "small", "--yes").code == 0
-    with terminal(stage, "ask", "How many?") as shown:
-        shown.until("[Y/n]")
-        shown.program.sendline("n")
-        assert shown.end() == 5
-
-
 def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:
     """In a pipe, or on a terminal with --quiet or offline: 5 and the command to run, without a question."""
     done = stage.run("ask", "hi")

@@ -263,7 +263,7 @@ def test_a_model_of_two_parts_is_put_into_the_cache_at_its_end(machine: Machine)
     with pytest.raises(KeyboardInterrupt):
         pull_model(big, machine.store, stop)
     assert machine.files() == []
-    assert partial_files(REPO, big.parts[0])[0].read_bytes() == HALVES[0]
+    assert partial_files(REPO, names[0])[0].read_bytes() == HALVES[0]
     fetched = len(machine.hub.fetched)
     machine.pull(big)
     assert len(machine.hub.fetched) == fetched + 1
@@ -356,7 +356,7 @@ def test_a_host_that_sends_too_much_is_rejected(machine: Machine, fault: Literal
     error = machine.fails()
     assert f"{len(DATA):,}" in error.message
     assert machine.files() == []
-    assert all(path.stat().st_size <= len(DATA) for path in partial_files(REPO, entry().parts[0]))
+    assert all(path.stat().st_size <= len(DATA) for path in partial_files(REPO, FILE))
 
 
 def test_a_host_that_sends_too_little_is_rejected(machine: Machine) -> None:
@@ -493,6 +493,14 @@ def test_a_mirror_without_hashes_is_accepted_by_size(machine: Machine) -> None:
     """The file's own SHA-256 is saved."""
     machine.hub.hashes = False
     assert machine.pull().hashes == [sha256(DATA)]
+
+
+def test_a_mirror_that_only_lists_names_needs_the_registry(machine: Machine) -> None:
+    """Size and hash come from the registry; without them nothing could be checked."""
+    machine.hub.listing = {"siblings": [{"rfilename": FILE}]}
+    assert "no size or no hash" in machine.fails().message
+    known = entry(RegistryFile(file=FILE, size=len(DATA), sha256=sha256(DATA)))
+    assert machine.pull(known).path.resolve().name == sha256(DATA)
 
 
 REFUSALS = [
@@ -657,7 +665,7 @@ def test_an_unreachable_hub_is_not_retried(machine: Machine) -> None:
 def test_an_endpoint_without_a_scheme_is_rejected(machine: Machine) -> None:
     """HF_ENDPOINT is named when it is wrong."""
     machine.set(HF_ENDPOINT="huggingface.co")
-    assert "HF_ENDPOINT" in machine.fails().message
+    assert "HF_ENDPOINT" in machine.fails().hint
 
 
 @pytest.mark.parametrize("address", ["http://localhost:abc", "http://localhost:99999", "http://", "ftp://x"])
@@ -865,7 +873,7 @@ def test_an_unwritable_cache_is_named(machine: Machine) -> None:
 def wait_for_bytes(machine: Machine, size: int) -> None:
     """Wait until so many bytes of the file are on the disk."""
     deadline = time.monotonic() + 60
-    while not any(path.stat().st_size >= size for path in partial_files(REPO, entry().parts[0])):
+    while not any(path.stat().st_size >= size for path in partial_files(REPO, FILE)):
         assert time.monotonic() < deadline, "the bytes do not come"
         time.sleep(0.02)
 

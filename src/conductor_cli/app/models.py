@@ -23,14 +23,21 @@ from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.hashing import Report
 from conductor_cli.models.weights.hub import is_offline
-from conductor_cli.models.weights.memory_estimate import manifest_memory
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
-from conductor_cli.models.weights.registry import RegistryModel, find_model, listed_model, load_registry
+from conductor_cli.models.weights.registry import (
+    RegistryModel,
+    find_model,
+    listed_model,
+    load_registry,
+    manifest_memory,
+)
 from conductor_cli.models.weights.removal import Removal, plan_removal, remove_model, unfinished_files
 from conductor_cli.models.weights.verify import CheckedFile, find_problems, verify_model, verify_unknown_file
 
 USUAL_RATE: Final = 10_000_000
 """Bytes a second that an estimate of a download's time assumes."""
+
+REFUSAL_FILE: Final = "no-model-wanted"
 
 ModelState = Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
 """A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model."""
@@ -120,7 +127,7 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
 
 def first_model_to_pull(settings: Settings) -> RegistryModel | None:
     """The default model that a person should be asked about once; None where there is nothing to ask."""
-    if not has_no_model(settings) or _refusal_file(settings).exists():
+    if not has_no_model(settings) or (settings.paths.state / REFUSAL_FILE).exists():
         return None
     model = load_registry(settings.environ)[0]
     return None if is_offline() and missing_bytes(model) else model
@@ -128,14 +135,10 @@ def first_model_to_pull(settings: Settings) -> RegistryModel | None:
 
 def remember_refusal(settings: Settings) -> None:
     """Do not ask again whether to download the default model."""
+    path = settings.paths.state / REFUSAL_FILE
     with suppress(OSError):  # then it is asked again
-        path = _refusal_file(settings)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text("The question whether to download the default conductor model was answered with no.\n")
-
-
-def _refusal_file(settings: Settings) -> Path:
-    return settings.paths.state / "no-model-wanted"
+        path.touch()
 
 
 # Choosing
@@ -162,16 +165,14 @@ def should_become_planner(name: str, settings: Settings, *, use: bool | None) ->
 def verify_files(name: str | None, settings: Settings, report: Report) -> list[CheckedFile]:
     """Verify a stored model or a file; without a name all stored ones, and the file that plans."""
     store, environ = open_model_store(settings), settings.environ
-    manifests = store.manifests()
     if name is not None:
         path = Path(name).expanduser().absolute()
         if store.find(name) is not None or not path.exists():
             return verify_model(find_stored(name, settings), environ, report)
-        known = [manifest for manifest in manifests if path in [file.path for file in manifest.files]]
-        return verify_model(known[0], environ, report) if known else [verify_unknown_file(path, report)]
+        return [verify_unknown_file(path, report)]
 
     checked = [problem for problem in find_problems(store, environ) if problem.name in store.damaged()]
-    for manifest in manifests:
+    for manifest in store.manifests():
         checked += verify_model(manifest, environ, report)
     if settings["conductor.model"] and not stored_planner(settings):
         planner = resolve_planner(settings)
@@ -188,10 +189,8 @@ def plan_model_removal(name: str, settings: Settings) -> Removal:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
     store = open_model_store(settings)
     removal = plan_removal(name, store, listed_model(name, settings.environ))
-    installed = [*(found.name for found in store.manifests()), *store.damaged()]
-    if name not in installed and not removal.names:
-        hint = f"installed: {', '.join(installed)}" if installed else "conductor model list"
-        raise UsageError(f"no model {name!r} is installed", hint=hint)
+    if not removal.names and name not in store.damaged() and store.find(name) is None:
+        raise UsageError(f"no model {name!r} is installed", hint="conductor model list")
     return removal
 
 

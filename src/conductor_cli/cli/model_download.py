@@ -58,8 +58,7 @@ def describe_pull(model: RegistryModel) -> list[str]:
 
     missing, directory, memory = missing_bytes(model), cache_directory(), read_memory()
     remaining = f", {format_size(missing)} of it to download" if missing < model.size else ""
-    size = format_size(model.size) if model.size else "size unknown"
-    free = format_size(disk.free_bytes(directory))
+    size, free = format_size(model.size) if model.size else "size unknown", format_size(disk.free_bytes(directory))
     lines = [
         f"{model.name}: {size}{remaining}, licence {model.licence}",
         f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
@@ -96,16 +95,12 @@ def offer_model(settings: Settings, *, quiet: bool) -> None:
         return
     from conductor_cli.app.models import USUAL_RATE, first_model_to_pull, remember_refusal
     from conductor_cli.config.files import set_value
-    from conductor_cli.models.disk import check_room
     from conductor_cli.models.weights.download import missing_bytes
-    from conductor_cli.models.weights.hub import cache_directory
 
     model = first_model_to_pull(settings)
     if model is None:
         return
     missing = missing_bytes(model)
-    # Nobody should be asked about a download that cannot succeed.
-    check_room(cache_directory(), missing, "HF_HOME")
     print_notice("No conductor model is installed yet. The default one is")
     for line in describe_pull(model):
         print_notice(line)

@@ -30,8 +30,7 @@ from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.machine import find_gpus, read_memory
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.weights.hub import cache_directory
-from conductor_cli.models.weights.memory_estimate import file_memory
-from conductor_cli.models.weights.registry import load_registry
+from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
 
 ROOM_FOR_STATES: Final = 1 << 30

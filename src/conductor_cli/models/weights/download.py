@@ -34,13 +34,13 @@ def missing_bytes(model: RegistryModel) -> int:
     for part in model.parts:
         path = hub.cached_path(model.repo, model.revision, part.file)
         if path is None and not _is_file(_blob(model.repo, part.sha256), part.size):
-            missing += max(0, part.size - sum(path.stat().st_size for path in partial_files(model.repo, part)))
+            missing += max(0, part.size - sum(path.stat().st_size for path in partial_files(model.repo, part.file)))
     return missing
 
 
-def partial_files(repo: str, part: RegistryFile) -> list[Path]:
+def partial_files(repo: str, file: str) -> list[Path]:
     """What earlier pulls have downloaded of a file and not put into the cache yet."""
-    return sorted(_partial_folder(repo).glob(f"{_partial_name(part)}@*"))
+    return sorted(_partial_folder(repo).glob(f"{file.replace('/', '--')}@*"))
 
 
 def lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
@@ -135,17 +135,15 @@ def _pull_from_hub(model: RegistryModel, store: ModelStore, saved: Manifest | No
     listed = hub.list_files(model.repo, model.revision)
     known = _known_hashes(model, saved)
     remotes = [_choose_remote(model, *each, listed) for each in zip(model.parts, known, strict=True)]
-    checked = [_find_cached(remote, sha256, report) for remote, sha256 in zip(remotes, known, strict=True)]
-    absent = [remote for remote, found in zip(remotes, checked, strict=True) if found is None]
-    missing = sum(remote.size - hub.size_of(_start_partial(remote)) for remote in absent)
+    missing = sum(remote.size - hub.size_of(_start_partial(remote)) for remote in remotes if not _cached(remote))
     disk.check_room(hub.cache_directory(), missing, "HF_HOME")
-    whole = [
-        found or _download(remote, sha256, report)
-        for found, remote, sha256 in zip(checked, remotes, known, strict=True)
+    checked = [
+        _find_cached(remote, sha256, report) or _download(remote, sha256, report)
+        for remote, sha256 in zip(remotes, known, strict=True)
     ]
-    for part, file in zip(model.parts, whole, strict=True):
+    for part, file in zip(model.parts, checked, strict=True):
         _check_header(model, part, file.path)
-    files = tuple(_put_into_cache(file, store) for file in whole)
+    files = tuple(_put_into_cache(file, store) for file in checked)
     commit = remotes[0].commit
     if commit != model.revision:
         # Offline, the library finds the snapshot of a branch by this file alone.
@@ -172,28 +170,32 @@ def _choose_remote(
                 hint="nothing was replaced; to accept the new file, update conductor-llm or the registry, or remove "
                 "the model and pull it again",
             )
-    if not size:
-        raise ConductorUnusable(f"{hub.shown_endpoint()} does not say how large {name} is", hint="check HF_ENDPOINT")
-    return replace(remote, size=size)
+    etag = remote.etag or known
+    if not (size and etag):
+        raise ConductorUnusable(f"{hub.shown_endpoint()} names no size or no hash of {name}", hint="check HF_ENDPOINT")
+    return replace(remote, size=size, etag=etag)
 
 
 def _find_cached(remote: RemoteFile, known: str, report: Report) -> _Checked | None:
     """The file if it is in the cache and whole, whoever downloaded it."""
-    snapshot = _snapshot_path(remote)
-    # The blob may be there without a link in this snapshot, for example after the same file got a new commit.
-    for path in (_blob(remote.repo, remote.etag), snapshot):
-        if _is_file(path, remote.size):
-            sha256 = hash_file(path, report, remote.file)
-            if sha256 == (known or remote.sha256 or sha256):
-                return _Checked(remote=remote, path=path, sha256=sha256)
+    for path in _cached(remote):
+        sha256 = hash_file(path, report, remote.file)
+        if sha256 == (known or remote.sha256 or sha256):
+            return _Checked(remote=remote, path=path, sha256=sha256)
     return None
+
+
+def _cached(remote: RemoteFile) -> list[Path]:
+    """Where the cache has a file of the right size."""
+    # The blob may be there without a link in this snapshot, for example after the same file got a new commit.
+    paths = (_blob(remote.repo, remote.etag), _snapshot_path(remote))
+    return [path for path in paths if _is_file(path, remote.size)]
 
 
 def _start_partial(remote: RemoteFile) -> Path:
     """The partial file that a download continues. Bytes of another content, or more than the file has, are deleted."""
-    part = RegistryFile(file=remote.file)
-    wanted = _partial_folder(remote.repo) / f"{_partial_name(part)}@{remote.etag}"
-    for path in partial_files(remote.repo, part):
+    wanted = _partial_folder(remote.repo) / f"{remote.file.replace('/', '--')}@{remote.etag}"
+    for path in partial_files(remote.repo, remote.file):
         if path != wanted or hub.size_of(path) > remote.size:
             path.unlink()
     wanted.parent.mkdir(parents=True, exist_ok=True)
@@ -289,10 +291,6 @@ def _snapshot_path(remote: RemoteFile) -> Path:
 
 def _partial_folder(repo: str) -> Path:
     return hub.repo_folder(repo) / ".conductor-llm"
-
-
-def _partial_name(part: RegistryFile) -> str:
-    return part.file.replace("/", "--")
 
 
 def _is_file(path: Path, size: int) -> bool:

@@ -22,8 +22,6 @@ from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
 from conductor_cli.models.weights.hashing import Report
 
-OFFICIAL: Final = "https://huggingface.co"
-
 CHUNK: Final = 1 << 20
 """Bytes that are written at once. The library's 10 MiB would be lost whenever a slow connection breaks."""
 
@@ -40,7 +38,7 @@ T = TypeVar("T")
 class RemoteFile:
     """A file of a repository. `etag` names its bytes in the cache: its SHA-256, or git's hash of a small file.
 
-    `sha256` is empty and `size` 0 where the hub does not say them.
+    `etag` and `sha256` are empty and `size` is 0 where the hub does not say them.
     """
 
     repo: str
@@ -95,10 +93,6 @@ def list_files(repo: str, revision: str) -> Mapping[str, RemoteFile]:
     from huggingface_hub import HfApi
 
     constants, token = library_settings(), _read_token()
-    if not constants.ENDPOINT.startswith(("http://", "https://")):
-        raise ConductorUnusable(
-            "HF_ENDPOINT is not a URL", hint="set it to https://HOST or http://HOST:PORT, or unset it"
-        )
     # Otherwise the library asks the hub which coding agents there are, and names the one it runs under.
     constants.HF_HUB_DISABLE_TELEMETRY = True
     api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
@@ -120,9 +114,9 @@ def list_files(repo: str, revision: str) -> Mapping[str, RemoteFile]:
 
 def _remote_file(repo: str, commit: str, sibling: Any) -> RemoteFile:  # noqa: ANN401 - the library's
     sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
-    etag = sha256 or str(sibling.blob_id)
+    etag = sha256 or str(sibling.blob_id or "")
     # The hash becomes the name of a file, so the answer is not trusted.
-    if not _ETAG.fullmatch(etag):
+    if etag and not _ETAG.fullmatch(etag):
         raise ValueError("an invalid hash")
     size = sibling.lfs.size if sibling.lfs else sibling.size
     return RemoteFile(repo=repo, commit=commit, file=sibling.rfilename, etag=etag, size=int(size or 0), sha256=sha256)

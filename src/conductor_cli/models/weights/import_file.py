@@ -27,9 +27,6 @@ from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelS
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
 from conductor_cli.models.weights.verify import is_adapter, verify_model
 
-ADAPTER_CONFIG: Final = "adapter_config.json"
-"""A directory with this file holds a LoRA in PEFT format."""
-
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -60,17 +57,17 @@ def import_model(request: ImportRequest, store: ModelStore, environ: Mapping[str
     """
     if not (request.path.is_dir() or request.path.suffix == ".safetensors"):
         return _import_file(request, request.path.absolute(), store, environ, report)
+    from conductor_cli.models.llama.lora import CONFIG, convert_adapter  # needs numpy
+
     directory = request.path if request.path.is_dir() else request.path.parent
-    if not (directory / ADAPTER_CONFIG).is_file():
+    if not (directory / CONFIG).is_file():
         raise ModelError(
-            "file", f"{directory} has no {ADAPTER_CONFIG}, so there is no LoRA in it",
+            "file", f"{directory} has no {CONFIG}, so there is no LoRA in it",
             hint="to import a whole model, name its GGUF file",
         )  # fmt: skip
     base, base_path = _resolve_base(request, store, environ)
     if base_path is None:
         raise ConductorUnusable(f"the base model {base} is not downloaded yet", hint=f"conductor model pull {base}")
-    from conductor_cli.models.llama.lora import convert_adapter  # needs numpy
-
     header = gguf.check_model_file(base_path)
     request = replace(request, name=request.name or derive_name(directory.absolute()))
     store.folder(request.name)  # the name is checked before it becomes a file's

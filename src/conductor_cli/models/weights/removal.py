@@ -83,7 +83,7 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
 
 def unfinished_files(model: RegistryModel) -> list[Path]:
     """What a pull that was stopped has left."""
-    return [path for part in model.parts for path in partial_files(model.repo, part)]
+    return [path for part in model.parts for path in partial_files(model.repo, part.file)]
 
 
 def _bytes_freed(names: Sequence[Path]) -> int:

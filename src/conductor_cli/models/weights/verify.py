@@ -12,7 +12,6 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.model_info import check_whole_model
 from conductor_cli.models.weights.hashing import Report, hash_file
-from conductor_cli.models.weights.hub import OFFICIAL
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import listed_model
 
@@ -85,8 +84,6 @@ def describe_hash_source(manifest: Manifest) -> str:
     """What the SHA-256 of a model was compared with."""
     if manifest.hash_source == "registry":
         return "matches conductor's registry"
-    if manifest.hash_source == "hub" and manifest.endpoint == OFFICIAL:
-        return "matches what the hub reported at the first download; not in conductor's registry"
     if manifest.hash_source == "hub":
         return f"checksum reported by {manifest.endpoint} only, not independently verified; saved for next time"
     return "nothing to compare it with; saved for next time"
