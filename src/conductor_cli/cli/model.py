@@ -184,6 +184,8 @@ def use(
     ],
 ) -> None:
     """Choose the model that plans."""
+    if not model.strip():  # an unset variable in a script
+        raise UsageError("the name of the model is empty", hint="conductor model list shows the names")
     settings = opt.stored_settings(context)
     path = Path(model).expanduser()
     # A name wins over a directory that is called the same; a file is saved by its absolute path.
