@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -203,6 +203,37 @@ def test_processes_at_once_never_overspend(place: Path) -> None:
     today = OneRun(place, cents(5)).spend.today()
     assert Decimal("0.045") < today.cost <= Decimal("0.05")
     assert today.calls >= 15
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from conductor_cli.models.daily_spend import DailySpend
+for number in range(int(sys.argv[2])):
+    sys.stdin.readline()
+    spend = DailySpend(Path(sys.argv[1]) / str(number))
+    spend.today()
+    spend.close()
+    print("opened", flush=True)
+"""
+
+
+def test_processes_at_once_open_a_new_database(place: Path) -> None:
+    """Three that open it for the first time at the same moment all succeed, each of a hundred times."""
+    rounds = 100
+    command = [sys.executable, "-c", OPENER, str(place), str(rounds)]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+            for _ in range(3)
+        ]
+        for _ in range(rounds):
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"opened\n"
 
 
 def test_without_limits_calls_are_written_down_anyway(place: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ FILE: Final = "spending.sqlite"
 
 BUSY_SECONDS: Final = 10.0
 """How long a process waits for another one that is writing."""
+
+SWITCH_POLL_SECONDS: Final = 0.002
+"""Time between two tries to switch a new database to a write-ahead log."""
 
 CONDUCTOR: Final = "conductor"
 
@@ -276,13 +280,30 @@ def _open_database(path: Path) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         # In this mode a call costs no wait for the disk; what a power failure may lose is the last seconds.
-        database.execute("PRAGMA journal_mode = WAL")
+        _switch_to_wal(database)
         database.execute("PRAGMA synchronous = NORMAL")
         database.executescript(_SCHEMA)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _switch_to_wal(database: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log, which only the first of several processes that open a new file at once really does.
+
+    SQLite does not apply its timeout to the switch: it fails at once while another process makes it.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        else:
+            return
+        time.sleep(SWITCH_POLL_SECONDS)
 
 
 def _life_file(directory: Path, owner: str) -> Path:
