@@ -16,7 +16,7 @@ _conductor() {
         case "$path ${COMP_WORDS[i]}" in
             ' ask'|' chat'|' plan'|' run'|' trace'|' trace list'|' trace search'|' trace show'|' trace replay'|' trace diff'|' trace rerun'|' trace export'|' trace prune'|' trace path'|' trace rm'|' cost'|' setup'|' doctor'|' model'|' model list'|' model pull'|' model prepare'|' model import'|' model use'|' model verify'|' model rm'|' model path'|' workers'|' workers list'|' workers show'|' workers add'|' workers rm'|' workers enable'|' workers disable'|' workers test'|' workers calibrate'|' pools'|' pools list'|' pools show'|' pools add'|' pools rm'|' pools use'|' keys'|' keys set'|' keys list'|' keys rm'|' keys test'|' config'|' config show'|' config get'|' config set'|' config path'|' completions'|' eval'|' train')
                 path+=" ${COMP_WORDS[i]}" ;;
-            ' --config'|' --color'|' ask --mode'|' ask --workers'|' ask --pool'|' ask --conductor'|' ask --allow'|' ask --deny'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --gpu-layers'|' ask --adapter'|' ask --format'|' ask --progress'|' ask -f'|' ask --file'|' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --schema'|' chat --mode'|' chat --workers'|' chat --pool'|' chat --conductor'|' chat --allow'|' chat --deny'|' chat --max-steps'|' chat --recursion'|' chat --max-cost'|' chat --max-tokens'|' chat --max-calls'|' chat --max-time'|' chat --seed'|' chat --gpu-layers'|' chat --adapter'|' chat --progress'|' chat -f'|' chat --file'|' chat --system'|' chat -c'|' chat --continue'|' plan --mode'|' plan --workers'|' plan --pool'|' plan --conductor'|' plan --allow'|' plan --deny'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' plan --adapter'|' plan --progress'|' plan -f'|' plan --file'|' plan --system'|' run --workers'|' run --pool'|' run --conductor'|' run --allow'|' run --deny'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' run --format'|' run --progress'|' trace list -n'|' trace list --count'|' trace list --state'|' trace list --worker'|' trace list --mode'|' trace list --since'|' trace list --text'|' trace search -n'|' trace search --count'|' trace search --state'|' trace search --worker'|' trace search --mode'|' trace search --since'|' trace show --step'|' trace replay --speed'|' trace replay --format'|' trace replay --progress'|' trace rerun --conductor'|' trace rerun --allow'|' trace rerun --deny'|' trace rerun --max-cost'|' trace rerun --max-tokens'|' trace rerun --max-calls'|' trace rerun --max-time'|' trace rerun --seed'|' trace rerun --gpu-layers'|' trace rerun --format'|' trace rerun --progress'|' trace rerun --from'|' trace rerun --worker'|' trace export --format'|' trace export --out'|' trace prune --older-than'|' trace prune --keep'|' cost --days'|' setup --model'|' doctor --bundle'|' doctor --with-trace'|' model import --name'|' model import --base'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --top-p'|' workers add --reasoning-effort'|' workers add --thinking-budget'|' workers add --parallel'|' workers add --price'|' workers add --tag'|' workers add --unset'|' workers enable --pool'|' workers disable --pool'|' workers test --pool'|' workers calibrate --workers'|' workers calibrate --pool'|' workers calibrate --n'|' workers calibrate --seed'|' workers calibrate --parallel'|' workers calibrate --out'|' workers calibrate --progress'|' pools add --about'|' keys set --base-url'|' eval --systems'|' eval --n'|' eval --seed'|' eval --workers'|' eval --pool'|' eval --conductor'|' eval --allow'|' eval --deny'|' eval --from'|' eval --parallel'|' eval --resume'|' eval --rescore'|' eval --scorer'|' eval --html'|' eval --max-cost'|' eval --progress'|' train --cases'|' train --from'|' train --base'|' train --workers'|' train --profile'|' train --steps'|' train --prompts'|' train --group'|' train --seed'|' train --out'|' train --max-cost'|' train --cost-weight'|' train --vllm'|' train --minutes')
+            ' --config'|' --color'|' ask --mode'|' ask --workers'|' ask --pool'|' ask --conductor'|' ask --allow'|' ask --deny'|' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --gpu-layers'|' ask --adapter'|' ask --format'|' ask --progress'|' ask -f'|' ask --file'|' ask --system'|' ask -c'|' ask --continue'|' ask --resume'|' ask --schema'|' chat --mode'|' chat --workers'|' chat --pool'|' chat --conductor'|' chat --allow'|' chat --deny'|' chat --max-steps'|' chat --recursion'|' chat --max-cost'|' chat --max-tokens'|' chat --max-calls'|' chat --max-time'|' chat --seed'|' chat --gpu-layers'|' chat --adapter'|' chat --progress'|' chat -f'|' chat --file'|' chat --system'|' chat -c'|' chat --continue'|' plan --mode'|' plan --workers'|' plan --pool'|' plan --conductor'|' plan --allow'|' plan --deny'|' plan --max-steps'|' plan --seed'|' plan --gpu-layers'|' plan --adapter'|' plan --progress'|' plan -f'|' plan --file'|' plan --system'|' run --workers'|' run --pool'|' run --conductor'|' run --allow'|' run --deny'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' run --gpu-layers'|' run --format'|' run --progress'|' trace list -n'|' trace list --count'|' trace list --state'|' trace list --worker'|' trace list --since'|' trace search -n'|' trace search --count'|' trace search --state'|' trace search --worker'|' trace search --since'|' trace show --step'|' trace replay --speed'|' trace replay --format'|' trace replay --progress'|' trace rerun --conductor'|' trace rerun --allow'|' trace rerun --deny'|' trace rerun --max-cost'|' trace rerun --max-tokens'|' trace rerun --max-calls'|' trace rerun --max-time'|' trace rerun --seed'|' trace rerun --gpu-layers'|' trace rerun --format'|' trace rerun --progress'|' trace rerun --from'|' trace rerun --worker'|' trace export --format'|' trace prune --older-than'|' trace prune --keep'|' cost --days'|' setup --model'|' model import --name'|' model import --base'|' workers add -k'|' workers add --kind'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --max-tokens'|' workers add --temperature'|' workers add --reasoning-effort'|' workers add --thinking-budget'|' workers add --price'|' workers add --tag'|' workers add --unset'|' workers enable --pool'|' workers disable --pool'|' workers test --pool'|' workers calibrate --workers'|' workers calibrate --pool'|' workers calibrate --n'|' workers calibrate --seed'|' workers calibrate --parallel'|' workers calibrate --out'|' workers calibrate --progress'|' pools add --about'|' keys set --base-url'|' eval --systems'|' eval --n'|' eval --seed'|' eval --workers'|' eval --pool'|' eval --conductor'|' eval --allow'|' eval --deny'|' eval --from'|' eval --parallel'|' eval --show'|' eval --html'|' eval --max-cost'|' eval --progress'|' train --cases'|' train --from'|' train --base'|' train --workers'|' train --profile'|' train --steps'|' train --prompts'|' train --group'|' train --seed'|' train --out'|' train --max-cost'|' train --cost-weight'|' train --minutes')
                 [[ ${COMP_WORDS[i + 1]} == -* ]] || ((i++))
                 [[ ${COMP_WORDS[i]} != '=' ]] || ((i++)) ;;
         esac
@@ -24,11 +24,11 @@ _conductor() {
 
     [[ $cur != -* ]] || prev=''
     case "$path $prev" in
-        ' --config'|' ask --adapter'|' ask -f'|' ask --file'|' ask --schema'|' chat --adapter'|' chat -f'|' chat --file'|' plan --adapter'|' plan -f'|' plan --file'|' trace export --out'|' doctor --bundle'|' workers calibrate --out'|' eval --html'|' train --out')
+        ' --config'|' ask --adapter'|' ask -f'|' ask --file'|' ask --schema'|' chat --adapter'|' chat -f'|' chat --file'|' plan --adapter'|' plan -f'|' plan --file'|' workers calibrate --out'|' eval --html'|' train --out')
             files='-f' ;;
         ' --color')
             words='auto always never' ;;
-        ' ask --mode'|' chat --mode'|' plan --mode'|' trace list --mode'|' trace search --mode')
+        ' ask --mode'|' chat --mode'|' plan --mode')
             words='mini auto ultra' ;;
         ' ask --workers'|' ask --allow'|' ask --deny'|' chat --workers'|' chat --allow'|' chat --deny'|' plan --workers'|' plan --allow'|' plan --deny'|' run --workers'|' run --allow'|' run --deny'|' trace rerun --allow'|' trace rerun --deny'|' workers calibrate --workers'|' eval --workers'|' eval --allow'|' eval --deny'|' train --workers')
             asked='workers names'; many=yes ;;
@@ -36,7 +36,7 @@ _conductor() {
             asked='pools names' ;;
         ' ask --conductor'|' chat --conductor'|' plan --conductor'|' run --conductor'|' trace rerun --conductor'|' model import --base'|' eval --conductor')
             asked='model names --here'; files='-f' ;;
-        ' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --system'|' chat --max-steps'|' chat --recursion'|' chat --max-cost'|' chat --max-tokens'|' chat --max-calls'|' chat --max-time'|' chat --seed'|' chat --system'|' plan --max-steps'|' plan --seed'|' plan --system'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' trace list -n'|' trace list --count'|' trace list --since'|' trace list --text'|' trace search -n'|' trace search --count'|' trace search --since'|' trace show --step'|' trace replay --speed'|' trace rerun --max-cost'|' trace rerun --max-tokens'|' trace rerun --max-calls'|' trace rerun --max-time'|' trace rerun --seed'|' trace rerun --from'|' trace prune --older-than'|' trace prune --keep'|' cost --days'|' model import --name'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --context'|' workers add --max-tokens'|' workers add --temperature'|' workers add --top-p'|' workers add --thinking-budget'|' workers add --parallel'|' workers add --price'|' workers add --tag'|' workers add --unset'|' workers calibrate --n'|' workers calibrate --seed'|' workers calibrate --parallel'|' pools add --about'|' keys set --base-url'|' eval --n'|' eval --seed'|' eval --parallel'|' eval --max-cost'|' train --steps'|' train --prompts'|' train --group'|' train --seed'|' train --max-cost'|' train --cost-weight'|' train --minutes')
+        ' ask --max-steps'|' ask --recursion'|' ask --max-cost'|' ask --max-tokens'|' ask --max-calls'|' ask --max-time'|' ask --seed'|' ask --system'|' chat --max-steps'|' chat --recursion'|' chat --max-cost'|' chat --max-tokens'|' chat --max-calls'|' chat --max-time'|' chat --seed'|' chat --system'|' plan --max-steps'|' plan --seed'|' plan --system'|' run --recursion'|' run --max-cost'|' run --max-tokens'|' run --max-calls'|' run --max-time'|' run --seed'|' trace list -n'|' trace list --count'|' trace list --since'|' trace search -n'|' trace search --count'|' trace search --since'|' trace show --step'|' trace replay --speed'|' trace rerun --max-cost'|' trace rerun --max-tokens'|' trace rerun --max-calls'|' trace rerun --max-time'|' trace rerun --seed'|' trace rerun --from'|' trace prune --older-than'|' trace prune --keep'|' cost --days'|' model import --name'|' workers add -m'|' workers add --model'|' workers add --about'|' workers add --base-url'|' workers add --key-env'|' workers add --max-tokens'|' workers add --temperature'|' workers add --thinking-budget'|' workers add --price'|' workers add --tag'|' workers add --unset'|' workers calibrate --n'|' workers calibrate --seed'|' workers calibrate --parallel'|' pools add --about'|' keys set --base-url'|' eval --n'|' eval --seed'|' eval --parallel'|' eval --max-cost'|' train --steps'|' train --prompts'|' train --group'|' train --seed'|' train --max-cost'|' train --cost-weight'|' train --minutes')
             : ;;
         ' ask --gpu-layers'|' chat --gpu-layers'|' plan --gpu-layers'|' run --gpu-layers'|' trace rerun --gpu-layers')
             words='auto all' ;;
@@ -44,14 +44,14 @@ _conductor() {
             words='answer json jsonl' ;;
         ' ask --progress'|' chat --progress'|' plan --progress'|' run --progress'|' trace replay --progress'|' trace rerun --progress'|' workers calibrate --progress'|' eval --progress')
             words='auto tree plain none' ;;
-        ' ask -c'|' ask --continue'|' ask --resume'|' chat -c'|' chat --continue'|' doctor --with-trace')
+        ' ask -c'|' ask --continue'|' ask --resume'|' chat -c'|' chat --continue')
             asked='trace names' ;;
         ' trace list --state'|' trace search --state')
             words='finished partial failed running interrupted unreadable' ;;
         ' trace list --worker'|' trace search --worker'|' trace rerun --worker')
             asked='workers names' ;;
         ' trace export --format')
-            words='html markdown json' ;;
+            words='html markdown' ;;
         ' setup --model')
             asked='model names --known' ;;
         ' workers add -k'|' workers add --kind')
@@ -59,51 +59,47 @@ _conductor() {
         ' workers add --reasoning-effort')
             words='none minimal low medium high xhigh max default' ;;
         ' eval --systems')
-            words='all alone best-worker random keyword reflection vote moa pipeline best-routing conductor-mini conductor conductor-ultra conductor-recursion'; many=yes ;;
+            words='all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra'; many=yes ;;
         ' eval --from'|' train --from')
             words='math500 aime25 mmlu gpqa-diamond' ;;
-        ' eval --resume'|' eval --rescore')
+        ' eval --show')
             words='last' ;;
-        ' eval --scorer')
-            words='exact number choice math' ;;
         ' train --cases')
             words='basics'; files='-f' ;;
         ' train --base')
             files='-d' ;;
         ' train --profile')
             words='prompted published' ;;
-        ' train --vllm')
-            words='off colocate' ;;
         *)
             case "$path" in
                 '')
                     if [[ $cur == -* ]]; then words='--config --color --debug -q --quiet --version -h --help'; else words='ask chat plan run trace cost setup doctor model workers pools keys config completions eval train'; fi ;;
                 ' ask')
-                    if [[ $cur == -* ]]; then words='--mode --workers --pool --conductor --allow --deny --local-only --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --adapter --approve --yes --format --progress --brief --rehearsal --no-trace -f --file --system -c --continue --resume --schema -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--mode --workers --pool --conductor --allow --deny --local-only --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --adapter --approve --yes --format --progress --rehearsal --no-trace -f --file --system -c --continue --resume --schema -h --help'; else :; fi ;;
                 ' chat')
-                    if [[ $cur == -* ]]; then words='--mode --workers --pool --conductor --allow --deny --local-only --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --adapter --approve --yes --progress --brief --rehearsal --no-trace -f --file --system -c --continue -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--mode --workers --pool --conductor --allow --deny --local-only --max-steps --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --adapter --approve --yes --progress --rehearsal --no-trace -f --file --system -c --continue -h --help'; else :; fi ;;
                 ' plan')
                     if [[ $cur == -* ]]; then words='--mode --workers --pool --conductor --allow --deny --local-only --max-steps --seed --gpu-layers --adapter --progress --rehearsal --no-trace -f --file --system --flow -h --help'; else :; fi ;;
                 ' run')
-                    if [[ $cur == -* ]]; then words='--workers --pool --conductor --allow --deny --local-only --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --approve --yes --format --progress --brief --rehearsal --no-trace -h --help'; else files='-f'; fi ;;
+                    if [[ $cur == -* ]]; then words='--workers --pool --conductor --allow --deny --local-only --recursion --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --approve --yes --format --progress --rehearsal --no-trace -h --help'; else files='-f'; fi ;;
                 ' trace')
                     if [[ $cur == -* ]]; then words='-h --help'; else words='list search show replay diff rerun export prune path rm'; fi ;;
                 ' trace list')
-                    if [[ $cur == -* ]]; then words='-n --count --state --worker --mode --since --text --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='-n --count --state --worker --since --json -h --help'; else :; fi ;;
                 ' trace search')
-                    if [[ $cur == -* ]]; then words='-n --count --state --worker --mode --since --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='-n --count --state --worker --since --json -h --help'; else :; fi ;;
                 ' trace show')
                     if [[ $cur == -* ]]; then words='--step --prompts --flow --json -h --help'; else asked='trace names'; fi ;;
                 ' trace replay')
                     if [[ $cur == -* ]]; then words='--speed --format --progress -h --help'; else asked='trace names'; fi ;;
                 ' trace diff')
-                    if [[ $cur == -* ]]; then words='--json -h --help'; else asked='trace names'; asked='trace names'; fi ;;
+                    if [[ $cur == -* ]]; then words='-h --help'; else asked='trace names'; asked='trace names'; fi ;;
                 ' trace rerun')
-                    if [[ $cur == -* ]]; then words='--conductor --allow --deny --local-only --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --approve --yes --format --progress --brief --no-trace --from --worker -h --help'; else asked='trace names'; fi ;;
+                    if [[ $cur == -* ]]; then words='--conductor --allow --deny --local-only --max-cost --max-tokens --max-calls --max-time --seed --gpu-layers --approve --yes --format --progress --no-trace --from --worker -h --help'; else asked='trace names'; fi ;;
                 ' trace export')
-                    if [[ $cur == -* ]]; then words='--format --out -h --help'; else asked='trace names'; fi ;;
+                    if [[ $cur == -* ]]; then words='--format -h --help'; else asked='trace names'; fi ;;
                 ' trace prune')
-                    if [[ $cur == -* ]]; then words='--older-than --keep --dry-run -y --yes --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--older-than --keep --dry-run -y --yes -h --help'; else :; fi ;;
                 ' trace path')
                     if [[ $cur == -* ]]; then words='-h --help'; else asked='trace names'; fi ;;
                 ' trace rm')
@@ -113,7 +109,7 @@ _conductor() {
                 ' setup')
                     if [[ $cur == -* ]]; then words='-y --yes --model --json -h --help'; else :; fi ;;
                 ' doctor')
-                    if [[ $cur == -* ]]; then words='--offline --rehearsal --bundle --with-trace --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--offline --rehearsal --json -h --help'; else :; fi ;;
                 ' model')
                     if [[ $cur == -* ]]; then words='-h --help'; else words='list pull prepare import use verify rm path'; fi ;;
                 ' model list')
@@ -135,11 +131,11 @@ _conductor() {
                 ' workers')
                     if [[ $cur == -* ]]; then words='-h --help'; else words='list show add rm enable disable test calibrate'; fi ;;
                 ' workers list')
-                    if [[ $cur == -* ]]; then words='--prices --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
                 ' workers show')
                     if [[ $cur == -* ]]; then words='--json -h --help'; else asked='workers names'; fi ;;
                 ' workers add')
-                    if [[ $cur == -* ]]; then words='-k --kind -m --model --about --base-url --key-env --context --max-tokens --temperature --top-p --reasoning-effort --thinking-budget --parallel --price --tag --unset -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='-k --kind -m --model --about --base-url --key-env --max-tokens --temperature --reasoning-effort --thinking-budget --price --tag --unset -h --help'; else :; fi ;;
                 ' workers rm')
                     if [[ $cur == -* ]]; then words='-h --help'; else asked='workers names --own'; fi ;;
                 ' workers enable')
@@ -165,7 +161,7 @@ _conductor() {
                 ' keys')
                     if [[ $cur == -* ]]; then words='-h --help'; else words='set list rm test'; fi ;;
                 ' keys set')
-                    if [[ $cur == -* ]]; then words='--base-url --insecure-storage -y --yes -h --help'; else words='openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; fi ;;
+                    if [[ $cur == -* ]]; then words='--base-url --insecure-storage -h --help'; else words='openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; fi ;;
                 ' keys list')
                     if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
                 ' keys rm')
@@ -177,17 +173,17 @@ _conductor() {
                 ' config show')
                     if [[ $cur == -* ]]; then words='--json -h --help'; else :; fi ;;
                 ' config get')
-                    if [[ $cur == -* ]]; then words='-h --help'; else words='conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; fi ;;
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; fi ;;
                 ' config set')
-                    if [[ $cur == -* ]]; then words='-h --help'; else words='conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; fi ;;
+                    if [[ $cur == -* ]]; then words='-h --help'; else words='conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; fi ;;
                 ' config path')
                     if [[ $cur == -* ]]; then words='-h --help'; else :; fi ;;
                 ' completions')
                     if [[ $cur == -* ]]; then words='-h --help'; else words='bash zsh fish powershell'; fi ;;
                 ' eval')
-                    if [[ $cur == -* ]]; then words='--systems --n --seed --workers --pool --conductor --allow --deny --local-only --from --parallel --resume --rescore --scorer --html --json -y --yes --max-cost --progress --list --print-cases -h --help'; else words='rehearsal basics'; files='-f'; fi ;;
+                    if [[ $cur == -* ]]; then words='--systems --n --seed --workers --pool --conductor --allow --deny --local-only --from --parallel --show --html --json -y --yes --max-cost --progress --list --print-cases -h --help'; else words='rehearsal basics'; files='-f'; fi ;;
                 ' train')
-                    if [[ $cur == -* ]]; then words='--cases --from --base --workers --profile --lora --full --steps --prompts --group --seed --out --max-cost --cost-weight --vllm --minutes --export --merged --dry-run -y --yes --json -h --help'; else :; fi ;;
+                    if [[ $cur == -* ]]; then words='--cases --from --base --workers --profile --lora --full --steps --prompts --group --seed --out --max-cost --cost-weight --vllm --minutes --export --dry-run -y --yes --json -h --help'; else :; fi ;;
             esac ;;
     esac
 

@@ -28,9 +28,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'search' = 'Search the questions, subtasks and answers of stored runs'
             'show' = 'Show a stored run: question, plan, steps, answer, usage; or who read what of it'
             'replay' = 'Show a stored run again as it happened'
-            'diff' = 'Compare two stored runs side by side: question, plan, steps, answers and usage'
+            'diff' = 'Compare two stored runs, as diff -u does: question, plan, steps, answers and usage'
             'rerun' = 'Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called'
-            'export' = 'Export a stored run as a self-contained HTML page with a timeline, as Markdown, or as JSON'
+            'export' = 'Print a stored run as a self-contained HTML page, or as Markdown'
             'prune' = 'Delete old runs'
             'path' = 'Print the directory of traces, or the file of one run'
             'rm' = 'Delete stored runs'
@@ -49,7 +49,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'list' = 'List the workers of the settings, or those found on this machine if the settings have none'
             'show' = 'Show a worker: its model and settings, who reads what it is sent, its price, key and strengths'
             'add' = 'Add a worker, or change one that was added'
-            'rm' = 'Remove workers that were added, also from pools'
+            'rm' = 'Remove workers that were added and that no pool needs'
             'enable' = 'Let disabled workers be used again'
             'disable' = 'Keep workers in the settings, but do not use them'
             'test' = 'Ask each worker for a token, all at once, with its own settings: one cheap live call each'
@@ -59,7 +59,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'list' = 'List the pools, and those that ship with this tool'
             'show' = 'Show the workers of a pool; for one that ships, with their sources'
             'add' = 'Make a pool of workers, or add one that ships (published)'
-            'rm' = 'Remove a pool that was added; its workers stay'
+            'rm' = 'Remove a pool that was added and that is not in use; its workers stay'
             'use' = 'Choose the pool that runs use by default'
         }
         ' keys' = [ordered]@{
@@ -108,7 +108,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
             '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
             '--progress' = 'Progress display on stderr.'
-            '--brief' = 'Show each finished step as one line.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
             '-f' = 'Attach a text file; may be repeated.'
@@ -141,7 +140,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
             '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
             '--progress' = 'Progress display on stderr.'
-            '--brief' = 'Show each finished step as one line.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
             '-f' = 'Attach a text file; may be repeated.'
@@ -192,7 +190,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
             '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
             '--progress' = 'Progress display on stderr.'
-            '--brief' = 'Show each finished step as one line.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
             '-h' = 'Show this message and exit.'
@@ -205,11 +202,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace list' = [ordered]@{
             '-n' = 'How many, newest first.'
             '--count' = 'How many, newest first.'
-            '--state' = 'Only runs in this state; may be repeated.'
+            '--state' = 'Only runs in this state.'
             '--worker' = 'Only runs that used this worker.'
-            '--mode' = 'Only runs of this mode.'
             '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
-            '--text' = 'Only runs that contain this text; may be repeated.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -217,9 +212,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace search' = [ordered]@{
             '-n' = 'How many, newest first.'
             '--count' = 'How many, newest first.'
-            '--state' = 'Only runs in this state; may be repeated.'
+            '--state' = 'Only runs in this state.'
             '--worker' = 'Only runs that used this worker.'
-            '--mode' = 'Only runs of this mode.'
             '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
@@ -241,7 +235,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' trace diff' = [ordered]@{
-            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -260,7 +253,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
             '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
             '--progress' = 'Progress display on stderr.'
-            '--brief' = 'Show each finished step as one line.'
             '--no-trace' = 'Do not store a trace of this run.'
             '--from' = 'The first step to run again.'
             '--worker' = 'Use this worker for that step.'
@@ -268,8 +260,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' trace export' = [ordered]@{
-            '--format' = 'Output format; default: by FILE''s extension, else html.'
-            '--out' = 'Write to FILE instead of stdout.'
+            '--format' = 'Output format.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -279,7 +270,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--dry-run' = 'Only print what would be deleted.'
             '-y' = 'Do not ask.'
             '--yes' = 'Do not ask.'
-            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -308,8 +298,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' doctor' = [ordered]@{
             '--offline' = 'Check this machine only: call no model and no server.'
             '--rehearsal' = 'Check with the demo models, which need no key and no network.'
-            '--bundle' = 'Write a zip for a bug report; it contains no key.'
-            '--with-trace' = 'Add this run to the bundle, with question and answers.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -366,7 +354,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--help' = 'Show this message and exit.'
         }
         ' workers list' = [ordered]@{
-            '--prices' = 'Show what each worker costs, and the source.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -384,13 +371,10 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--about' = 'What it is good at, for the conductor.'
             '--base-url' = 'Address to use instead of the provider''s own.'
             '--key-env' = 'The environment variable that holds its key.'
-            '--context' = 'Tokens it can read and write together.'
             '--max-tokens' = 'Most tokens of one answer.'
             '--temperature' = 'Sampling temperature.'
-            '--top-p' = 'Sample only from the likeliest tokens of this share.'
             '--reasoning-effort' = 'How hard it thinks: none, low, high ...'
             '--thinking-budget' = 'Most tokens it may think; 0 for none.'
-            '--parallel' = 'Most steps it does at the same time.'
             '--price' = 'US dollars per million tokens in and out.'
             '--tag' = 'A tag that policies can name; may be repeated.'
             '--unset' = 'Remove a setting; may be repeated.'
@@ -467,9 +451,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         }
         ' keys set' = [ordered]@{
             '--base-url' = 'Use the key for this address instead of the provider''s own.'
-            '--insecure-storage' = 'Store it in a file that is not encrypted, after a yes.'
-            '-y' = 'Agree to a file that is not encrypted.'
-            '--yes' = 'Agree to a file that is not encrypted.'
+            '--insecure-storage' = 'Store it in a file that is not encrypted.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
         }
@@ -524,9 +506,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--local-only' = 'Use only models on this machine, for planning too.'
             '--from' = 'Read FILE as math500, mmlu, aime25 or gpqa-diamond.'
             '--parallel' = 'Number of parallel runs.'
-            '--resume' = 'Continue an evaluation and retry failed cases.'
-            '--rescore' = 'Score the stored answers again, without any call.'
-            '--scorer' = 'With --rescore: override every case''s scorer.'
+            '--show' = 'Print the report of a stored evaluation again.'
             '--html' = 'Also write an HTML report with plots.'
             '--json' = 'Print JSON.'
             '-y' = 'Start without asking, even if it may cost money.'
@@ -553,10 +533,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--out' = 'Directory of the training; run again to resume there.'
             '--max-cost' = 'Stop when the workers have cost this much in total.'
             '--cost-weight' = 'Reward penalty for the most expensive correct plan; 0 disables it.'
-            '--vllm' = 'What samples the plans: see docs/train.md.'
+            '--vllm' = 'Sample the plans with vLLM, on the GPU that trains.'
             '--minutes' = 'Stop after this time; exit code 3 if not done.'
-            '--export' = 'Write a GGUF file for conductor model use at the end.'
-            '--merged' = 'With --lora: export a whole model instead of an adapter.'
+            '--export' = 'With --lora: write the adapter as a GGUF file at the end.'
             '--dry-run' = 'Check model, workers, cases, memory and cost; do not train.'
             '-y' = 'Start without asking, even if it may cost money.'
             '--yes' = 'Start without asking, even if it may cost money.'
@@ -649,14 +628,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace list --count' = @{ words = ''; asked = ''; paths = '' }
         ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
         ' trace list --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace list --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
         ' trace list --since' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --text' = @{ words = ''; asked = ''; paths = '' }
         ' trace search -n' = @{ words = ''; asked = ''; paths = '' }
         ' trace search --count' = @{ words = ''; asked = ''; paths = '' }
         ' trace search --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
         ' trace search --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace search --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
         ' trace search --since' = @{ words = ''; asked = ''; paths = '' }
         ' trace search ' = @{ words = ''; asked = ''; paths = '' }
         ' trace show --step' = @{ words = ''; asked = ''; paths = '' }
@@ -680,8 +656,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
         ' trace rerun --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace export --format' = @{ words = 'html markdown json'; asked = ''; paths = '' }
-        ' trace export --out' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace export --format' = @{ words = 'html markdown'; asked = ''; paths = '' }
         ' trace export ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' trace prune --older-than' = @{ words = ''; asked = ''; paths = '' }
         ' trace prune --keep' = @{ words = ''; asked = ''; paths = '' }
@@ -689,8 +664,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' cost --days' = @{ words = ''; asked = ''; paths = '' }
         ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = '' }
-        ' doctor --bundle' = @{ words = ''; asked = ''; paths = 'file' }
-        ' doctor --with-trace' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = '' }
         ' model import --name' = @{ words = ''; asked = ''; paths = '' }
         ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
@@ -707,13 +680,10 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' workers add --about' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --base-url' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --key-env' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --context' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --max-tokens' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --temperature' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --top-p' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --reasoning-effort' = @{ words = 'none minimal low medium high xhigh max default'; asked = ''; paths = '' }
         ' workers add --thinking-budget' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --parallel' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --price' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --tag' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --unset' = @{ words = ''; asked = ''; paths = '' }
@@ -742,10 +712,10 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
         ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
         ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
-        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep'; asked = ''; paths = '' }
+        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
+        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
         ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
-        ' eval --systems' = @{ words = 'all alone best-worker random keyword reflection vote moa pipeline best-routing conductor-mini conductor conductor-ultra conductor-recursion'; asked = ''; paths = '' }
+        ' eval --systems' = @{ words = 'all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra'; asked = ''; paths = '' }
         ' eval --n' = @{ words = ''; asked = ''; paths = '' }
         ' eval --seed' = @{ words = ''; asked = ''; paths = '' }
         ' eval --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
@@ -755,9 +725,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' eval --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
         ' eval --parallel' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --resume' = @{ words = 'last'; asked = ''; paths = '' }
-        ' eval --rescore' = @{ words = 'last'; asked = ''; paths = '' }
-        ' eval --scorer' = @{ words = 'exact number choice math'; asked = ''; paths = '' }
+        ' eval --show' = @{ words = 'last'; asked = ''; paths = '' }
         ' eval --html' = @{ words = ''; asked = ''; paths = 'file' }
         ' eval --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
@@ -774,7 +742,6 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' train --out' = @{ words = ''; asked = ''; paths = 'file' }
         ' train --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' train --cost-weight' = @{ words = ''; asked = ''; paths = '' }
-        ' train --vllm' = @{ words = 'off colocate'; asked = ''; paths = '' }
         ' train --minutes' = @{ words = ''; asked = ''; paths = '' }
     }
 

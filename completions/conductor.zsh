@@ -68,7 +68,6 @@ _conductor_ask() {
     '(--approve --yes)'{--approve,--yes}'[Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.]' \
     '(--format)'--format='[Output on stdout: the answer, one JSON object, or events as JSON lines.]:answer|json|jsonl:(answer json jsonl)' \
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
-    '(--brief)'--brief'[Show each finished step as one line.]' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
     '*'{-f+,--file=}'[Attach a text file; may be repeated.]:PATH:_files' \
@@ -100,7 +99,6 @@ _conductor_chat() {
     '(--adapter)'--adapter='[LoRA adapter (GGUF) for a local conductor model.]:FILE:_files' \
     '(--approve --yes)'{--approve,--yes}'[Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.]' \
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
-    '(--brief)'--brief'[Show each finished step as one line.]' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
     '*'{-f+,--file=}'[Attach a text file; may be repeated.]:PATH:_files' \
@@ -150,7 +148,6 @@ _conductor_run() {
     '(--approve --yes)'{--approve,--yes}'[Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.]' \
     '(--format)'--format='[Output on stdout: the answer, one JSON object, or events as JSON lines.]:answer|json|jsonl:(answer json jsonl)' \
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
-    '(--brief)'--brief'[Show each finished step as one line.]' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
@@ -162,7 +159,7 @@ _conductor_trace() {
   typeset -A opt_args
   _arguments -s -S -C \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((list\:List\ stored\ runs,\ newest\ first search\:Search\ the\ questions,\ subtasks\ and\ answers\ of\ stored\ runs show\:Show\ a\ stored\ run\:\ question,\ plan,\ steps,\ answer,\ usage\;\ or\ who\ read\ what\ of\ it replay\:Show\ a\ stored\ run\ again\ as\ it\ happened diff\:Compare\ two\ stored\ runs\ side\ by\ side\:\ question,\ plan,\ steps,\ answers\ and\ usage rerun\:Run\ a\ stored\ plan\ again\ from\ step\ N\ on,\ as\ a\ new\ run\;\ earlier\ steps\ are\ taken\ from\ the\ trace\ and\ not\ called export\:Export\ a\ stored\ run\ as\ a\ self-contained\ HTML\ page\ with\ a\ timeline,\ as\ Markdown,\ or\ as\ JSON prune\:Delete\ old\ runs path\:Print\ the\ directory\ of\ traces,\ or\ the\ file\ of\ one\ run rm\:Delete\ stored\ runs))' \
+    '1:command:((list\:List\ stored\ runs,\ newest\ first search\:Search\ the\ questions,\ subtasks\ and\ answers\ of\ stored\ runs show\:Show\ a\ stored\ run\:\ question,\ plan,\ steps,\ answer,\ usage\;\ or\ who\ read\ what\ of\ it replay\:Show\ a\ stored\ run\ again\ as\ it\ happened diff\:Compare\ two\ stored\ runs,\ as\ diff\ -u\ does\:\ question,\ plan,\ steps,\ answers\ and\ usage rerun\:Run\ a\ stored\ plan\ again\ from\ step\ N\ on,\ as\ a\ new\ run\;\ earlier\ steps\ are\ taken\ from\ the\ trace\ and\ not\ called export\:Print\ a\ stored\ run\ as\ a\ self-contained\ HTML\ page,\ or\ as\ Markdown prune\:Delete\ old\ runs path\:Print\ the\ directory\ of\ traces,\ or\ the\ file\ of\ one\ run rm\:Delete\ stored\ runs))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
@@ -183,11 +180,9 @@ _conductor_trace() {
 _conductor_trace_list() {
   _arguments -s -S \
     '(-n --count)'{-n+,--count=}'[How many, newest first.]:N: ' \
-    '*'--state='[Only runs in this state; may be repeated.]:finished|partial|failed|running|interrupted|unreadable:(finished partial failed running interrupted unreadable)' \
+    '(--state)'--state='[Only runs in this state.]:finished|partial|failed|running|interrupted|unreadable:(finished partial failed running interrupted unreadable)' \
     '(--worker)'--worker='[Only runs that used this worker.]:NAME: _conductor_values "workers names" none' \
-    '(--mode)'--mode='[Only runs of this mode.]:mini|auto|ultra:(mini auto ultra)' \
     '(--since)'--since='[Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.]:TIME: ' \
-    '*'--text='[Only runs that contain this text; may be repeated.]:TEXT: ' \
     '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]'
 }
@@ -195,9 +190,8 @@ _conductor_trace_list() {
 _conductor_trace_search() {
   _arguments -s -S \
     '(-n --count)'{-n+,--count=}'[How many, newest first.]:N: ' \
-    '*'--state='[Only runs in this state; may be repeated.]:finished|partial|failed|running|interrupted|unreadable:(finished partial failed running interrupted unreadable)' \
+    '(--state)'--state='[Only runs in this state.]:finished|partial|failed|running|interrupted|unreadable:(finished partial failed running interrupted unreadable)' \
     '(--worker)'--worker='[Only runs that used this worker.]:NAME: _conductor_values "workers names" none' \
-    '(--mode)'--mode='[Only runs of this mode.]:mini|auto|ultra:(mini auto ultra)' \
     '(--since)'--since='[Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.]:TIME: ' \
     '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
@@ -225,7 +219,6 @@ _conductor_trace_replay() {
 
 _conductor_trace_diff() {
   _arguments -s -S \
-    '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '1:RUN: _conductor_values "trace names" none' \
     '2:OTHER: _conductor_values "trace names" none'
@@ -246,7 +239,6 @@ _conductor_trace_rerun() {
     '(--approve --yes)'{--approve,--yes}'[Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.]' \
     '(--format)'--format='[Output on stdout: the answer, one JSON object, or events as JSON lines.]:answer|json|jsonl:(answer json jsonl)' \
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
-    '(--brief)'--brief'[Show each finished step as one line.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
     '(--from)'--from='[The first step to run again.]:N: ' \
     '(--worker)'--worker='[Use this worker for that step.]:NAME: _conductor_values "workers names" none' \
@@ -256,8 +248,7 @@ _conductor_trace_rerun() {
 
 _conductor_trace_export() {
   _arguments -s -S \
-    '(--format)'--format='[Output format; default: by FILE'\''s extension, else html.]:html|markdown|json:(html markdown json)' \
-    '(--out)'--out='[Write to FILE instead of stdout.]:FILE:_files' \
+    '(--format)'--format='[Output format.]:html|markdown:(html markdown)' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '1::RUN: _conductor_values "trace names" none'
 }
@@ -268,7 +259,6 @@ _conductor_trace_prune() {
     '(--keep)'--keep='[Keep the newest N, however old they are.]:N: ' \
     '(--dry-run)'--dry-run'[Only print what would be deleted.]' \
     '(-y --yes)'{-y,--yes}'[Do not ask.]' \
-    '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]'
 }
 
@@ -303,8 +293,6 @@ _conductor_doctor() {
   _arguments -s -S \
     '(--offline)'--offline'[Check this machine only: call no model and no server.]' \
     '(--rehearsal)'--rehearsal'[Check with the demo models, which need no key and no network.]' \
-    '(--bundle)'--bundle='[Write a zip for a bug report; it contains no key.]:FILE:_files' \
-    '(--with-trace)'--with-trace='[Add this run to the bundle, with question and answers.]:RUN: _conductor_values "trace names" none' \
     '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]'
 }
@@ -389,7 +377,7 @@ _conductor_workers() {
   typeset -A opt_args
   _arguments -s -S -C \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((list\:List\ the\ workers\ of\ the\ settings,\ or\ those\ found\ on\ this\ machine\ if\ the\ settings\ have\ none show\:Show\ a\ worker\:\ its\ model\ and\ settings,\ who\ reads\ what\ it\ is\ sent,\ its\ price,\ key\ and\ strengths add\:Add\ a\ worker,\ or\ change\ one\ that\ was\ added rm\:Remove\ workers\ that\ were\ added,\ also\ from\ pools enable\:Let\ disabled\ workers\ be\ used\ again disable\:Keep\ workers\ in\ the\ settings,\ but\ do\ not\ use\ them test\:Ask\ each\ worker\ for\ a\ token,\ all\ at\ once,\ with\ its\ own\ settings\:\ one\ cheap\ live\ call\ each calibrate\:Measure\ what\ each\ worker\ is\ good\ at,\ and\ store\ it\ as\ the\ card\ that\ the\ conductor\ and\ the\ routers\ use))' \
+    '1:command:((list\:List\ the\ workers\ of\ the\ settings,\ or\ those\ found\ on\ this\ machine\ if\ the\ settings\ have\ none show\:Show\ a\ worker\:\ its\ model\ and\ settings,\ who\ reads\ what\ it\ is\ sent,\ its\ price,\ key\ and\ strengths add\:Add\ a\ worker,\ or\ change\ one\ that\ was\ added rm\:Remove\ workers\ that\ were\ added\ and\ that\ no\ pool\ needs enable\:Let\ disabled\ workers\ be\ used\ again disable\:Keep\ workers\ in\ the\ settings,\ but\ do\ not\ use\ them test\:Ask\ each\ worker\ for\ a\ token,\ all\ at\ once,\ with\ its\ own\ settings\:\ one\ cheap\ live\ call\ each calibrate\:Measure\ what\ each\ worker\ is\ good\ at,\ and\ store\ it\ as\ the\ card\ that\ the\ conductor\ and\ the\ routers\ use))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
@@ -407,7 +395,6 @@ _conductor_workers() {
 
 _conductor_workers_list() {
   _arguments -s -S \
-    '(--prices)'--prices'[Show what each worker costs, and the source.]' \
     '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]'
 }
@@ -426,13 +413,10 @@ _conductor_workers_add() {
     '(--about)'--about='[What it is good at, for the conductor.]:ABOUT: ' \
     '(--base-url)'--base-url='[Address to use instead of the provider'\''s own.]:URL: ' \
     '(--key-env)'--key-env='[The environment variable that holds its key.]:NAME: ' \
-    '(--context)'--context='[Tokens it can read and write together.]:N: ' \
     '(--max-tokens)'--max-tokens='[Most tokens of one answer.]:N: ' \
     '(--temperature)'--temperature='[Sampling temperature.]:T: ' \
-    '(--top-p)'--top-p='[Sample only from the likeliest tokens of this share.]:P: ' \
     '(--reasoning-effort)'--reasoning-effort='[How hard it thinks: none, low, high …]:WORD:(none minimal low medium high xhigh max default)' \
     '(--thinking-budget)'--thinking-budget='[Most tokens it may think; 0 for none.]:N: ' \
-    '(--parallel)'--parallel='[Most steps it does at the same time.]:N: ' \
     '(--price)'--price='[US dollars per million tokens in and out.]:IN,OUT: ' \
     '*'--tag='[A tag that policies can name; may be repeated.]:WORD: ' \
     '*'--unset='[Remove a setting; may be repeated.]:SETTING: ' \
@@ -490,7 +474,7 @@ _conductor_pools() {
   typeset -A opt_args
   _arguments -s -S -C \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((list\:List\ the\ pools,\ and\ those\ that\ ship\ with\ this\ tool show\:Show\ the\ workers\ of\ a\ pool\;\ for\ one\ that\ ships,\ with\ their\ sources add\:Make\ a\ pool\ of\ workers,\ or\ add\ one\ that\ ships\ \(published\) rm\:Remove\ a\ pool\ that\ was\ added\;\ its\ workers\ stay use\:Choose\ the\ pool\ that\ runs\ use\ by\ default))' \
+    '1:command:((list\:List\ the\ pools,\ and\ those\ that\ ship\ with\ this\ tool show\:Show\ the\ workers\ of\ a\ pool\;\ for\ one\ that\ ships,\ with\ their\ sources add\:Make\ a\ pool\ of\ workers,\ or\ add\ one\ that\ ships\ \(published\) rm\:Remove\ a\ pool\ that\ was\ added\ and\ that\ is\ not\ in\ use\;\ its\ workers\ stay use\:Choose\ the\ pool\ that\ runs\ use\ by\ default))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
@@ -557,8 +541,7 @@ _conductor_keys() {
 _conductor_keys_set() {
   _arguments -s -S \
     '(--base-url)'--base-url='[Use the key for this address instead of the provider'\''s own.]:URL: ' \
-    '(--insecure-storage)'--insecure-storage'[Store it in a file that is not encrypted, after a yes.]' \
-    '(-y --yes)'{-y,--yes}'[Agree to a file that is not encrypted.]' \
+    '(--insecure-storage)'--insecure-storage'[Store it in a file that is not encrypted.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '1:PROVIDER:(openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible)'
 }
@@ -608,13 +591,13 @@ _conductor_config_show() {
 _conductor_config_get() {
   _arguments -s -S \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep)'
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep)'
 }
 
 _conductor_config_set() {
   _arguments -s -S \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.no_question policy.no_others policy.approve policy.project output.progress output.color output.markdown output.brief chat.context traces.keep)' \
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep)' \
     '2:VALUE: '
 }
 
@@ -631,7 +614,7 @@ _conductor_completions() {
 
 _conductor_eval() {
   _arguments -s -S \
-    '(--systems)'--systems='[Ways of using the workers to compare.]:all|A,B: _conductor_values "" list all alone best-worker random keyword reflection vote moa pipeline best-routing conductor-mini conductor conductor-ultra conductor-recursion' \
+    '(--systems)'--systems='[Ways of using the workers to compare.]:all|A,B: _conductor_values "" list all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra' \
     '(--n)'--n='[Number of cases. Default: rehearsal 500, basics 60, all of a file.]:N: ' \
     '(--seed)'--seed='[Random seed for case selection and sampling.]:N: ' \
     '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names" list' \
@@ -642,9 +625,7 @@ _conductor_eval() {
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
     '(--from)'--from='[Read FILE as math500, mmlu, aime25 or gpqa-diamond.]:SET:(math500 aime25 mmlu gpqa-diamond)' \
     '(--parallel)'--parallel='[Number of parallel runs.]:N: ' \
-    '(--resume)'--resume='[Continue an evaluation and retry failed cases.]:ID|last:(last)' \
-    '(--rescore)'--rescore='[Score the stored answers again, without any call.]:ID|last:(last)' \
-    '(--scorer)'--scorer='[With --rescore: override every case'\''s scorer.]:NAME:(exact number choice math)' \
+    '(--show)'--show='[Print the report of a stored evaluation again.]:ID|last:(last)' \
     '(--html)'--html='[Also write an HTML report with plots.]:FILE:_files' \
     '(--json)'--json'[Print JSON.]' \
     '(-y --yes)'{-y,--yes}'[Start without asking, even if it may cost money.]' \
@@ -671,10 +652,9 @@ _conductor_train() {
     '(--out)'--out='[Directory of the training; run again to resume there.]:DIR:_files' \
     '(--max-cost)'--max-cost='[Stop when the workers have cost this much in total.]:USD: ' \
     '(--cost-weight)'--cost-weight='[Reward penalty for the most expensive correct plan; 0 disables it.]:W: ' \
-    '(--vllm)'--vllm='[What samples the plans: see docs/train.md.]:off|colocate|URL:(off colocate)' \
+    '(--vllm)'--vllm'[Sample the plans with vLLM, on the GPU that trains.]' \
     '(--minutes)'--minutes='[Stop after this time; exit code 3 if not done.]:M: ' \
-    '(--export)'--export'[Write a GGUF file for conductor model use at the end.]' \
-    '(--merged)'--merged'[With --lora: export a whole model instead of an adapter.]' \
+    '(--export)'--export'[With --lora: write the adapter as a GGUF file at the end.]' \
     '(--dry-run)'--dry-run'[Check model, workers, cases, memory and cost; do not train.]' \
     '(-y --yes)'{-y,--yes}'[Start without asking, even if it may cost money.]' \
     '(--json)'--json'[Print JSON.]' \
