@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from prompt_toolkit.output import DummyOutput
 from conductor_cli.app.opened_conductor import LoadedModels
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.repl import prompt as prompt_module
 from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.cli.repl.commands import SlashCompleter, find_command
 from conductor_cli.cli.repl.prompt import LONGEST, Prompt, open_history
@@ -293,19 +291,17 @@ def test_edit_brings_back_the_last_question(stage: Stage) -> None:
 # Keys
 
 
-def press_keys(keys: str, *, stopped: float = float("-inf"), draft: str = "") -> str:
-    """The message that the prompt reads from these keys; `stopped` is when Ctrl-C last stopped a run."""
+def press_keys(keys: str, *, draft: str = "") -> str:
+    """The message that the prompt reads from these keys."""
 
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-            chat = cast("ChatSession", SimpleNamespace(stopped=stopped, status=list))
+            chat = cast("ChatSession", SimpleNamespace(status=list))
             prompt = Prompt(chat, DummyCompleter(), None)
             keyboard.send_text(keys)
             return await prompt.read(draft)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prompt_module, "TWICE", 3600)
-        return asyncio.run(read())
+    return asyncio.run(read())
 
 
 @pytest.mark.parametrize(
@@ -323,16 +319,13 @@ def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
     assert press_keys(keys) == message
 
 
-@pytest.mark.parametrize(
-    ("keys", "stopped", "code"),
-    [("\x04", 0, 0), ("\x03\x04", 0, 0), ("\x03", -1, 130), ("x\x03\x03", -1, 130)],
-    ids=["ctrl-d", "ctrl-c long after", "ctrl-c", "ctrl-c twice"],
-)
-def test_ctrl_d_and_a_second_ctrl_c_leave_the_chat(keys: str, stopped: int, code: int) -> None:
-    """Ctrl-D leaves; Ctrl-C leaves only on an empty line within two seconds of a Ctrl-C that stopped a run."""
+def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
+    """However often it is pressed; on an empty line it says once how to leave. Ctrl-D leaves."""
+    assert press_keys("x\x03\x03\x03\x03still here\r") == "still here"
+    assert capsys.readouterr().err.count("Ctrl-D or /exit leaves") == 1
     with pytest.raises(ChatEnded) as caught:
-        press_keys(keys, stopped=time.monotonic() if stopped else float("-inf"))
-    assert caught.value.code == code
+        press_keys("\x03\x04")
+    assert caught.value.code == 0
 
 
 def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

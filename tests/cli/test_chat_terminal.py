@@ -8,12 +8,14 @@ import re
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from conductor_cli.cli.repl.commands import COMMANDS
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.test_terminal import Gate, Terminal, terminal
 from tests.servers import SeenStep, Wire, delta
@@ -77,13 +79,18 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
 
 
 def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
-    """Ctrl-C closes the stream and prints the partial answer and the resume command; the chat then continues."""
+    """Ctrl-C closes the stream and prints the partial answer and the resume command; the chat then continues.
+
+    What was typed during the run stands at the next prompt.
+    """
     stalling = stage.models["alpha"] = Stalling("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
         screen.until("so far")
+        screen.program.send("typed ahead")
         screen.program.send(CTRL_C)
-        shown = screen.until(lambda shown: shown.splitlines()[-1].startswith(MARK))
+        shown = screen.until(lambda shown: shown.splitlines()[-1].startswith(f"{MARK} typed ahead"))
+        screen.program.send(CTRL_C)
         assert "conductor: partial answer: interrupted" in shown
         assert "resume: conductor ask --resume" in shown
         assert "here: /redo" in shown
@@ -170,6 +177,35 @@ def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
             assert screen.end() == 0
     assert "code 143" in screen.screen
     assert after.read_text() == before.read_text()
+
+
+def test_sigterm_before_the_prompt_restores_the_terminal(stage: Stage) -> None:
+    """SIGTERM while the chat is loading, after its mark was printed: exit code 143, and Ctrl-D ends input again."""
+    before, after, pid = (stage.home / name for name in ("before", "after", "pid"))
+    talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
+    line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
+    with terminal(stage, line, command=("bash", "-c")) as screen:
+        screen.until(MARK)
+        time.sleep(0.02)  # its mode changes right after the mark
+        os.kill(int(pid.read_text()), signal.SIGTERM)
+        assert screen.end() == 0
+    assert RAW not in screen.raw
+    assert "code 143" in screen.screen
+    assert after.read_text() == before.read_text()
+
+
+def test_slash_lists_all_commands(stage: Stage) -> None:
+    """The first key opens the list with a line for each command, as /help prints it; Tab chooses none of them."""
+    with chat(stage) as screen:
+        screen.program.send("/")
+        shown = screen.until(lambda shown: "/exit" in shown)
+        assert all(f"/{name} " in shown for name in COMMANDS)
+        screen.program.send("\t\tre")
+        screen.until(f"{MARK} /re")
+        screen.program.send("\t\r")
+        screen.until("no question was asked yet")
+        ask_and_wait(screen, "/help", "leave, like Ctrl-D")
+        assert "/redo [N [WORKER]]" in screen.screen
 
 
 def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 BANNER = "Enter asks, Alt-Enter breaks the line, /help lists commands, Ctrl-D leaves.\n"
@@ -15,20 +15,30 @@ REHEARSAL = (
 )
 
 
-def greet_early(arguments: Sequence[str]) -> AbstractContextManager[None]:
+@contextmanager
+def greet_early(arguments: Sequence[str]) -> Iterator[None]:
     """Print the banner and a prompt where the command line can only become a chat.
 
-    The terminal keeps what is typed while the block runs, and the real prompt takes it over.
+    The terminal keeps what is typed while the block runs, and the real prompt takes it over. SIGTERM and a hang-up
+    raise `SystemExit`, so that the terminal is as it was when the process ends.
     """
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
-        return nullcontext()
+        yield
+        return
+    import signal
+
     from conductor_cli.cli.keypress import keep_typed_text
 
     # The prompt itself takes most of a second to load; these lines are there before that.
     print_banner(rehearsal=len(arguments) > 1)
     sys.stderr.write(prompt_mark())
     sys.stderr.flush()
-    return keep_typed_text()
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    with keep_typed_text():
+        yield
 
 
 @cache  # once in a process: at its start, or where the chat begins

@@ -10,7 +10,7 @@ import os
 import select
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
 _NO_KEY: Final = b"\0"
+_changed: Final[list[tuple[int, list[Any]]]] = []
+"""The terminals whose mode is changed now, each with its mode before."""
 LONGEST: Final = 4096
 """Bytes of a line that a terminal takes."""
 
@@ -71,10 +73,13 @@ class Keyboard:
 
 
 @contextmanager
-def _terminal_mode(file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True) -> Iterator[None]:
+def _terminal_mode(
+    file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True, drops: bool = True
+) -> Iterator[None]:
     """The terminal takes `end` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`.
 
-    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C still interrupts.
+    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C interrupts, and with
+    `drops` also drops what was typed before it.
     """
     import termios
 
@@ -85,17 +90,36 @@ def _terminal_mode(file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: 
         wanted[6][termios.VEOF] = end
         if not echo:
             wanted[3] &= ~termios.ECHO
+        if not drops:
+            wanted[3] |= termios.NOFLSH
         if not lines:
             wanted[3] &= ~termios.ICANON
             wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
         termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
     except termios.error:
         raise NoAnswer from None
+    _changed.append((file, before))
     try:
         yield
     finally:
         with suppress(termios.error):  # the terminal has gone
             termios.tcsetattr(file, termios.TCSADRAIN, before)
+        _changed.remove((file, before))
+
+
+def restore_terminal() -> None:
+    """Give the terminal its first mode back, for a process that ends at once. What was typed is dropped.
+
+    A shell would otherwise run it.
+    """
+    if not _changed:
+        return
+    import termios
+
+    file, before = _changed[0]
+    with suppress(termios.error):
+        termios.tcflush(file, termios.TCIFLUSH)
+        termios.tcsetattr(file, termios.TCSANOW, before)
 
 
 def can_ask() -> bool:
@@ -110,9 +134,12 @@ def can_ask() -> bool:
 def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
     """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
 
-    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read.
+    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read. Text that is not shown also
+    survives a Ctrl-C, which stops the run during which it was typed.
     """
-    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo)
+    if sys.platform == "win32":
+        return nullcontext()
+    return _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo, drops=echo)
 
 
 def end_on_ctrl_d() -> AbstractContextManager[None]:

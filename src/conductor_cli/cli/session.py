@@ -132,6 +132,7 @@ class Session:
         plan: Plan | None = None,
         resume: Trace | None = None,
         plan_only: bool = False,
+        chat: bool = False,
     ) -> RunResult:
         """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
         approve = self.approves and not plan_only
@@ -139,7 +140,7 @@ class Session:
         view = open_views(self.output, self.settings["output.progress"], self.output_context)
         store = self.store if self.stores_traces else None
         with ExitStack() as stack:
-            stack.enter_context(stop_on_signals(run))
+            stack.enter_context(stop_on_signals(run, chat=chat))
             approver = None
             if approve:
                 from conductor_cli.cli.plan_approval import PlanApprover

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+from conductor_cli.cli.keypress import restore_terminal
+
 if TYPE_CHECKING:
     from conductor_cli.run import Run
 
 TWICE: Final = 2.0
-"""Seconds in which a second Ctrl-C ends the process at once."""
+"""Seconds in which a second Ctrl-C ends the process at once; in a chat, the time that a run may take to stop."""
 
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that ask a chat to end. Windows has no SIGHUP."""
@@ -24,11 +26,11 @@ _SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
 
 
 @contextmanager
-def stop_on_signals(run: Run) -> Iterator[None]:
+def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
     """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished; a second Ctrl-C ends the process.
 
-    Plain signal handlers, since those of the event loop would wait while a full pipe blocks the loop. Needs a running
-    loop.
+    In a `chat` a second one soon after the first does nothing, since it would end the whole chat. These are plain
+    signal handlers, since those of the event loop would wait while a full pipe blocks the loop. Needs a running loop.
     """
     loop = asyncio.get_running_loop()
     last: float | None = None
@@ -36,9 +38,9 @@ def stop_on_signals(run: Run) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         nonlocal last
         now = time.monotonic()
-        if last is not None and now - last < TWICE:
+        if last is not None and (now - last < TWICE) != chat:
             _end_process()
-        last = now
+        last = now if last is None or not chat else last
         # A handler may interrupt any line of the program, so the loop stops the run when it is its turn.
         loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
 
@@ -58,10 +60,11 @@ def stop_on_signals(run: Run) -> Iterator[None]:
 
 
 def _end_process() -> None:
-    """End the process by SIGINT, as if it had no handler. A terminal gets its cursor back first."""
+    """End the process by SIGINT, as if it had no handler. A terminal gets its cursor and its mode back first."""
     with suppress(OSError, ValueError):
         if sys.stderr.isatty():
             os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    restore_terminal()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.raise_signal(signal.SIGINT)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,9 +23,8 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
 
-INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-"""The exit codes of a run that Ctrl-C or SIGTERM ended."""
+"""The exit code of a run that SIGTERM ended."""
 
 
 class ChatEnded(Exception):
@@ -63,8 +61,6 @@ class ChatSession:
         """Called when something that the prompt shows has changed."""
         self.failed: Callable[[ConductorError], None] = lambda _: None
         """Called when the conductor could not be opened in the background."""
-        self.stopped = float("-inf")
-        """When Ctrl-C last stopped a run, by the monotonic clock."""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
         self._lock = asyncio.Lock()
@@ -221,11 +217,9 @@ class ChatSession:
         conductor = replace(conductor, notices=(*remarks, remark) if remark else remarks)
         if plan_only or not reviews:
             conductor = without_reviews(conductor)
-        result = await self.session.run_question(conductor, question, plan_only=plan_only, resume=resume)
+        result = await self.session.run_question(conductor, question, plan_only=plan_only, resume=resume, chat=True)
         if result.exit_code == TERMINATED:
             raise ChatEnded(TERMINATED)
-        if result.exit_code == INTERRUPTED:
-            self.stopped = time.monotonic()
         trace = result.run.trace
         self.runs.append(trace)
         if trace.answer:

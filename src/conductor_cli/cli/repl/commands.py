@@ -171,7 +171,7 @@ async def _help(chat: ChatSession, rest: str) -> None:
     display.print_help((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values())
 
 
-async def _quit(chat: ChatSession, rest: str) -> None:
+async def _exit(chat: ChatSession, rest: str) -> None:
     del chat, rest
     raise ChatEnded
 
@@ -218,7 +218,7 @@ _COMMANDS: Final = (
     Command(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
     Command(name="undo", help="remove the last question and answer", act=_undo),
     Command(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
-    Command(name="quit", help="leave, like Ctrl-D", act=_quit),
+    Command(name="exit", help="leave, like Ctrl-D", act=_exit),
 )  # fmt: skip
 
 COMMANDS: Final = {command.name: command for command in _COMMANDS}
@@ -249,4 +249,6 @@ class SlashCompleter(Completer):
                 offered = list(offer(self._chat))
         for word, about in offered:
             if word.startswith(typed):
-                yield Completion(word, start_position=-len(typed), display_meta=one_line(about))
+                takes = COMMANDS[word[1:]].takes if not space else ""
+                shown = f"{word} {takes}".rstrip()
+                yield Completion(word, start_position=-len(typed), display=shown, display_meta=one_line(about))

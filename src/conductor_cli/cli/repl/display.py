@@ -30,8 +30,8 @@ KEYS: Final = (
     ("Alt-Enter, or \\ Enter", "start a new line; pasted text keeps its lines"),
     ("Ctrl-X Ctrl-E", "continue in your editor ($VISUAL, $EDITOR)"),
     ("Up, Ctrl-R", "find earlier messages"),
-    ("Tab", "complete a command, worker, step, run or file"),
-    ("Ctrl-C", "stop the run and keep finished steps; twice: leave. At the prompt: clear the line"),
+    ("/, Tab", "list the commands, complete a command, worker, step, run or file"),
+    ("Ctrl-C", "stop the run and keep finished steps; at the prompt: clear the line"),
     ("Ctrl-D", "leave"),
 )
 MODES: Final = {

@@ -23,8 +23,8 @@ from conductor_cli.views import choose_progress
 PATIENCE: Final = 0.3
 """Seconds of waiting for the conductor before a notice says so."""
 
-LEAVING: Final = frozenset({"exit", "quit"})
-"""Messages that end the chat, like Ctrl-D."""
+LEAVING: Final = frozenset({"exit", "quit", "/quit"})
+"""Messages that end the chat, like Ctrl-D and `/exit`."""
 
 
 def run_chat(chat: ChatSession) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,16 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app, run_in_terminal
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.repl.chat_session import INTERRUPTED, ChatEnded, ChatSession
-from conductor_cli.cli.signals import ENDING, TWICE, on_signal
+from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
+from conductor_cli.cli.signals import ENDING, on_signal
 from conductor_cli.core.formatting import format_count
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.text_layout import Screen
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 LONGEST: Final = 100_000
 """Characters of an entry in the history file. Longer text was pasted, and is in the trace."""
-MENU: Final = 6
-"""Rows for the completion menu and the line that is completed."""
+MENU: Final = 14
+"""Rows for the line that is completed and the menu below it, which shows all commands at once."""
 STYLE: Final = Style.from_dict({
     "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
     "completion-menu": "noinherit", "completion-menu.completion": "noinherit",
@@ -52,6 +52,8 @@ class Prompt:
         _return_to_line_start()
         self.chat = chat
         self._mark = prompt_mark()
+        self._told = False
+        """Whether this prompt has said how to leave."""
         self._plain = plain = is_plain_terminal()
         # Only slash commands are completed while one types; questions have no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
@@ -79,7 +81,7 @@ class Prompt:
     async def read(self, text: str = "") -> str:
         """The next message. `text` is there to edit. Raises `ChatEnded`."""
         _return_to_line_start()
-        app = self._session.app
+        app, self._told = self._session.app, False
 
         def leave(number: int) -> None:
             if app.is_running and not app.is_done:
@@ -101,16 +103,16 @@ class Prompt:
         keys.add("enter")(_accept)
         keys.add("c-j")(_accept)  # an Enter that was pressed before the prompt was shown
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
-        keys.add("c-c")(self._clear)
+        keys.add("tab")(_complete)
+        keys.add("c-c", filter=~is_searching)(self._clear)
+        keys.add("<sigint>")(self._clear)  # a Ctrl-C just before the prompt took the keys
         return keys
 
     def _clear(self, event: KeyPressEvent) -> None:
-        """Ctrl-C clears the line. Right after a Ctrl-C that stopped a run, it ends the chat."""
-        empty = not event.current_buffer.text
-        if empty and time.monotonic() - self.chat.stopped < TWICE:
-            event.app.exit(exception=ChatEnded(INTERRUPTED))
-        elif empty:
-            run_in_terminal(lambda: print_notice("Ctrl-D leaves"))
+        """Ctrl-C clears the line. It never ends the chat; on an empty line it says once what does."""
+        if not event.current_buffer.text and not self._told:
+            self._told = True
+            run_in_terminal(lambda: print_notice("Ctrl-D or /exit leaves"))
         event.current_buffer.reset()
 
     # What is shown
@@ -161,6 +163,22 @@ def _return_to_line_start() -> None:
     """Go back to the start of the line, over the mark that was printed before anything was loaded."""
     sys.stdout.write("\r")
     sys.stdout.flush()
+
+
+def _complete(event: KeyPressEvent) -> None:
+    """Tab adds what all completions have in common. It chooses the only one, and moves on from one that is chosen."""
+    buffer = event.current_buffer
+    state = buffer.complete_state
+    if state is not None and state.current_completion is not None:
+        buffer.complete_next()
+        return
+    found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
+    if len(found) == 1:
+        buffer.apply_completion(found[0])
+    elif common := get_common_complete_suffix(buffer.document, found):
+        buffer.insert_text(common)
+    elif found and state is None:
+        buffer.start_completion()
 
 
 def _accept(event: KeyPressEvent) -> None:
