@@ -6,7 +6,8 @@ part is compiling llama.cpp (minutes), which happens during the downloads and sh
 changed since the last call, the script ends at once. The log is .venv/setup.log. The compiled wheel is cached in
 ~/.cache/conductor-llm for the next checkout.
 
-Environment: CXX names the compiler; CMAKE_ARGS is passed to the build of llama.cpp (`-DGGML_CUDA=on`).
+Environment: CC and CXX name the compilers; CMAKE_ARGS is passed to the build of llama.cpp (`-DGGML_CUDA=on`).
+LLAMA_WHEEL=cpu compiles nothing: a wheel comes from the index of llama-cpp-python (also `metal`, `cu124` and others).
 """
 
 from __future__ import annotations
@@ -42,12 +43,26 @@ BEGAN = time.monotonic()
 EVERY = 15.0
 """Seconds between two progress lines when stderr is not a terminal."""
 
+DISK = 2_000_000_000
+"""Bytes that the environment and the build of llama.cpp need."""
+
+WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl/"
+
+COMPILERS = {
+    "apt-get": "sudo apt-get install g++",
+    "dnf": "sudo dnf install gcc-c++",
+    "zypper": "sudo zypper install gcc-c++",
+    "pacman": "sudo pacman -S gcc",
+    "apk": "sudo apk add g++",
+    "brew": "brew install gcc",
+}
+"""What installs a C and a C++ compiler, by the package manager that a system has."""
+
 NO_COMPILER = """\
-no C++ compiler was found, and llama.cpp has to be compiled. Install one and run this again:
-  Debian, Ubuntu: apt-get install g++   Fedora: dnf install gcc-c++   macOS: xcode-select --install
-or install a prebuilt wheel from the index of llama-cpp-python, and run this again:
-  {pip} install {llama}=={version} --extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu
-  (whl/metal on a Mac; whl/cu121 and others for CUDA)"""
+no C and C++ compiler was found, and llama.cpp has to be compiled. Nothing was installed. Install a compiler:
+{install}
+or compile nothing and take the prebuilt wheel from {index}{wheel}:
+  make demo LLAMA_WHEEL={wheel}      (for NVIDIA GPUs: cu124 and others)"""
 
 NO_VENV = """\
 this Python cannot create virtual environments: its module `ensurepip` is missing.
@@ -213,12 +228,66 @@ def installed(package: str, version: str) -> bool:
     return any((place / f"{package.replace('-', '_')}-{version}.dist-info").exists() for place in places)
 
 
-def require_compiler(version: str) -> None:
-    """Raise `SetupError` when there is no C++ compiler."""
-    named = os.environ.get("CXX", "").split()[:1]
-    if os.name == "posix" and not any(shutil.which(name) for name in (*named, "c++", "g++", "clang++")):
-        shown = Path(python()).relative_to(ROOT)
-        raise SetupError(NO_COMPILER.format(pip=f"{shown} -m pip", llama=LLAMA, version=version))
+def require_compiler() -> None:
+    """Raise `SetupError` with what installs a compiler on this system when there is none."""
+    if os.name != "posix" or (works("CC", "cc", "gcc", "clang") and works("CXX", "c++", "g++", "clang++")):
+        return
+    mac = sys.platform == "darwin"
+    managers = [command for name, command in COMPILERS.items() if shutil.which(name)]
+    commands = ["xcode-select --install"] if mac else managers[:1] or list(COMPILERS.values())
+    install = "\n".join(f"  {command}" for command in commands)
+    raise SetupError(NO_COMPILER.format(install=install, index=WHEEL_INDEX, wheel="metal" if mac else "cpu"))
+
+
+def works(variable: str, *usual: str) -> bool:
+    """Whether the compiler that a variable names, or else one of the usual names, can be run."""
+    for name in (*os.environ.get(variable, "").split()[:1], *usual):
+        path = shutil.which(name)
+        # On a Mac without its developer tools the compilers are there, and fail.
+        if path and subprocess.run([path, "--version"], capture_output=True, check=False).returncode == 0:
+            return True
+    return False
+
+
+def require_disk() -> None:
+    """Raise `SetupError` when the disk has no room for a new environment."""
+    free = shutil.disk_usage(ROOT).free
+    if free < DISK and not Path(python()).exists():
+        raise SetupError(f"{DISK / 1e9:.1f} GB are needed on the disk of {ROOT}, which has {free / 1e9:.1f} GB free")
+
+
+def must_compile(block: str) -> bool:
+    """Whether no wheel of llama-cpp-python is there: installed, chosen, or in a cache."""
+    ready = wheel_kind() or is_installed(block) or any(wheel_cache(block).glob("*.whl"))
+    return not (ready or in_pip_cache(block))
+
+
+def wheel_kind() -> str:
+    """Which prebuilt wheel is wanted, now or the last time; empty to compile."""
+    return os.environ.get("LLAMA_WHEEL") or last_time().get("wheel", "")
+
+
+def is_installed(block: str) -> bool:
+    """Whether the locked version of llama-cpp-python is installed, of the build that is wanted."""
+    flags = os.environ.get("CMAKE_ARGS", "")
+    same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get("wheel", "")
+    return same and installed(LLAMA, locked_version(block))
+
+
+def in_pip_cache(block: str) -> bool:
+    """Whether pip has built the locked version for another project. Such a wheel has no flags of the user."""
+    if os.environ.get("CMAKE_ARGS"):
+        return False
+    command = pip("cache", "list", LLAMA.replace("-", "_"))
+    if not Path(command[0]).exists():
+        command[0] = sys.executable
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"-{locked_version(block)}-" in listed.stdout
+
+
+def locked_version(block: str) -> str:
+    """The version that a block of the lock file names."""
+    return block.partition("==")[2].split()[0]
 
 
 def build_flags() -> str:
@@ -244,24 +313,26 @@ def wheel_cache(block: str) -> Path:
 
 
 def llama(block: str) -> list[Job]:
-    """The job that builds the wheel of llama-cpp-python into WHEELS; none if it is cached or installed already."""
-    version = block.partition("==")[2].split()[0]
-    flags = os.environ.get("CMAKE_ARGS", "")
+    """The job that puts the wheel of llama-cpp-python into WHEELS; none if it is cached or installed already."""
     shutil.rmtree(WHEELS, ignore_errors=True)
-    if installed(LLAMA, version) and flags in ("", last_time().get("flags", "")):
+    if is_installed(block):
         return []
+    if kind := wheel_kind():
+        # These wheels are not on PyPI, so the lock file has no hash of them.
+        source = ["--only-binary", ":all:", "--no-deps", "--index-url", WHEEL_INDEX + kind]
+        wanted = f"{LLAMA}=={locked_version(block)}"
+        return [Job("llama.cpp", pip("wheel", "--wheel-dir", str(WHEELS), *source, wanted))]
     cached = list(wheel_cache(block).glob("*.whl"))
     if cached:
         WHEELS.mkdir()
         shutil.copy(cached[0], WHEELS)
         return []
     wheel = pip("wheel", "-v", "--no-build-isolation", "--wheel-dir", str(WHEELS))
-    wanted = locked("llama", {LLAMA: block}, [LLAMA])
-    listed = subprocess.run(pip("cache", "list", LLAMA.replace("-", "_")), capture_output=True, text=True, check=False)
-    if not flags and f"-{version}-" in listed.stdout:  # built for another project, with parts that we do not need
-        return [Job("llama.cpp", [*wheel, *wanted])]
-    require_compiler(version)
-    return [Job("llama.cpp", [*wheel, "--no-cache-dir", *wanted], CMAKE_ARGS=build_flags())]
+    pinned = locked("llama", {LLAMA: block}, [LLAMA])
+    if in_pip_cache(block):  # built for another project, with parts that we do not need
+        return [Job("llama.cpp", [*wheel, *pinned])]
+    require_compiler()  # once more: what was installed may have been for another Python
+    return [Job("llama.cpp", [*wheel, "--no-cache-dir", *pinned], CMAKE_ARGS=build_flags())]
 
 
 def keep(block: str) -> None:
@@ -274,17 +345,34 @@ def keep(block: str) -> None:
             shutil.copy(built[0], place)
 
 
+def describe_needs(*, compiles: bool) -> str:
+    """What the installation needs, for a person who is about to wait for it."""
+    free = shutil.disk_usage(ROOT).free
+    disk = f"{DISK / 1e9:.1f} GB of disk ({free / 1e9:.0f} GB free) and a network"
+    if not compiles:
+        return f"setup: installing into .venv; this needs {disk}, and compiles nothing"
+    return (
+        f"setup: installing into .venv; this needs a C++ compiler, {disk}.\n"
+        "setup: compiling llama.cpp takes some minutes, once; pip brings CMake"
+    )
+
+
 def install() -> None:
     """Install everything that is missing."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     wanted = fingerprint(lock)
     flags = os.environ.get("CMAKE_ARGS") or last_time().get("flags", "")
-    if last_time().get("done") == wanted and last_time().get("flags") == flags:
+    last, kind = last_time(), wheel_kind()
+    if (last.get("done"), last.get("flags"), last.get("wheel", "")) == (wanted, flags, kind):
         return
-    print("setup: installing into .venv; compiling llama.cpp takes some minutes, once", file=sys.stderr)
+    blocks = requirements(lock)
+    compiles = must_compile(blocks[LLAMA])
+    print(describe_needs(compiles=compiles), file=sys.stderr)
+    if compiles:
+        require_compiler()
+    require_disk()
     make_venv()
     LOG.unlink(missing_ok=True)
-    blocks = requirements(lock)
     rest = [name for name in blocks if name not in {*TOOLS, LLAMA}]
     watch(Job("tools", pip("install", *locked("tools", blocks, list(TOOLS))), len(TOOLS)))
     build = llama(blocks[LLAMA])
@@ -295,7 +383,7 @@ def install() -> None:
     built = [str(wheel) for wheel in WHEELS.glob("*.whl")]
     watch(Job("conductor", pip("install", "--no-deps", "--force-reinstall", *built, *ours)))
     shutil.rmtree(WHEELS, ignore_errors=True)
-    done = {"done": wanted, "flags": flags, "python": sys.version, "root": str(ROOT)}
+    done = {"done": wanted, "flags": flags, "wheel": kind, "python": sys.version, "root": str(ROOT)}
     STAMP.write_text(json.dumps(done), encoding="utf-8")
     print(f"setup: done in {time.monotonic() - BEGAN:.0f} s", file=sys.stderr)
 

@@ -6,11 +6,13 @@ import io
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +55,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "WHEELS": venv / "wheels",
     }.items():
         monkeypatch.setattr(setup, name, path)
-    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    for name in ("CMAKE_ARGS", "LLAMA_WHEEL"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
@@ -166,11 +169,74 @@ def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_it_says_what_to_install(no_compiler: Path) -> None:
-    """With no compiler and no cached wheel, the error names the alternatives and the locked version."""
+    """With no compiler and no cached wheel, the error names the package and the command for a prebuilt wheel."""
     with pytest.raises(setup.SetupError) as caught:
         setup.llama(BLOCK)
-    wheel = f".venv/bin/python -m pip install llama-cpp-python=={LLAMA} --extra-index-url https://"
-    assert [part for part in ("apt-get install g++", "xcode-select", wheel) if part not in str(caught.value)] == []
+    expected = ("apt-get install g++", "dnf install gcc-c++", "make demo LLAMA_WHEEL=cpu")
+    assert [part for part in expected if part not in str(caught.value)] == []
+
+
+@pytest.fixture
+def run_setup(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the script in a checkout without an environment, on a PATH that has these programs only."""
+    shutil.rmtree(checkout / ".venv")
+    shutil.copy(ROOT / "scripts/setup.py", checkout / "scripts/setup.py")
+
+    def run(**programs: str) -> subprocess.CompletedProcess[str]:
+        (checkout / "bin").mkdir(exist_ok=True)
+        for name, script in programs.items():
+            (checkout / "bin" / name.replace("_", "-")).write_text(f"#!/bin/sh\n{script}\n")
+            (checkout / "bin" / name.replace("_", "-")).chmod(0o755)
+        environ = {"PATH": str(checkout / "bin"), "HOME": str(checkout), "PIP_CACHE_DIR": str(checkout / "pip")}
+        command = [sys.executable, str(checkout / "scripts/setup.py")]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_the_script_stops_at_once_without_a_compiler(
+    checkout: Path, run_setup: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """It says what is needed and what installs it on this system. Nothing is installed, and nothing downloaded."""
+    done = run_setup(dnf="exit 0")
+    assert (done.returncode, done.stdout) == (1, "")
+    first, *rest = done.stderr.splitlines()
+    assert re.search(r"this needs a C\+\+ compiler, 2\.0 GB of disk \(\d+ GB free\) and a network", first)
+    assert "pip brings CMake" in rest[0]
+    assert "  sudo dnf install gcc-c++" in rest
+    assert "apt-get" not in done.stderr
+    assert any("https://abetlen.github.io/llama-cpp-python/whl/cpu" in line for line in rest)
+    assert "make demo LLAMA_WHEEL=cpu" in rest[-1]
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_compiler_that_fails_is_no_compiler(run_setup: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """A Mac without its developer tools has such ones. A C compiler alone is not enough either."""
+    done = run_setup(cc="exit 0", **{"c++": "exit 1"}, apt_get="exit 0")
+    assert done.returncode == 1
+    assert "  sudo apt-get install g++" in done.stderr.splitlines()
+
+
+def test_a_full_disk_is_reported_before_anything_is_installed(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error says how much is needed and how much is there."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=700_000_000))
+    monkeypatch.setenv("LLAMA_WHEEL", "cpu")
+    with pytest.raises(setup.SetupError, match=r"2\.0 GB are needed on the disk of .*, which has 0\.7 GB free"):
+        setup.install()
+    assert "compiles nothing" in capsys.readouterr().err
+
+
+def test_a_prebuilt_wheel_needs_no_compiler(no_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locked version is downloaded from the index of llama-cpp-python and never built from source."""
+    monkeypatch.setenv("LLAMA_WHEEL", "cu124")
+    assert not setup.must_compile(BLOCK)
+    (job,) = setup.llama(BLOCK)
+    job.process.wait()
+    assert f"--only-binary :all: --no-deps --index-url {setup.WHEEL_INDEX}cu124" in job.text()
+    assert f" llama-cpp-python=={LLAMA}\n" in job.text()
+    job.end()
 
 
 def test_a_wheel_that_pip_built_before_needs_no_compiler(no_compiler: Path) -> None:
@@ -200,7 +266,7 @@ def test_a_wheel_of_another_build_is_not_taken_from_the_cache(
     setup.keep(BLOCK)
     if change == "flags":
         monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
-    with pytest.raises(setup.SetupError, match=r"no C\+\+ compiler"):
+    with pytest.raises(setup.SetupError, match=r"no C and C\+\+ compiler"):
         setup.llama(BLOCK if change == "flags" else BLOCK + "#")
 
 
