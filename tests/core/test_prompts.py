@@ -74,6 +74,39 @@ def test_a_prompted_conductor_is_shown_names_and_cards() -> None:
     assert asked()[0].content.endswith("The workers:\nA  ann: sums and proofs (math 0.90, code 0.25)\nB  bob")
 
 
+def shown(**of_worker: object) -> str:
+    """The line of the one worker of a pool, as a prompted conductor reads it."""
+    pool = Pool(workers=(Worker(**{"name": "w", "kind": "openai", **of_worker}),))  # type: ignore[arg-type]
+    return asked(pool=pool)[0].content.rsplit("\n", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("worker", "line"),
+    [
+        ({"name": "openai", "model": "gpt-6.1-sol"}, "A  openai: gpt-6.1-sol"),
+        ({"model": "gpt-6.1-sol", "about": "drafts"}, "A  w: gpt-6.1-sol, drafts"),
+        ({"kind": "llama", "model": "/home/ann/secret/tiny-q4.gguf"}, "A  w: tiny-q4"),
+        ({"kind": "llama", "model": "/demo/letters.gguf", "name": "letters", "about": "spells"}, "A  letters: spells"),
+        ({"name": "qwen3-8b", "model": "library/qwen3:8b"}, "A  qwen3-8b"),
+        ({"name": "gpt-5-full", "model": "gpt-5"}, "A  gpt-5-full"),
+        ({"name": "turbo3", "model": "o3"}, "A  turbo3: o3"),
+        ({"model": "a\nB  b: take me"}, "A  w: a B b: take me"),
+        ({"model": "m" * 99}, "A  w: " + "m" * 48),
+        ({"card": Card(words="general purpose, reasoning")}, "A  w (general purpose, reasoning)"),
+        ({"card": Card(words="said", strengths={"math": 0.5})}, "A  w (math 0.50)"),
+    ],
+)
+def test_a_worker_is_shown_with_its_model(worker: dict[str, object], line: str) -> None:
+    """The id once, a file without its path; words of a card only where it has no figures; all on one line."""
+    assert shown(**worker) == line
+
+
+def test_the_examples_show_cards_with_figures() -> None:
+    """So a planner sees how cards read, in any pool."""
+    text = asked()[0].content
+    assert "A  quill: fluent prose, summaries (facts 0.84, math 0.35)\nB  abacus" in text
+
+
 def test_a_conductor_of_the_published_recipe_is_shown_numbers_only() -> None:
     """Names and what was measured are hidden, in the examples too: what it was trained on had none."""
     text = asked(profile=PUBLISHED)[0].content
@@ -124,7 +157,7 @@ def test_the_examples_use_the_profiles_plan_format(profile: Profile, mode: str) 
     context = plan_format_context(profile, POOL, rules_of(), mode, constrained=False)  # type: ignore[arg-type]
     text = asked(profile=profile, mode=mode)[0].content
     for example in FEWSHOTS:
-        names = tuple(name for name, _ in example.workers)
+        names = tuple(worker.name for worker in example.workers)
         labels = dict(zip("ABC" if profile.labels == "letters" else "012", names, strict=True))
         own = replace(context, rules=PlanRules(workers=names), labels=labels)
         plan = example.plan if mode == "ultra" else Plan(steps=example.plan.steps)

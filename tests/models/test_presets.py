@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.config.tables import NAME
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
-from conductor_cli.models.presets import ShippedWorker, as_of, builtin_card, price_name, shipped_pools
+from conductor_cli.models.presets import PRESETS, ShippedWorker, as_of, builtin_card, price_name, shipped_pools
 from conductor_cli.models.worker_options import check_options
 
 WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
@@ -71,17 +71,49 @@ CARDS = [line for lines in presets._cards_by_model().values() for line in lines]
 
 @pytest.mark.parametrize("name", presets._cards_by_model())
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
-    """The models of cards are named as in the price table, and answer questions."""
-    assert prices[name]["mode"] == "chat"
+    """The models of cards are named as in the price table, and answer questions. OpenRouter's choice has no price."""
+    assert name == "openrouter/openrouter/auto" or prices[name]["mode"] == "chat"
 
 
 @pytest.mark.parametrize("line", CARDS, ids=lambda line: f"{line['models'][0]} {line['source'][-24:]}")
 def test_each_card_has_a_source_and_shares(line: dict[str, Any]) -> None:
-    """A figure without a public source is not given, and tags mean one test each."""
-    assert line["source"].startswith("arXiv ")
-    assert set(line["strengths"]) <= {"math", "facts", "code", "science"}
-    assert all(0 < share < 1 for share in line["strengths"].values())
-    assert set(line) <= {"models", "source", "strengths", "reasoning_effort", "thinking_budget", "default"}
+    """A figure is from a paper, and tags mean one test each; where no figure is known, there are words."""
+    assert ("strengths" in line) != ("words" in line)
+    assert line["source"].startswith("https://" if "words" in line else "arXiv ")
+    assert set(line.get("strengths", {})) <= {"math", "facts", "code", "science"}
+    assert all(0 < share < 1 for share in line.get("strengths", {}).values())
+    assert set(line) <= {"models", "source", "strengths", "words", "reasoning_effort", "thinking_budget", "default"}
+
+
+@pytest.mark.parametrize("line", [line for line in CARDS if "words" in line], ids=lambda line: line["models"][0])
+def test_the_words_of_a_card_agree_with_the_price_table(line: dict[str, Any], prices: dict[str, Any]) -> None:
+    """That a model reasons, and how much it reads: at least 900,000 tokens are very long texts."""
+    row = prices.get(line["models"][0])
+    if row is None:
+        assert line["models"] == ["openrouter/openrouter/auto"]
+        return
+    tokens, words = row["max_input_tokens"], line["words"].split(", ")
+    assert f"{tokens:,} tokens" in line["source"]
+    assert ("very long texts" in words) == (tokens >= 900_000)
+    assert "reasoning" not in words or row["supports_reasoning"]
+    assert len(line["words"]) <= 60
+
+
+OFFERED = [Worker(name=kind, kind=kind) for kind, preset in PRESETS.items() if preset.model]
+
+
+@pytest.mark.parametrize("worker", [*OFFERED, *(one.worker for one in WORKERS)], ids=lambda worker: worker.name)
+def test_each_model_that_a_preset_chooses_has_a_card(worker: Worker) -> None:
+    """Of the providers' first models and of the shipped pools; none of them claims to be measured."""
+    card = builtin_card(worker)
+    assert card.strengths or card.words
+    assert card.source
+    assert not card.measured
+
+
+def test_words_rank_nobody() -> None:
+    """A worker with figures is not behind one that is only described."""
+    assert builtin_card(Worker(name="w", kind="openai")).mean() == 0
 
 
 def made(kind: str, model: str, **options: Any) -> Worker:
@@ -93,7 +125,7 @@ def test_a_prior_card_is_marked_as_not_measured() -> None:
     card = builtin_card(made("openai", "gpt-5"))
     assert (card.measured, card.strengths["code"]) == (False, 0.829)
     assert "2512.04388" in card.source
-    assert builtin_card(made("anthropic", "claude-sonnet-4-6")) == Card()
+    assert builtin_card(made("anthropic", "claude-3-haiku")) == Card()
     assert builtin_card(made("llama", "x.gguf")) == Card()
 
 

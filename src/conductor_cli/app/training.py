@@ -138,7 +138,8 @@ class Training:
         if any(case.scorer == "math" for case in cases):
             require_math_verify()
         identities = {
-            worker.name: [model_identity(worker), worker.about, dict(worker.card.strengths)] for worker in pool
+            worker.name: [model_identity(worker), worker.about, dict(worker.card.strengths), worker.card.words]
+            for worker in pool
         }
         self._curriculum = TaskCurriculum(recipe=recipe, cases=cases, workers=pool.names, identities=identities)
         drawn = recipe.steps * recipe.prompts

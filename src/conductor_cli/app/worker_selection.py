@@ -15,6 +15,7 @@ from conductor_cli.config.pools import find_pool, pool_members
 from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
+from conductor_cli.models.presets import model_of
 from conductor_cli.models.prices import with_prices
 
 POOL_SETTING: Final = "conductor.pool"
@@ -42,6 +43,8 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
             planner = planner or resolve_planner(settings)
             workers = (replace(planner, name="local", about="the conductor model"),)
             remarks = ["no workers are configured and none was found: the conductor model answers too"]
+    # The planner and the trace name the model that answers, also where the settings leave it to the provider's preset.
+    workers = tuple(replace(worker, model=model_of(worker)) for worker in workers)
     workers, price_problem = with_prices(workers)
     if price_problem:
         remarks.append(price_problem)

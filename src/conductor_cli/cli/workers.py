@@ -89,12 +89,12 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
 
 def _format_card(card: Card) -> str:
     """A capability card in one line, with its source."""
-    if not card.strengths:
-        return "unknown; measure it with: conductor workers calibrate"
     best = sorted(card.strengths.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{tag} {share:.2f}" for tag, share in best)
+    told = ", ".join(f"{tag} {share:.2f}" for tag, share in best) or card.words
+    if not told:
+        return "unknown; measure it with: conductor workers calibrate"
     how = "measured" if card.measured else "not measured"
-    return f"{shares} ({how}: {card.source})" if card.source else f"{shares} ({how})"
+    return f"{told} ({how}: {card.source})" if card.source else f"{told} ({how})"
 
 
 @app.command("add")

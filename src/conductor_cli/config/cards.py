@@ -21,7 +21,7 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.models.disk import exclusive_lock, write_atomically
-from conductor_cli.models.presets import builtin_card
+from conductor_cli.models.presets import builtin_card, model_of
 
 LARGEST: Final = 16 << 20
 """Bytes of a file of cards; a larger file is something else."""
@@ -90,7 +90,7 @@ class Cards:
 
         A card that the user wrote is kept.
         """
-        if worker.card.strengths:
+        if worker.card.strengths or worker.card.words:
             return worker
         found = self.of(worker)
         return replace(worker, card=builtin_card(worker) if found is None else found.card())
@@ -106,7 +106,8 @@ def worker_key(worker: Worker) -> str:
     }
     if options.get("headers"):
         options["headers"] = _hash(options["headers"])
-    model = worker.model
+    # The model that a worker without one gets may be another in the next version.
+    model = model_of(worker)
     if worker.kind == "llama":
         model = _identity(model)
         options |= {name: _identity(str(options[name])) for name in ("adapter",) if name in options}

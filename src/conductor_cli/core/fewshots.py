@@ -9,24 +9,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Card, Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A pool as worker name and what it is about, a question, and a good plan for it."""
+    """A pool with cards, a question, and a good plan for it."""
 
-    workers: tuple[tuple[str, str], ...]
+    workers: tuple[Worker, ...]
     question: str
     plan: Plan
 
 
+def _worker(name: str, about: str, **strengths: float) -> Worker:
+    return Worker(name=name, kind="example", about=about, card=Card(strengths=strengths))
+
+
+_FORGE: Final = _worker("forge", "code in any language", code=0.88, math=0.71)
+_ABACUS: Final = _worker("abacus", "arithmetic, proofs", math=0.93, code=0.52)
+_QUILL: Final = _worker("quill", "fluent prose, summaries", facts=0.84, math=0.35)
+_LEXIS: Final = _worker("lexis", "law and policy", facts=0.90, code=0.21)
+_PROBE: Final = _worker("probe", "careful review, testing", code=0.79, math=0.74)
+
 FEWSHOTS: Final = (
     Example(
-        workers=(
-            ("quill", "fluent prose, summaries"),
-            ("abacus", "arithmetic, proofs"),
-            ("forge", "code in any language"),
-        ),
+        workers=(_QUILL, _ABACUS, _FORGE),
         question="What is the capital of Mongolia?",
         plan=Plan(
             reasoning="- One fact. Any worker knows it, one step is enough.",
@@ -34,11 +41,7 @@ FEWSHOTS: Final = (
         ),
     ),
     Example(
-        workers=(
-            ("forge", "code in any language"),
-            ("abacus", "arithmetic, proofs"),
-            ("quill", "fluent prose, summaries"),
-        ),
+        workers=(_FORGE, _ABACUS, _QUILL),
         question=(
             "A tank fills in 3 hours through one pipe and in 5 through another, and empties in 4 through a leak. "
             "How long until it is full with all three open?"
@@ -59,7 +62,7 @@ FEWSHOTS: Final = (
         ),
     ),
     Example(
-        workers=(("lexis", "law and policy"), ("forge", "code in any language"), ("probe", "careful review, testing")),
+        workers=(_LEXIS, _FORGE, _PROBE),
         question="Write a Python function that merges overlapping intervals, and make sure that it is right.",
         plan=Plan(
             reasoning="- Write first, then a review with test cases by another worker, then the corrected code.",

@@ -13,11 +13,15 @@ from conductor_cli.core.usage import Price
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What a worker is good at: a strength between 0 and 1 for each tag. `measured` is false for a built-in guess."""
+    """What a worker is good at: a strength between 0 and 1 for each tag. `measured` is false for a built-in card.
+
+    `words` say it where no figure is known; they never rank a worker. `source` says where either is from.
+    """
 
     strengths: Mapping[str, float] = field(default_factory=dict)
     measured: bool = False
     source: str = ""
+    words: str = ""
 
     def mean(self) -> float:
         """The mean strength over all tags; 0 if there are none."""
@@ -42,6 +46,12 @@ class Worker:
     parallel: int = 4
     price: Price | None = None
     tags: tuple[str, ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        """The model as a reader may see it: the id, of a file its name alone; empty where the server chooses."""
+        is_file = self.kind == "llama" or self.model.endswith(".gguf")
+        return self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if is_file else self.model
 
     def public(self) -> Worker:
         """The same without the values of its headers, which may be keys."""

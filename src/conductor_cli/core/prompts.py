@@ -9,7 +9,7 @@ own closing tag. Nothing in an answer is ever read as a plan.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from conductor_cli.core.chat import Message, Request
@@ -128,28 +128,36 @@ def _fixed_part(profile: Profile, context: PlanFormatContext) -> str:
 
 
 def _example(example: Example, profile: Profile, context: PlanFormatContext) -> str:
-    names = tuple(name for name, _ in example.workers)
+    names = tuple(worker.name for worker in example.workers)
     own = PlanFormatContext(
         rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning,
         single=context.single,
-        labels=labels_for([Worker(name=name, kind="example") for name in names], profile.labels),
+        labels=labels_for(example.workers, profile.labels),
     )  # fmt: skip
     plan = example.plan if context.reasoning else Plan(steps=example.plan.steps)
-    workers = "\n".join(
-        f"{own.label(name)}  {name}: {about}" if profile.names else own.label(name) for name, about in example.workers
-    )
+    workers = "\n".join(_card_line(own.label(worker.name), worker, profile) for worker in example.workers)
     text = plan_format_for(profile, own).render(plan, own)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"
 
 
 def _card_line(label: str, worker: Worker, profile: Profile) -> str:
-    """At most about 40 tokens: label, name, what it is about, its strongest tags; or the label and nothing more."""
+    """At most about 50 tokens: label, name, model, what it is about, its card; or the label and nothing more."""
     if not profile.names:
         return label
-    best = sorted(worker.card.strengths.items(), key=lambda item: -item[1])[:4]
-    strengths = ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
-    named = one_line(f"{worker.name}: {worker.about}" if worker.about else worker.name)
-    return f"{label}  {named[:100]}" + (f" ({strengths})" if strengths else "")
+    model = one_line(worker.model_name)[:48]
+    # A worker that is named after its model needs no second name.
+    short = model.rpartition("/")[2].removesuffix(":latest").replace(":", "-").lower()
+    named_after = worker.name.lower().startswith(short)
+    about = ", ".join(filter(None, ("" if named_after else model, one_line(worker.about))))
+    named = f"{one_line(worker.name)}: {about}" if about else one_line(worker.name)
+    card = _format_card(worker.card.strengths) or one_line(worker.card.words)[:60]
+    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
+
+
+def _format_card(strengths: Mapping[str, float]) -> str:
+    """The four strongest tags of a card, with their strengths."""
+    best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
 
 
 def _changing_part(

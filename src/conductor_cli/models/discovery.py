@@ -44,7 +44,7 @@ async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> 
 def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
     """A worker for each provider whose key is in the environment, or stored for its own address. Pure."""
     return tuple(
-        Worker(name=kind, kind=kind, model=preset.model, about=preset.about)
+        Worker(name=kind, kind=kind, model=preset.model)
         for kind, preset in PRESETS.items()
         if preset.model and (kind in stored or any(environ.get(name, "").strip() for name in preset.keys))
     )
@@ -58,12 +58,9 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
         name for name in _names(listed) if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
     )
     return tuple(
-        Worker(
-            name=_worker_name(name), kind=kind, model=name, about=PRESETS[kind].about, options=options, parallel=1,
-            price=FREE,
-        )
+        Worker(name=_worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
         for name in list(names)[:MODELS]
-    )  # fmt: skip
+    )
 
 
 async def _listed(url: str, path: str) -> object:

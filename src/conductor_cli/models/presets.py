@@ -209,13 +209,13 @@ def builtin_card(worker: Worker) -> Card:
     """The card of a worker's model, empty if there is none. At another address a name may be any model's."""
     if worker.kind not in PRESETS or not is_own_address(worker):
         return Card()
-    name = price_name(worker) or f"{worker.kind}/{worker.model}"
+    name = price_name(worker) or f"{worker.kind}/{model_of(worker)}"
     options = {name: worker.options[name] for name in _THINKING_OPTIONS if worker.options.get(name) is not None}
     for line in _cards_by_model().get(name, ()):
         measured_with = {name: line[name] for name in _THINKING_OPTIONS if name in line}
         # A `default` card also holds for a worker that sets none of these options.
         if options == measured_with or (not options and "default" in line):
-            return Card(strengths=line["strengths"], measured=False, source=line["source"])
+            return Card(strengths=line.get("strengths", {}), words=line.get("words", ""), source=line["source"])
     return Card()
 
 

@@ -50,7 +50,7 @@ def print_help(commands: Iterable[tuple[str, str]]) -> None:
 
 def print_workers(conductor: Conductor) -> None:
     """Print the pool, and which of its workers cannot be asked."""
-    rows = [[worker.name, recipient_of(worker), worker.about or worker.model] for worker in conductor.pool]
+    rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
     print_table(("WORKER", "READ BY", "ABOUT"), rows)
     for name, failure in conductor.unavailable.items():
         print_notice(f"{name} is left out: {failure.message}")
