@@ -87,12 +87,33 @@ def test_the_table_in_a_pipe_has_every_column(two_workers: Stage, cases: Path) -
     done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--workers", "alpha,beta")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0].split()[:2] == ["SYSTEM", "RIGHT"]
-    assert lines[1].split()[:2] == ["alone:alpha", "66.7"]
-    assert lines[2].startswith("alone:beta")
+    assert lines[0].startswith("alone:alpha, the best single worker on these cases, did best: 4 of 6 cases right; ")
+    assert lines[1] == "6 cases cannot tell these apart; about 45 would be needed for a difference of this size."
+    assert lines[3].split()[:2] == ["SYSTEM", "RIGHT"]
+    assert lines[4].split()[:2] == ["alone:alpha", "66.7"]
+    assert lines[5].startswith("alone:beta")
     assert any(line.startswith("VS BEST: points above alone:alpha (66.7)") for line in lines)
-    assert "unknown" in lines[1]
+    assert "unknown" in lines[4]
     assert "\x1b" not in done.out
+
+
+def test_by_default_few_systems_are_compared_and_the_cost_of_all_is_told(stage: Stage, cases: Path) -> None:
+    """One system of each idea, and one line about the others."""
+    stage.models = {"alpha": knows(1, 2, 3), "beta": knows()}
+    done = stage.inside("eval", cases, "--yes", "--json")
+    assert done.code == 0, done.err
+    assert list(by_name(done.json)) == ["best-worker", "keyword", "vote", "moa", "conductor"]
+    assert re.search(r"--systems all: 54 runs, about [\d,]+ to [\d,]+ calls, unknown\n", done.err)
+
+
+def test_by_default_the_conductor_is_left_out_if_no_model_plans(two_workers: Stage, cases: Path) -> None:
+    """One line says so; the other systems run."""
+    done = two_workers.inside("eval", cases, "--yes", "--json")
+    assert done.code == 0, done.err
+    assert list(by_name(done.json)) == ["best-worker", "keyword", "vote", "moa"]
+    (line,) = [line for line in done.err.splitlines() if line.startswith("left out")]
+    assert line.startswith("left out: conductor: ")
+    assert line in done.json["notes"]
 
 
 @pytest.mark.parametrize("systems", ["all", "alone,conductor"])
@@ -181,7 +202,7 @@ def test_ctrl_c_at_the_prompt_ends_the_command(two_workers: Stage, cases: Path) 
 def test_only_systems_that_plan_look_for_the_conductor_model(two_workers: Stage, cases: Path) -> None:
     """A missing key is an error for them alone."""
     two_workers.configure(conductor="openai/gpt")
-    done = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2")
+    done = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2", "--systems", "conductor")
     assert done.code == 4
     assert "OPENAI_API_KEY" in done.err
     workers = two_workers.inside("eval", cases, "--yes", "--json", "--n", "2", "--systems", "alone")
@@ -203,8 +224,8 @@ def test_the_table_fits_the_terminal(two_workers: Stage, cases: Path, width: int
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", str(child.before)).splitlines()
     figures = lines[: next(number for number, line in enumerate(lines) if line.startswith("6 cases of"))]
     assert all(len(line.rstrip()) <= width for line in figures if "against" not in line)
-    assert any(line.strip().startswith("SYSTEM") for line in figures)
-    assert sum(line.lstrip().startswith("alone:alpha") for line in figures) == 2
+    table = [number for number, line in enumerate(figures) if line.strip().startswith("SYSTEM")]
+    assert sum(line.lstrip().startswith("alone:alpha") for line in figures[table[0] :]) == 2
 
 
 def held_after(stage: Stage, name: str, count: int) -> threading.Event:

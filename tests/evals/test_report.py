@@ -64,10 +64,10 @@ def test_the_table_has_every_figure() -> None:
     """Without a width nothing is left out."""
     table = system_table(summary())
     auto = dict(zip((column.head for column in table.columns), table.rows[2], strict=True))
-    assert re.fullmatch(r"\+0\.0 \(.* to .*\), p 1\.000", auto["VS BEST"])
-    del auto["VS BEST"]
+    assert re.fullmatch(r"-\d+\.\d to \+\d+\.\d", auto.pop("95 % OF IT"))
     assert auto == {
         "SYSTEM": "conductor", "RIGHT": "66.7", "95 %": "20.8-93.9", "FAILED": "1", "VALID": "66.7",
+        "VS BEST": "+0.0", "P": "1.000",
         "TOKENS": "120", "CONDUCTOR": "0.0", "CALLS": "3.0", "COST": "$0.0123", "SECONDS": "1.5",
     }  # fmt: skip
 
@@ -99,11 +99,20 @@ def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
 
 def test_the_notes_say_which_best_worker_is_meant() -> None:
     """They name it, and count failed cases."""
-    notes = "\n".join(report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary()))
+    notes = "\n".join(report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary(), ["VS BEST"]))
     assert "4 cases of made.jsonl, seed 1" in notes
     assert "VS BEST: points above alone:two (50.0), the single worker that did best on these cases" in notes
+    assert "P: how likely" not in notes
     assert "failed cases, which are in no share: conductor 1" in notes
     assert notes.endswith("left out: conductor-mini")
+
+
+def test_a_note_explains_only_columns_that_are_shown() -> None:
+    """A narrow table without the comparison has no footnote about it."""
+    assert not any("VS BEST" in note for note in report_notes(SPEC, summary(), ["SYSTEM", "RIGHT"]))
+    (note,) = [note for note in report_notes(SPEC, summary(), ["VS BEST", "P"]) if "VS BEST" in note]
+    assert "P: how likely chance alone makes such a difference" in note
+    assert "interval" not in note
 
 
 def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
@@ -112,6 +121,11 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     auto = data["systems"][2]
     assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
     assert data["best_worker"] == "alone:two"
+    assert data["verdict"].startswith(
+        "alone:two, the best single worker on these cases, did best: 2 of 4 cases right; "
+    )
+    assert data["verdict"].endswith("3 cases cannot tell these apart.")
+    assert data["cases_needed"] is None
     assert (auto["name"], auto["accuracy"], auto["n"], auto["failed"]) == ("conductor", 2 / 3, 3, 1)
     assert (auto["tokens"], auto["calls"], auto["cost"], auto["unpriced"]) == (120, 3, "0.0123", 0)
     assert auto["valid_plans"]["accuracy"] == 2 / 3

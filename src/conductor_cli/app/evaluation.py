@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +14,7 @@ from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.builtin import COUNT, NAME, make_basics
 from conductor_cli.evals.cases import Case, hash_cases, read_cases
@@ -23,7 +23,7 @@ from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, is_fre
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec
-from conductor_cli.evals.systems import System, needs_planner, select_systems, unmeasured_workers
+from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.run import Conductor
@@ -34,12 +34,14 @@ from conductor_cli.run.conductor import new_run_id
 class EvaluationRequest:
     """What to evaluate: `source` names the set of cases, `systems` is as on the command line.
 
+    Without `systems` the default ones are compared, and the conductor is left out if there is no model that plans.
+
     `max_cost` is in US dollars, for all parts of a continued evaluation together. With `rehearsal` the demo models run.
     """
 
     source: str
     cases: tuple[Case, ...]
-    systems: str = "all"
+    systems: str | None = None
     workers: tuple[str, ...] = ()
     seed: int = 0
     parallel: int = 8
@@ -52,7 +54,8 @@ class PreparedEvaluation:
     """An evaluation whose models are open.
 
     `stored` is the one that is continued, of which `done` runs are judged. `estimate` is None if nothing will cost
-    anything.
+    anything. `left_out` says which systems cannot run, and why. `everything` estimates a comparison of all systems,
+    where only the default ones are compared.
     """
 
     request: EvaluationRequest
@@ -63,6 +66,8 @@ class PreparedEvaluation:
     done: int
     budget: Budget
     estimate: CostEstimate | None
+    left_out: tuple[str, ...] = ()
+    everything: CostEstimate | None = None
 
     def create(self, settings: Settings) -> Evaluation:
         """The stored evaluation, created now if it is a new one."""
@@ -81,22 +86,18 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     """Open the models and find out what is left to do; nothing is called yet. The models are closed at the end.
 
     The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no system can run,
-    `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system needs the
-    conductor model and there is none.
+    `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
+    names needs the conductor model and there is none.
     """
-    opened = await open_conductor(
-        settings, only=request.workers, planning=needs_planner(request.systems), seed=request.seed,
-        # The limit of the day is part of the evaluation's budget, so single runs are not held to it.
-        rehearsal=request.rehearsal, day_limits=False,
-    )  # fmt: skip
+    opened, no_planner = await _open_models(request, settings)
     conductor = opened.conductor
     try:
-        keywords = rehearsal.skill_keywords() if request.rehearsal else None
-        found = select_systems(request.systems, conductor, cases=request.cases, keywords=keywords)
+        found = _select(request.systems or DEFAULT, request, conductor, no_planner)
         systems = tuple(system for system in found if not system.missing)
-        notes = [f"left out: {system.name}: {system.missing}" for system in found if system.missing]
+        left_out = tuple(f"left out: {system.name}: {system.missing}" for system in found if system.missing)
         if not systems:
-            raise UsageError(f"none of these systems can run; {notes[0]}")
+            raise UsageError(f"none of these systems can run; {left_out[0]}")
+        notes = list(left_out)
         if unmeasured := unmeasured_workers(conductor):
             notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
         if settings.cards.problem and not request.rehearsal:
@@ -126,10 +127,43 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         expected = max([outcome.usage.cost or Decimal(0) for outcome in outcomes], default=least)
         yield PreparedEvaluation(
             request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
-            budget=Budget(limit, spent=spent, expected=expected), estimate=estimate,
+            budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
+            everything=_estimate_all(request, conductor, no_planner) if request.systems is None else None,
         )  # fmt: skip
     finally:
         await opened.close()
+
+
+async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
+    """The models, and why the default systems have to do without the one that plans; empty if they have it."""
+
+    async def opened(*, planning: bool) -> OpenedConductor:
+        return await open_conductor(
+            settings, only=request.workers, planning=planning, seed=request.seed,
+            # The limit of the day is part of the evaluation's budget, so single runs are not held to it.
+            rehearsal=request.rehearsal, day_limits=False,
+        )  # fmt: skip
+
+    try:
+        return await opened(planning=needs_planner(request.systems or DEFAULT)), ""
+    except (ConductorUnusable, KeyMissing, PolicyError) as error:
+        if request.systems is not None:
+            raise
+        return await opened(planning=False), error.message
+
+
+def _select(names: str, request: EvaluationRequest, conductor: Conductor, no_planner: str) -> tuple[System, ...]:
+    """The named systems; those that plan are missing with the reason `no_planner`, if it is given."""
+    keywords = rehearsal.skill_keywords() if request.rehearsal else None
+    found = select_systems(names, conductor, cases=request.cases, keywords=keywords)
+    return tuple(
+        replace(system, missing=no_planner) if no_planner and system.plan is None else system for system in found
+    )
+
+
+def _estimate_all(request: EvaluationRequest, conductor: Conductor, no_planner: str) -> CostEstimate:
+    systems = [system for system in _select("all", request, conductor, no_planner) if not system.missing]
+    return estimate_cost(systems, request.cases, conductor, ())
 
 
 def _make_spec(

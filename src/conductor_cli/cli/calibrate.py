@@ -92,7 +92,7 @@ def _store(cards: list[MeasuredCard], settings: Settings, out: Path | None, *, r
 def _rows(card: MeasuredCard) -> list[list[str]]:
     """A row for each tag, then one for all of them."""
     from conductor_cli.evals.report import format_limits
-    from conductor_cli.evals.summary import wilson_interval
+    from conductor_cli.evals.statistics import wilson_interval
 
     def row(tag: str, right: int, n: int, *more: str) -> list[str]:
         limits = format_limits(wilson_interval(right, n))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +17,7 @@ import typer
 
 from conductor_cli.app.evaluation import (
     EvaluationRequest,
+    PreparedEvaluation,
     find_evaluation,
     load_cases,
     open_evaluation,
@@ -37,12 +39,16 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_money, format_time
+from conductor_cli.core.table import shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.report import report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.storage import Evaluation
 from conductor_cli.evals.summary import summarize
+from conductor_cli.evals.systems import DEFAULT
+from conductor_cli.evals.verdict import reach_verdict
+from conductor_cli.store.fast_list import terminal_width
 
 CONTINUE: Final = "the same command continues"
 
@@ -53,7 +59,13 @@ Cases = Annotated[
         help="A built-in set, or a file of cases. The set rehearsal runs the demo models, all others your workers.",
     ),
 ]  # fmt: skip
-Systems = Annotated[str, typer.Option("--systems", metavar="all|A,B", help="Ways of using the workers to compare.")]
+Systems = Annotated[
+    str | None,
+    typer.Option(
+        "--systems", metavar="all|A,B", show_default=False,
+        help=f"Ways of using the workers to compare. Default: {DEFAULT}.",
+    ),
+]  # fmt: skip
 Count = Annotated[
     int | None,
     typer.Option("--n", metavar="N", min=1, help="Number of cases. Default: rehearsal 500, basics 60, all of a file."),
@@ -76,7 +88,7 @@ PrintCases = Annotated[bool, typer.Option("--print-cases", help="Print the cases
 def evaluate(
     context: typer.Context,
     cases: Cases = None,
-    systems: Systems = "all",
+    systems: Systems = None,
     count: Count = None,
     seed: Seed = 0,
     workers: opt.WorkersOption = None,
@@ -159,6 +171,9 @@ async def _run(
         evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
         if evaluation is not None and not quiet:
             print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
+        if not quiet:
+            for line in _scope_lines(prepared):
+                print_notice(line)
         if not prepared.budget.exhausted:
             if prepared.estimate is not None and not confirm_cost(
                 prepared.estimate.lines(), "the evaluation", yes=yes, quiet=quiet
@@ -196,6 +211,15 @@ async def _run(
         return evaluation, 0
 
 
+def _scope_lines(prepared: PreparedEvaluation) -> Iterator[str]:
+    """What is not compared: systems that cannot run, and what it would take to compare all of them."""
+    yield from prepared.left_out
+    everything = prepared.everything
+    if everything is not None and everything.runs > prepared.spec.runs:
+        names = ", ".join(system.name for system in prepared.systems)
+        yield f"comparing {names}; --systems all: {everything.runs:,} runs, {everything.brief()}"
+
+
 def _exit_code(outcomes: Sequence[Outcome]) -> int:
     """0, or 8 with an error message if not one case could be judged."""
     if any(outcome.verdict != "failed" for outcome in outcomes):
@@ -222,13 +246,18 @@ def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> N
     if json:
         print_json(report_json(evaluation.id, spec, summary))
     else:
-        print_table(*system_table(summary))
+        found = reach_verdict(summary)
+        for text in filter(None, (found.finding, found.warning)):
+            print_text(text)
+        print_line()
+        systems = system_table(summary)
+        print_table(*systems)
         tags = tag_table(summary)
         if tags is not None:
             print_line()
             print_table(*tags)
         print_line()
-        for note in report_notes(spec, summary):
+        for note in report_notes(spec, summary, shown_heads(*systems, terminal_width(sys.stdout))):
             print_text(note)
     if html is not None:
         print_notice(f"wrote the report to {html}")

@@ -45,18 +45,17 @@ def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width
     return [*head, *(line for block in blocks for line in block)]
 
 
+def shown_heads(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """The headings of the columns that are not left out at this width."""
+    return [columns[index].head for index in _kept_columns(columns, _natural_widths(columns, rows), width)]
+
+
 def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> TableLines:
     """The table row by row."""
     rows = [[_clean_cell(cell) for cell in row] for row in rows]
-    natural = [
-        max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
-        for index, column in enumerate(columns)
-    ]
-    least = [_least_width(column, size) for column, size in zip(columns, natural, strict=True)]
-    kept = list(range(len(columns)))
-    while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
-        kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
-
+    natural = _natural_widths(columns, rows)
+    least = _least_widths(columns, natural)
+    kept = _kept_columns(columns, natural, width)
     sizes = {index: natural[index] for index in kept}
     while width and (excess := sum(sizes.values()) + GAP * (len(kept) - 1) - width) > 0:
         wider = [index for index in kept if sizes[index] > least[index]]
@@ -73,6 +72,22 @@ def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows])
 
 
+def _natural_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The cells that each column would take."""
+    return [
+        max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
+        for index, column in enumerate(columns)
+    ]
+
+
+def _kept_columns(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
+    """Which columns are shown at a width."""
+    least, kept = _least_widths(columns, natural), list(range(len(columns)))
+    while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
+        kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
+    return kept
+
+
 def _clean_cell(cell: str) -> str:
     """The cell as one line that is safe for a terminal."""
     if cell.isprintable():
@@ -80,6 +95,10 @@ def _clean_cell(cell: str) -> str:
     from conductor_cli.core.sanitize import one_line  # most lists are printable and never compile its patterns
 
     return one_line(cell)
+
+
+def _least_widths(columns: Sequence[Column], natural: Sequence[int]) -> list[int]:
+    return [_least_width(column, size) for column, size in zip(columns, natural, strict=True)]
 
 
 def _least_width(column: Column, natural: int) -> int:

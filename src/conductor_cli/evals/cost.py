@@ -33,14 +33,25 @@ class CostEstimate:
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
-        low, high = self.low, self.high
-        calls = _format_range(low.calls, high.calls)
-        tokens = _format_range(low.tokens[0], high.tokens[1])
-        cost = f"{format_money(low.cost[0])} to {format_money(high.cost[1])}"
-        if high.unpriced:
-            missing = f"no price is known for {', '.join(self.unknown)}"
-            cost = f"unknown: {missing}" if high.cost[1] == 0 else f"{cost}, and more: {missing}"
-        return [f"{self.runs:,} runs: about {calls} calls, {tokens} tokens", f"estimated cost: {cost}"]
+        tokens = _format_range(self.low.tokens[0], self.high.tokens[1])
+        cost = self._cost()
+        if self.high.unpriced:
+            cost += f": no price is known for {', '.join(self.unknown)}"
+        return [f"{self.runs:,} runs: about {self._calls()}, {tokens} tokens", f"estimated cost: {cost}"]
+
+    def brief(self) -> str:
+        """Calls and dollars in a few words."""
+        return f"about {self._calls()}, {self._cost()}"
+
+    def _calls(self) -> str:
+        return f"{_format_range(self.low.calls, self.high.calls)} calls"
+
+    def _cost(self) -> str:
+        low, high = self.low.cost[0], self.high.cost[1]
+        if self.high.unpriced and high == 0:
+            return "unknown"
+        cost = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
+        return f"{cost}, and more" if self.high.unpriced else cost
 
 
 def _format_range(low: int, high: int) -> str:

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from conductor_cli.core.formatting import axis_ticks, format_money
 from conductor_cli.core.sanitize import one_line, sanitize
+from conductor_cli.core.table import shown_heads
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.report import report_notes, system_table, tag_table
 from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import Summary
+from conductor_cli.evals.verdict import reach_verdict
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 MAX_CASES: Final = 500
@@ -39,6 +41,7 @@ def render_html(
         loader=PackageLoader("conductor_cli"), autoescape=True, undefined=StrictUndefined, finalize=_finalize,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    systems = system_table(summary)
     facts = [evaluation, spec.time, f"cases {spec.hash[:16]}", f"workers {', '.join(spec.workers)}", spec.conductor]
     by_case: dict[str, list[Outcome]] = defaultdict(list)
     order = {name: number for number, name in enumerate(spec.systems)}
@@ -47,8 +50,9 @@ def render_html(
     return environment.get_template("report.html.j2").render(
         title=one_line(f"Evaluation of {spec.source}"),
         facts="; ".join(one_line(fact) for fact in facts if fact),
-        systems=system_table(summary), tags=tag_table(summary),
-        notes=report_notes(spec, summary), **_plot_data(summary), case_count=len(cases), crop=_crop,
+        verdict=reach_verdict(summary), systems=systems, tags=tag_table(summary),
+        notes=report_notes(spec, summary, shown_heads(*systems)), **_plot_data(summary),
+        case_count=len(cases), crop=_crop,
         cases=[(case, by_case[case.id]) for case in cases[:MAX_CASES]],
     )  # fmt: skip
 

@@ -5,17 +5,23 @@ Shares are percentages, differences percentage points; tokens, calls, cost and s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.table import Column
+from conductor_cli.evals.statistics import Interval
 from conductor_cli.evals.storage import EvaluationSpec
-from conductor_cli.evals.summary import Comparison, Interval, Share, Summary, SystemResult
+from conductor_cli.evals.summary import Comparison, Share, Summary, SystemResult
+from conductor_cli.evals.systems import BEST_WORKER
+from conductor_cli.evals.verdict import format_p, reach_verdict
 
 SYSTEM_COLUMN: Final = Column("SYSTEM", shrink=14)
+VS_BEST: Final = "VS BEST"
+VS_BEST_LIMITS: Final = "95 % OF IT"
+P_VALUE: Final = "P"
 
 
 class ReportTable(NamedTuple):
@@ -35,13 +41,21 @@ def format_share(share: Share | None) -> str:
     return UNKNOWN if share is None or share.accuracy is None else f"{100 * share.accuracy:.1f}"
 
 
-def _format_comparison(comparison: Comparison | None) -> str:
-    """`+3.1 (+0.2 to +6.0), p 0.031`, in percentage points."""
+def _format_difference(comparison: Comparison | None) -> str:
+    """`+3.1`, in percentage points."""
+    return UNKNOWN if comparison is None else f"{100 * comparison.difference:+.1f}"
+
+
+def _format_difference_limits(comparison: Comparison | None) -> str:
+    """`+0.2 to +6.0`, in percentage points."""
     if comparison is None:
         return UNKNOWN
     low, high = comparison.interval
-    p_value = "<0.001" if comparison.p < 0.001 else f"{comparison.p:.3f}"
-    return f"{100 * comparison.difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}), p {p_value}"
+    return f"{100 * low:+.1f} to {100 * high:+.1f}"
+
+
+def _format_p_cell(comparison: Comparison | None) -> str:
+    return UNKNOWN if comparison is None else format_p(comparison.p)
 
 
 def _format_mean(value: float | None) -> str:
@@ -62,13 +76,15 @@ def system_table(summary: Summary) -> ReportTable:
         (True, "RIGHT", 0, lambda s: format_share(s.accuracy)),
         (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
         (failed, "FAILED", 0, lambda s: str(s.failed)),
+        (compared, VS_BEST, 2, lambda s: _format_difference(s.versus_best)),
+        (compared, VS_BEST_LIMITS, 6, lambda s: _format_difference_limits(s.versus_best)),
+        (compared, P_VALUE, 3, lambda s: _format_p_cell(s.versus_best)),
         (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
         (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
         (planned, "CONDUCTOR", 7, lambda s: _format_mean(s.tokens_conductor)),
-        (True, "CALLS", 2, lambda s: _format_mean(s.calls)),
-        (True, "COST", 3, lambda s: format_cost_cell(s.cost, s.unpriced)),
-        (True, "SECONDS", 3, lambda s: _format_mean(s.seconds)),
-        (compared, "VS BEST", 6, lambda s: _format_comparison(s.versus_best)),
+        (True, "CALLS", 3, lambda s: _format_mean(s.calls)),
+        (True, "COST", 2, lambda s: format_cost_cell(s.cost, s.unpriced)),
+        (True, "SECONDS", 4, lambda s: _format_mean(s.seconds)),
     ]
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(
@@ -87,13 +103,18 @@ def tag_table(summary: Summary) -> ReportTable | None:
     return ReportTable([SYSTEM_COLUMN, *columns], rows)
 
 
-def report_notes(spec: EvaluationSpec, summary: Summary) -> list[str]:
-    """What a reader must know to understand the table."""
+def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str]) -> list[str]:
+    """What a reader must know to understand the table, of which the columns `shown` can be seen."""
     cases = format_count(spec.cases, "case")
     lines = [f"{cases} of {spec.source}, seed {spec.seed}; shares in %, all other figures are means a question"]
     shares = {system.name: format_share(system.accuracy) for system in summary.systems}
-    if best := summary.best_worker:
-        lines.append(f"VS BEST: points above {best} ({shares[best]}), the single worker that did best on these cases")
+    if (best := summary.best_worker) and VS_BEST in shown:
+        limits = ", then the 95 % interval of the difference" if VS_BEST_LIMITS in shown else ""
+        p_value = "; P: how likely chance alone makes such a difference" if P_VALUE in shown else ""
+        which = (
+            "the best worker by its card" if best == BEST_WORKER else "the single worker that did best on these cases"
+        )
+        lines.append(f"VS BEST: points above {best} ({shares[best]}), {which}{limits}{p_value}")
     failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
     if failed:
         lines.append(f"failed cases, which are in no share: {', '.join(failed)}")
@@ -102,8 +123,11 @@ def report_notes(spec: EvaluationSpec, summary: Summary) -> list[str]:
 
 def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict[str, Any]:
     """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
-    systems = [_system_json(system) for system in summary.systems]
-    return {"id": evaluation, **spec.json(), "best_worker": summary.best_worker or None, "systems": systems}
+    found = reach_verdict(summary)
+    return {
+        "id": evaluation, "verdict": found.text, "cases_needed": found.cases_needed, **spec.json(),
+        "best_worker": summary.best_worker or None, "systems": [_system_json(system) for system in summary.systems],
+    }  # fmt: skip
 
 
 def _system_json(system: SystemResult) -> dict[str, Any]:

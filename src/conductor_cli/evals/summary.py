@@ -2,11 +2,6 @@
 
 Failed outcomes are counted apart and are in no share and no mean, because they say nothing about the system. Two
 systems are compared only on the cases that were judged for both.
-
-Sources. The interval of a share: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; R. G. Newcombe, Stat. Med. 17 (1998)
-857 found it the best of seven. The interval of a paired difference: R. G. Newcombe, Stat. Med. 17 (1998) 2635, method
-10. The p-value of a paired difference: Q. McNemar, Psychometrika 12 (1947) 153, with the exact binomial distribution.
-statsmodels has all three, but it brings scipy and pandas.
 """
 
 from __future__ import annotations
@@ -15,65 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from math import comb, sqrt
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.statistics import Interval, mcnemar_p, newcombe_interval, wilson_interval
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
-
-Z: Final = NormalDist().inv_cdf(0.975)
-"""How many standard deviations around the mean hold 95 %: 1.96."""
-
-
-class Interval(NamedTuple):
-    """95 % confidence limits."""
-
-    low: float
-    high: float
-
-
-def wilson_interval(right: int, n: int) -> Interval:
-    """The limits of a share of `right` in `n` cases, at least one."""
-    share, square = right / n, Z * Z
-    centre = share + square / (2 * n)
-    half = Z * sqrt(share * (1 - share) / n + square / (4 * n * n))
-    low, high = (centre - half) / (1 + square / n), (centre + half) / (1 + square / n)
-    # These two limits are exact; rounding must not move them.
-    return Interval(0.0 if right == 0 else low, 1.0 if right == n else high)
-
-
-def newcombe_interval(both: int, only_first: int, only_second: int, neither: int) -> Interval:
-    """The limits of the difference of two shares on the same cases, of which there is at least one."""
-    n = both + only_first + only_second + neither
-    difference = (only_first - only_second) / n
-    first, second = both + only_first, both + only_second
-    low_first, high_first = wilson_interval(first, n)
-    low_second, high_second = wilson_interval(second, n)
-
-    # The correlation of the two; method 10 reduces a positive one by half a case.
-    margins = first * (n - first) * second * (n - second)
-    shared: float = both * neither - only_first * only_second
-    if shared > 0:
-        shared = max(0.0, shared - n / 2)
-    correlation = shared / sqrt(margins) if margins else 0.0
-
-    def combine(one: float, other: float) -> float:
-        return sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
-
-    below = combine(first / n - low_first, high_second - second / n)
-    above = combine(high_first - first / n, second / n - low_second)
-    return Interval(max(-1.0, difference - below), min(1.0, difference + above))
-
-
-def mcnemar_p(only_first: int, only_second: int) -> float:
-    """The two-sided exact p-value: how likely chance splits the cases that only one got right as unevenly."""
-    n, fewer = only_first + only_second, min(only_first, only_second)
-    # Whole numbers, because powers of two beyond 1024 do not fit a float.
-    tail = sum(comb(n, count) for count in range(fewer + 1))
-    return min(1.0, 2 * tail / (1 << n))
-
 
 ENOUGH: Final = 0.5
 """The share of all cases that must be judged for a worker before others are compared with it. A worker that hardly ever

@@ -22,11 +22,14 @@ from conductor_cli.run import Conductor
 ALONE: Final = "alone"
 """Stands for every single worker; one of them is `alone:NAME`."""
 BEST_WORKER: Final = "best-worker"
+BEST_ROUTING: Final = "best-routing"
 NAMES: Final = (
-    "all", ALONE, BEST_WORKER, "keyword", "vote", "moa", "best-routing", "conductor-mini", "conductor",
+    "all", ALONE, BEST_WORKER, "keyword", "vote", "moa", BEST_ROUTING, "conductor-mini", "conductor",
     "conductor-ultra",
 )  # fmt: skip
 """The names that a user may give, besides `alone:NAME`."""
+DEFAULT: Final = f"{BEST_WORKER},keyword,vote,moa,conductor"
+"""What is compared if the user names nothing: one system of each idea."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
             name="moa", plan=lambda _: baselines.mixture_plan(workers, best), configure=over_all, missing=too_few,
         ),
         System(
-            name="best-routing", plan=lambda case: baselines.gold_plan(case, workers),
+            name=BEST_ROUTING, plan=lambda case: baselines.gold_plan(case, workers),
             configure=partial(over_all, bare_question=False),
             missing="" if all(case.steps for case in cases) else "a case has no known decomposition",
         ),

@@ -1,0 +1,122 @@
+"""What an evaluation shows, in one sentence, and whether its cases are enough to show it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.evals.statistics import SIGNIFICANT, cases_needed, round_up
+from conductor_cli.evals.summary import ENOUGH, Comparison, Share, Summary, SystemResult
+from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationVerdict:
+    """`finding` says which system did best; `warning`, empty if there is no doubt, why that may be chance.
+
+    `cases_needed` is about how many cases would show a difference of this size; None if these are enough, or if there
+    is no difference.
+    """
+
+    finding: str
+    warning: str = ""
+    cases_needed: int | None = None
+
+    @property
+    def text(self) -> str:
+        """Both as one line."""
+        return " ".join(filter(None, (self.finding, self.warning)))
+
+
+NOTHING_JUDGED: Final = EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
+
+
+def reach_verdict(summary: Summary) -> EvaluationVerdict:
+    """The system that did best, against the best single worker; or how far the next one is below that worker.
+
+    `best-routing` takes no part, because it needs to know how each question is solved.
+    """
+    judged = {system.name: system for system in summary.systems if system.accuracy.n}
+    best = judged.get(summary.best_worker)
+    if best is None:
+        return _without_single_worker(list(judged.values()))
+    compared = [(found, system) for system in judged.values() if (found := _counted(system, best)) is not None]
+    # Another single worker is of interest only if there is nothing else: the best of them has been chosen already.
+    others = [item for item in compared if not _is_single_worker(item[1].name)]
+    others = others or [item for item in compared if item[1].name != BEST_WORKER]
+    if not others:
+        return EvaluationVerdict(finding=f"{one_line(best.name)} is alone: {_right(best.accuracy)}.")
+    comparison, system = max(others, key=lambda item: item[0].difference)
+    finding = _finding(comparison, system, best, len(others))
+    return _with_warning(finding, comparison, len(others))
+
+
+def _counted(system: SystemResult, best: SystemResult) -> Comparison | None:
+    """The comparison of a system that takes part, None for another one."""
+    found = system.versus_best
+    if found is None or system.name == BEST_ROUTING or found.cases < ENOUGH * best.accuracy.n:
+        return None
+    return found
+
+
+def _is_single_worker(name: str) -> bool:
+    return name == BEST_WORKER or name.startswith(f"{ALONE}:")
+
+
+def _without_single_worker(systems: list[SystemResult]) -> EvaluationVerdict:
+    if not systems:
+        return NOTHING_JUDGED
+    best = max(systems, key=lambda system: system.accuracy.accuracy or 0.0)
+    limits = best.accuracy.interval
+    interval = f" (95 % interval {100 * limits.low:.1f} to {100 * limits.high:.1f})" if limits is not None else ""
+    return EvaluationVerdict(
+        finding=f"{one_line(best.name)} did best: {_right(best.accuracy)}{interval}. No single worker was measured."
+    )
+
+
+def _right(share: Share) -> str:
+    return f"{share.right} of {format_count(share.n, 'case')} right"
+
+
+def _finding(comparison: Comparison, system: SystemResult, best: SystemResult, comparisons: int) -> str:
+    low, high = comparison.interval
+    figures = f"95 % interval {100 * low:+.1f} to {100 * high:+.1f}, p {_format_p(comparison, comparisons)}"
+    points = f"{abs(100 * comparison.difference):.1f} points"
+    which = "by its card" if best.name == BEST_WORKER else "on these cases"
+    single, name = f"{one_line(best.name)}, the best single worker {which}", one_line(system.name)
+    if comparison.difference > 0:
+        return f"{name} did best: {_right(system.accuracy)}, {points} above {single} ({figures})."
+    place = f"{name} is {points} below" if comparison.difference < 0 else f"{name} is level with it"
+    return f"{single}, did best: {_right(best.accuracy)}; {place} ({figures})."
+
+
+def format_p(p: float) -> str:
+    """`0.031`, `<0.001`."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _format_p(comparison: Comparison, comparisons: int) -> str:
+    """The p-value for the best of several systems: whoever tries five ways finds a good one by chance more easily."""
+    shown = format_p(_corrected(comparison, comparisons))
+    return shown if comparisons == 1 else f"{shown} corrected for {comparisons} comparisons"
+
+
+def _corrected(comparison: Comparison, comparisons: int) -> float:
+    return min(1.0, comparison.p * comparisons)
+
+
+def _with_warning(finding: str, comparison: Comparison, comparisons: int) -> EvaluationVerdict:
+    if _corrected(comparison, comparisons) < SIGNIFICANT:
+        return EvaluationVerdict(finding=finding)
+    cases = format_count(comparison.cases, "case")
+    warning = f"{cases} cannot tell these apart"
+    needed = cases_needed(comparison.only_this, comparison.only_other, comparison.cases, comparisons=comparisons)
+    if needed is None or needed <= comparison.cases:
+        return EvaluationVerdict(finding=finding, warning=f"{warning}.")
+    needed = round_up(needed)
+    return EvaluationVerdict(
+        finding=finding, warning=f"{warning}; about {needed:,} would be needed for a difference of this size.",
+        cases_needed=needed,
+    )  # fmt: skip
