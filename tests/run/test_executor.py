@@ -116,8 +116,10 @@ def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
 def test_a_removed_worker_is_replaced() -> None:
     """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
-    run, events = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
-    assert notices(events)[1] == "bob is not available (no worker is named bob); asking ann instead"
+    run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
+    assert [notice.text for notice in run.trace.healed] == [
+        "bob was not asked: no worker is named bob (list the workers: conductor workers list); ann answered instead"
+    ]
     assert run.trace.answer == "yes"
 
 

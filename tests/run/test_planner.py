@@ -57,7 +57,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
     )
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
-    assert notices(events) == ["the conductor did not write a valid plan; asking bob directly"]
+    assert notices(events) == ["the planner's output was not a valid plan; asking bob directly"]
     assert run.trace.answer == "yes"
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
@@ -77,7 +77,7 @@ def test_a_fallback_avoids_workers_that_are_down() -> None:
     """With the first worker known to be down, the second one answers."""
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
-    assert notices(events)[0] == "the conductor did not write a valid plan; asking bob directly"
+    assert notices(events)[0] == "the planner's output was not a valid plan; asking bob directly"
     assert run.trace.answer == "yes"
 
 

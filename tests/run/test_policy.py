@@ -215,7 +215,7 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
     planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
-    assert notices(events) == ["the conductor did not write a valid plan; asking ann directly"]
+    assert notices(events) == ["the planner's output was not a valid plan; asking ann directly"]
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
@@ -299,7 +299,8 @@ def test_a_reused_plan_is_held_to_the_current_rules() -> None:
     workers = {"ann": Parrot(), "bob": Parrot()}
     _, events = play(desk(None, LOCAL_FILES, workers), FILES, resume=stopped.trace)
     assert not workers["bob"].heard
-    assert "step 2 shows bob its subtask, which may quote the attached files" in " ".join(notices(events))
+    (failed,) = of(events, ev.StepFailed)
+    assert "step 2 shows bob its subtask, which may quote the attached files" in failed.error.message
 
 
 few_rules = st.builds(
@@ -410,7 +411,7 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
     assert not planner.heard
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
-    assert "the resumed plan may reveal inputs hidden from the conductor; asking ann" in notices(events)[1]
+    assert "the resumed plan may reveal inputs hidden from the planner; asking ann" in notices(events)[1]
     planner = Gossip([("B", "-")])
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in planner.heard[0]

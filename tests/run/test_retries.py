@@ -11,7 +11,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.scripted import ScriptedModel
-from tests.run.kit import Counting, notices, of, play, play_and_stop, says, setting, unhurried
+from tests.run.kit import Counting, of, play, play_and_stop, says, setting, unhurried
 
 
 def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
@@ -84,9 +84,12 @@ def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReaso
 def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReason) -> None:
     """It is down for the later steps of the run, and a notice says who takes its place there."""
     ann = failing(ModelError(reason, "no such thing"))
-    run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
+    run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
-    assert notices(events) == ["ann is not available (ann: no such thing); asking bob instead"]
+    assert [notice.text for notice in run.trace.healed] == [
+        "ann failed: no such thing; bob answered instead",
+        "ann was not asked: no such thing; bob answered instead",
+    ]
     assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
 
 

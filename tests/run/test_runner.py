@@ -130,7 +130,7 @@ def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
         "bob": ScriptedModel([[ModelError("refused", "no")], ["yes"]]),
     }
     run, events = play(setting("A | - | one\nB | 1 | two", workers))
-    assert notices(events) == ["step 1 failed, so step 2 runs without its answer"]
+    assert notices(events) == ["step 1 failed, so step 2 runs without its answer: ann failed: no; bob failed: no"]
     assert "failed; there is no answer from it" in workers["bob"].requests[-1].messages[-1].content
     assert (run.trace.answer, run.trace.partial) == ("yes", False)
 

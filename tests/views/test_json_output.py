@@ -20,7 +20,10 @@ KEYS = [
     "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
     "planning", "usage", "notices",
 ]  # fmt: skip
-STEP_KEYS = ["number", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error", "nested"]
+STEP_KEYS = [
+    "number", "planned_worker", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error",
+    "failed_attempts", "nested",
+]  # fmt: skip
 
 
 def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
@@ -72,11 +75,21 @@ def test_a_partial_answer_is_marked() -> None:
 
 
 def test_a_substitute_worker_is_named() -> None:
-    """The step names the worker that did it; the plan names the planned one; notices are included."""
+    """The step names both workers and each failed attempt; the notices say in words what was healed."""
     found = reported(substitute())
     assert found["plan"]["steps"][0]["worker"] == "math-worker"
     assert found["steps"][0]["worker"] == "gemini-flash"
-    assert found["notices"] == [{"step": 1, "text": "the prompt was trimmed from 9,120 to 8,000 tokens"}]
+    (step, *_) = found["steps"]
+    assert step["planned_worker"] == "math-worker"
+    assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
+    assert [(notice["step"], notice["healed"], notice["text"]) for notice in found["notices"]] == [
+        (1, False, "the prompt was trimmed from 9,120 to 8,000 tokens"),
+        (
+            1,
+            True,
+            "math-worker failed: the key was refused (401) (conductor keys set openai); gemini-flash answered instead",
+        ),
+    ]
 
 
 def test_a_nested_run_is_inside_its_step() -> None:

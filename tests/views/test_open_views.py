@@ -12,6 +12,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
 from conductor_cli.views import (
     OUTPUTS,
@@ -27,6 +28,7 @@ from conductor_cli.views import (
 )
 from conductor_cli.views.answer import AnswerStream, PlainSink
 from conductor_cli.views.base import Stdout
+from conductor_cli.views.run_text import describe_notice
 from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
 from tests.views.terminals import Drawn, Sink, emulated
 
@@ -92,8 +94,10 @@ def test_every_option_has_a_view() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
-    """A run that goes well writes its notices to standard error, any other up to three lines more."""
-    events = run()
+    """A run that goes well tells its notices and what it healed, any other up to three lines more."""
+    events, trace = run(), Trace()
+    for event in events:
+        trace = apply_event(trace, event)
     _, told = played("answer", "auto", around(out=False, err=False), events)
     _, err = played("answer", "none", around(out=False, err=False), events)
     last = events[-1]
@@ -102,20 +106,24 @@ def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> N
     assert len(err.splitlines()) <= 3
     assert told.endswith(err)
     notices = told.removesuffix(err).splitlines()
-    assert len(notices) == sum(isinstance(ev.innermost_event(event), ev.Notice) for event in events)
-    assert all(line.startswith("conductor: ") and "note: " in line for line in notices)
+    assert [line.removeprefix("conductor: ") for line in notices] == [describe_notice(item) for item in trace.told()]
 
 
 def test_a_notice_is_one_line() -> None:
     """It names its step and its nested run; nothing in it can end the line."""
     inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
     said: list[ev.Event] = [
+        ev.StepPlanned(at=0.0, step=2, worker="self", subtask="do", access=(), last=True),
         ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
         ev.Notice(at=0.2, text="of a step", step=2),
         inner,
     ]
     _, err = played("json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]])
-    assert err == ("conductor: note: two lines\nconductor: step 2, note: of a step\nconductor: note: inside\n")
+    assert err == (
+        "conductor: note: two lines\n"
+        "conductor: step 2, note: of a step\n"
+        "conductor: step 2, note: its nested run: inside\n"
+    )
 
 
 def test_a_partial_answer_says_how_to_resume() -> None:

@@ -156,7 +156,8 @@ class StepFailed(_StepEvent):
     """An attempt failed.
 
     With `retry_in` the same worker is asked again after so many seconds; with `substitute` another worker is asked;
-    with neither the step has failed for good.
+    with neither the step has failed for good. Attempt 0 is that of a worker which was not asked at all, because it
+    cannot be used in this run; no `step_started` comes before it.
     """
 
     kind: ClassVar[str] = "step_failed"
@@ -202,11 +203,15 @@ class NestedEvent(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(_TimedEvent):
-    """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run."""
+    """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run.
+
+    `healed` says that the run went on with less, or with something else, than was asked for or planned.
+    """
 
     kind: ClassVar[str] = "notice"
     text: str
     step: int = 0
+    healed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,13 @@ file gives the same one as folding the live stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar, assert_never
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
 from conductor_cli.core.errors import Failure
+from conductor_cli.core.healing import FailedAttempt, describe_healed_step, describe_repaired_plan
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
@@ -26,7 +27,10 @@ ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "sk
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`."""
+    """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`.
+
+    `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began.
+    """
 
     number: int
     step: Step
@@ -44,7 +48,9 @@ class StepRecord:
     reason: ev.StopReason | None = None
     retry_at: float | None = None
     started: float | None = None
+    attempted: float | None = None
     ended: float | None = None
+    failed: tuple[FailedAttempt, ...] = ()
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
@@ -54,7 +60,10 @@ class StepRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One run as far as it has come. `at` is the time of the newest event."""
+    """One run as far as it has come. `at` is the time of the newest event.
+
+    `healed` says in words what the run healed by itself; `told` has these words and the notices of all nested runs too.
+    """
 
     run: str = ""
     time: str = ""
@@ -77,6 +86,7 @@ class Trace:
     rejected: tuple[ev.PlanRejected, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     notices: tuple[ev.Notice, ...] = ()
+    healed: tuple[ev.Notice, ...] = ()
     answer: str = ""
     partial: bool = False
     error: Failure | None = None
@@ -96,6 +106,16 @@ class Trace:
     def done(self) -> dict[int, StepRecord]:
         """The finished steps by number."""
         return {record.number: record for record in self.steps if record.state == "done"}
+
+    def told(self) -> list[ev.Notice]:
+        """All that a reader should know about how the answer came about: notices and what was healed, by time."""
+        told = {*self.notices, *self.healed}
+        for record in self.steps:
+            for notice in record.nested.told() if record.nested is not None else ():
+                place = f"step {notice.step} of its nested run: " if notice.step else "its nested run: "
+                at = (record.started or 0.0) + notice.at
+                told.add(replace(notice, at=at, step=record.number, text=place + notice.text))
+        return sorted(told, key=lambda notice: (notice.at, notice.step, notice.text))
 
 
 _STRONGER_THAN_PARTIAL = ("limit", "cancelled", "terminated")
@@ -139,7 +159,7 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
         case ev.PlanRejected() | ev.PlanReady():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             if isinstance(event, ev.PlanReady):
-                return {"plan": event.plan, "state": "running", **usage}
+                return {"plan": event.plan, "state": "running", "healed": _healed_plan(trace, event), **usage}
             return {"rejected": (*trace.rejected, event), **usage}
         case ev.PlanOffered():
             return {}
@@ -147,7 +167,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
             return {} if event.verdict == "approved" else discarded
         case ev.Notice():
-            return {"notices": (*trace.notices, event)}
+            healed = (*trace.healed, event) if event.healed else trace.healed
+            return {"notices": (*trace.notices, event), "healed": healed}
         case ev.RunFinished():
             ending = {"answer": event.answer, "partial": event.partial, "error": event.error}
             return {"state": "finished", "usage": event.usage, **ending}
@@ -166,8 +187,25 @@ def _step_changes(trace: Trace, event: _StepEvent) -> dict[str, Any]:
             steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
             if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.NestedEvent)):
                 return {"steps": steps}
-            return {"steps": steps, "usage": trace.usage + event.usage}
+            changes = {"steps": steps, "usage": trace.usage + event.usage}
+            if isinstance(event, ev.StepFinished) and (record.failed or record.worker != record.step.worker):
+                text = describe_healed_step(record.step.worker, record.worker, record.failed)
+                changes["healed"] = (*trace.healed, ev.Notice(at=event.at, step=event.step, text=text, healed=True))
+            return changes
     return {}
+
+
+def _healed_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
+    """What was healed once a plan is ready. A plan that the planner did not write has no prompt."""
+    if not event.prompt or not trace.rejected:
+        return trace.healed
+    rejected = trace.rejected[-1]
+    if rejected.reason == "plan_invalid":
+        text = describe_repaired_plan(rejected.problem)
+    else:
+        text = f"the planner failed once: {rejected.problem}"
+    notice = ev.Notice(at=event.at, text=text, healed=True)
+    return (*trace.healed, notice)
 
 
 def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa: PLR0911 - one for each kind of event
@@ -177,12 +215,19 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa:
             started = event.at if record.started is None else record.started
             return changed(
                 record, state="running", worker=event.worker, attempt=event.attempt, prompt=event.prompt, text="",
-                thinking="", retry_at=None, started=started,
+                thinking="", retry_at=None, started=started, attempted=event.at,
             )  # fmt: skip
         case ev.StepDelta():
             return changed(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
         case ev.StepFailed():
-            record = changed(record, error=event.error, usage=record.usage + event.usage)
+            failed = FailedAttempt(
+                worker=record.worker, attempt=event.attempt, started=record.attempted if event.attempt else None,
+                ended=event.at, error=event.error, usage=event.usage, retry_in=event.retry_in,
+                substitute=event.substitute,
+            )  # fmt: skip
+            record = changed(
+                record, error=event.error, usage=record.usage + event.usage, failed=(*record.failed, failed)
+            )
             if event.retry_in is not None:
                 return changed(record, retry_at=event.at + event.retry_in)
             if event.substitute is not None:

@@ -9,6 +9,7 @@ from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
+from conductor_cli.core.healing import describe_failed_attempts
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
@@ -86,9 +87,11 @@ class Attempt:
         )
         if self._attempt == 1:
             for missing in (item.number for item in seen if item.answer is None):
-                state.notice(f"step {missing} failed, so step {self._number} runs without its answer", self._number)
+                text = f"step {missing} failed, so step {self._number} runs without its answer"
+                why = describe_failed_attempts(state.record(missing).failed)
+                state.notice(f"{text}: {why}" if why else text, self._number, healed=True)
             if notice:
-                state.notice(notice, self._number)
+                state.notice(notice, self._number, healed=True)
         return messages
 
     def _request(self, prompt: tuple[Message, ...], most: int) -> Request:

@@ -71,11 +71,7 @@ class _WorkerStep:
         self._tried.append(name)
         state.add_error(self._number, failure)
         substitute = self._substitute()
-        if substitute is None:
-            self._attempt += 1
-            self._fail(failure)
-            return None
-        state.notice(f"{name} is not available ({failure.message}); asking {substitute} instead", self._number)
+        self._fail(failure, substitute=substitute)
         return substitute
 
     async def _ask(self, name: str) -> str | None:

@@ -56,7 +56,7 @@ class Planner:
         if state.config.model is None:
             return Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner")
         if not state.policy.may_show_steps(state.steps_before()):
-            return self._fall_back("the resumed plan may reveal inputs hidden from the conductor")
+            return self._fall_back("the resumed plan may reveal inputs hidden from the planner")
         return await self._write(state.config.model)
 
     async def wait_for_approval(self) -> Failure | None:
@@ -191,7 +191,7 @@ class Planner:
                 return None
             finally:
                 stream.settle()
-        return self._fall_back("the conductor did not write a valid plan")
+        return self._fall_back("the planner's output was not a valid plan")
 
     def _fall_back(self, why: str) -> Failure | None:
         """Have the best worker answer, with everything it may see. Returns why no worker can.
@@ -204,7 +204,7 @@ class Planner:
         if worker is None:
             message = f"{why}, and the policy allows no worker to answer alone"
             return Failure(kind="policy", message=message, hint=POLICY_HINT)
-        state.notice(f"{why}; asking {worker} directly")
+        state.notice(f"{why}; asking {worker} directly", healed=True)
         everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
         step = state.policy.without_hidden(state.steps_before(), step)

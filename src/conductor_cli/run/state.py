@@ -108,8 +108,8 @@ class RunState:
             if event is not None:
                 yield event
 
-    def notice(self, text: str, step: int = 0) -> None:
-        self.emit(ev.Notice(at=self.now(), text=text, step=step))
+    def notice(self, text: str, step: int = 0, *, healed: bool = False) -> None:
+        self.emit(ev.Notice(at=self.now(), text=text, step=step, healed=healed))
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
         """A step of the plan is complete."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from conductor_cli.core.events import Event, to_line
+from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
@@ -59,7 +60,8 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
-    null when the run failed. Money is text, as in the trace, because a float is not exact.
+    null when the run failed. `notices` holds also what was healed, and the notices of nested runs. Money is text, as in
+    the trace, because a float is not exact.
     """
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
@@ -74,7 +76,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
-        "notices": [{"step": notice.step, "text": notice.text} for notice in trace.notices],
+        "notices": [{"step": item.step, "text": item.text, "healed": item.healed} for item in trace.told()],
     }
 
 
@@ -89,6 +91,7 @@ def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
 def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, Any]:
     data = {
         "number": record.number,
+        "planned_worker": record.step.worker,
         "worker": record.worker,
         "subtask": record.step.subtask,
         "access": list(record.step.access),
@@ -97,6 +100,22 @@ def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, An
         "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3),
         "error": dump(record.error and with_hint(record.error)),
+        "failed_attempts": [_failed_attempt_data(attempt) for attempt in record.failed],
         "nested": record.nested and _workflow_data(record.nested),
     }
     return data | {"prompt": dump(record.prompt)} if prompts else data
+
+
+def _failed_attempt_data(attempt: FailedAttempt) -> dict[str, Any]:
+    """Times are seconds since the run began; `started` is null for a worker that was not asked."""
+    error = with_hint(attempt.error)
+    return {
+        "attempt": attempt.attempt,
+        "worker": attempt.worker,
+        "started": attempt.started,
+        "ended": attempt.ended,
+        "reason": error.reason or error.kind,
+        "message": attempt.message,
+        "hint": error.hint,
+        "usage": dump(attempt.usage),
+    }

@@ -9,10 +9,9 @@ import re
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Stderr
-from conductor_cli.views.run_text import apply_without_deltas, problem_lines
+from conductor_cli.views.run_text import apply_without_deltas, describe_notice, problem_lines
 
 _COLUMN_GAP: Final = re.compile(r"(?<=\S) {3,}")
 """What aligns columns on a screen, and is only noise in a log or to a screen reader."""
@@ -47,14 +46,22 @@ class SilentProgress:
 
 
 class NoticesProgress(SilentProgress):
-    """Also writes each notice, because whoever uses an answer should know how it came about."""
+    """Also writes each notice and what was healed, because whoever uses an answer should know how it came about."""
+
+    def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
+        super().__init__(stderr, stored=stored)
+        self._told: list[ev.Notice] = []
 
     def show(self, event: ev.Event) -> None:
+        before = self._trace
         super().show(event)
-        notice = ev.innermost_event(event)
-        if isinstance(notice, ev.Notice):
-            step = f"step {notice.step}, " if notice.step else ""
-            self._write(f"conductor: {step}note: {one_line(notice.text)}")
+        if self._trace is before:  # a piece of text
+            return
+        told, known = self._trace.told(), self._told
+        self._told = told
+        for notice in told:
+            if notice not in known:
+                self._write(f"conductor: {describe_notice(notice)}")
 
 
 class PlainProgress(SilentProgress):

@@ -299,7 +299,8 @@ def _nested_run(record: StepRecord, layout: StepLayout) -> Iterator[Line]:
 
 def _failed_attempt(event: ev.StepFailed, layout: StepLayout) -> Iterator[Line]:
     """A failed attempt that is followed by another one."""
-    yield layout.with_state("failed", f"attempt {event.attempt}; {describe_next_attempt(event)}", event.step)
+    what = f"attempt {event.attempt}" if event.attempt else "not asked"
+    yield layout.with_state("failed", f"{what}; {describe_next_attempt(event)}", event.step)
     yield from layout.wrapped(describe_failure(event.error), "failed")
 
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.events import Event, PlanDecided, PlanDelta, StepDelta, StepFailed, StopReason, innermost_event
+from conductor_cli.core.events import (
+    Event,
+    Notice,
+    PlanDecided,
+    PlanDelta,
+    StepDelta,
+    StepFailed,
+    StopReason,
+    innermost_event,
+)
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
@@ -109,6 +118,13 @@ def describe_next_attempt(event: StepFailed) -> str:
     if event.substitute is not None:
         return f"now on {one_line(event.substitute)}"
     return "no attempts are left"
+
+
+def describe_notice(notice: Notice) -> str:
+    """A notice in one line: `note: 3 workers`, `step 2, note: shortened`, `step 1: fast answered instead of broken`."""
+    step = f"step {notice.step}" if notice.step else ""
+    front = ", ".join(filter(None, (step, "" if notice.healed else "note")))
+    return f"{front}: {one_line(notice.text)}" if front else one_line(notice.text)
 
 
 def describe_decision(event: PlanDecided) -> str:

@@ -1,0 +1,80 @@
+"""What a run healed by itself, as values and in words, so that no answer hides how it came about.
+
+Something is healed when the run goes on although an attempt failed, another worker than planned answered, or the
+planner's output was not a valid plan. The facts are in the events; `trace.apply_event` keeps them, and every reader
+says them in the words made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.usage import Usage
+
+LONGEST_REASON: Final = 200
+"""Characters of an error's message or hint in a line about something healed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAttempt:
+    """An attempt at a step that failed. `started` and `ended` are seconds since the run began.
+
+    `started` is None for a worker that was not asked at all, because it cannot be used in this run. With `retry_in` the
+    same worker was asked again after so many seconds; with `substitute` another one; with neither the step has failed.
+    """
+
+    worker: str
+    attempt: int
+    started: float | None
+    ended: float
+    error: Failure
+    usage: Usage
+    retry_in: float | None = None
+    substitute: str | None = None
+
+    @property
+    def message(self) -> str:
+        """What went wrong, without the worker's name."""
+        return self.error.message.removeprefix(f"{self.worker}: ")
+
+
+def describe_healed_step(planned: str, worker: str, failed: Sequence[FailedAttempt]) -> str:
+    """`a failed 3 times: server error (500); b answered instead`."""
+    failures = describe_failed_attempts(failed)
+    if worker == planned:
+        return f"{failures}; {worker} answered at attempt {len(failed) + 1}"
+    return f"{failures}; {worker} answered instead" if failures else f"{worker} answered instead of {planned}"
+
+
+def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
+    """`a failed 3 times: server error (500); b was not asked: key missing or rejected (401)`."""
+    groups = groupby(failed, lambda attempt: attempt.worker)
+    return "; ".join(_describe_failures(worker, list(attempts)) for worker, attempts in groups)
+
+
+def describe_repaired_plan(problem: str) -> str:
+    """What a reader is told when the planner wrote a valid plan only after it was shown its mistake."""
+    return f"the planner's first output was not a valid plan ({_shorten(problem)}); its second one is used"
+
+
+def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
+    """How often a worker failed, why, and what to do about it where that is known."""
+    last = attempts[-1]
+    if last.started is None:
+        what = "was not asked"
+    elif len(attempts) == 1:
+        what = "failed"
+    else:
+        same = all(attempt.message == last.message for attempt in attempts)
+        what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
+    hint = f" ({_shorten(last.error.hint)})" if last.error.hint else ""
+    return f"{worker} {what}: {_shorten(last.message)}{hint}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 4].rstrip()} ..."
