@@ -136,14 +136,6 @@ def test_a_wrong_value_of_a_flag_is_a_usage_error(stage: Stage, flag: list[str])
     assert stage.server.requests == []
 
 
-@pytest.mark.parametrize("flag", ["--quiet", "-q", "--color", "--config", "--debug"])
-def test_a_flag_of_the_program_behind_the_command_is_explained(stage: Stage, flag: str) -> None:
-    """Flags that stand before the command say so when they stand behind it."""
-    done = stage.inside("ask", "hi", flag)
-    assert done.code == 2
-    assert f"{flag} must come before the command" in done.err
-
-
 def error_inside(text: str) -> Script:
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.head()

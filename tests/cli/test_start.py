@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -110,11 +111,39 @@ def test_a_command_line_that_cannot_be_understood_is_three_lines(stage: Stage, a
     assert "--help" in done.err
 
 
-def test_debug_and_quiet_exclude_each_other(stage: Stage) -> None:
-    """Both at once is a contradiction: 2."""
-    done = stage.inside("--debug", "--quiet", "ask", "hi")
+@pytest.mark.parametrize("line", ["--debug --quiet ask hi", "--debug ask hi --quiet", "ask --debug -q hi"])
+def test_debug_and_quiet_exclude_each_other(stage: Stage, line: str) -> None:
+    """Both at once is a contradiction, wherever they stand: 2."""
+    done = stage.inside(*line.split())
     assert done.code == 2
     assert "exclude each other" in done.err
+
+
+def test_options_of_every_command_may_follow_it(stage: Stage, tmp_path: Path) -> None:
+    """`--config` and `--quiet` mean the same before a command, after it, and after a command of a group."""
+    other = tmp_path / "other.toml"
+    other.write_text(stage.config.read_text().replace("[limits]", "[limits]\nsteps = 2"))
+    for line in ("--config FILE config get limits.steps", "config --config FILE get limits.steps",
+                 "config get limits.steps --config FILE"):  # fmt: skip
+        done = stage.inside(*line.replace("FILE", str(other)).split())
+        assert (done.code, done.out) == (0, "2\n"), line
+    stage.plan = "nonsense"
+    assert "plan" in stage.inside("ask", "hi").err
+    assert stage.inside("ask", "-q", "hi").err == ""
+
+
+def test_the_last_of_two_equal_options_counts(stage: Stage, tmp_path: Path) -> None:
+    """A file named after the command replaces the one named before it."""
+    missing = str(tmp_path / "none.toml")
+    done = stage.inside("--config", missing, "config", "get", "limits.steps", "--config", str(stage.config))
+    assert (done.code, done.out) == (0, "5\n")
+
+
+def test_words_after_two_dashes_are_no_options(stage: Stage) -> None:
+    """A question about `--debug` is a question."""
+    done = stage.inside("ask", "--", "what", "is", "--debug")
+    assert (done.code, done.err) == (0, "")
+    assert "what is --debug" in str(stage.asked("alpha")[0].json)
 
 
 def test_debug_shows_what_happens_inside(stage: Stage) -> None:

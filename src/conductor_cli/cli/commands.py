@@ -45,6 +45,7 @@ class Commands(LazyGroup):
     """The commands of this program."""
 
     table = COMMANDS
+    everywhere = ("config", "color", "debug", "quiet")
 
 
 app = typer.Typer(
@@ -70,7 +71,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def conductor(
     context: typer.Context,
-    config_file: Annotated[
+    config: Annotated[
         str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
     ] = None,
     color: Annotated[Color | None, typer.Option("--color", help="When to use colour: auto, always or never.")] = None,
@@ -82,9 +83,7 @@ def conductor(
 ) -> None:
     """Plan, run and show how a team of models answers a question."""
     del version
-    if debug and quiet:
-        raise UsageError("--debug and --quiet exclude each other")
-    context.obj = GlobalOptions(config=config_file, color=color, debug=debug, quiet=quiet)
+    context.obj = GlobalOptions(config=config, color=color, debug=debug, quiet=quiet)
     if context.invoked_subcommand is not None:
         return
     if is_interactive():

@@ -5,7 +5,7 @@ A command of this program may import at the top of its module whatever it needs:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,8 +13,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from conductor_cli.cli.command import Command, accept_everywhere
+
 if TYPE_CHECKING:
-    from typer._click import Command, Context, HelpFormatter
+    from typer._click import Command as AnyCommand
+    from typer._click import Context, HelpFormatter
 
 CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
 """Headings of the help; under each, by the name of a command, `module:attribute` and one line of help.
@@ -27,6 +30,8 @@ class LazyGroup(TyperGroup):
     """Commands from `table`. The group's help is printed from the table alone."""
 
     table: ClassVar[CommandTable] = {}
+    everywhere: ClassVar[Sequence[str]] = ()
+    """The group's own options that each command takes too, by their names in Python."""
 
     def __init__(self, **attributes: object) -> None:
         super().__init__(**attributes)  # type: ignore[arg-type]  # what Typer gives every group
@@ -35,11 +40,12 @@ class LazyGroup(TyperGroup):
         for rows in self.table.values():
             self.commands.update({name: TyperCommand(name, help=help_text) for name, (_, help_text) in rows.items()})
 
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+    def get_command(self, ctx: Context, cmd_name: str) -> AnyCommand | None:
         """The command of this name; its module is imported the first time."""
         target = self._targets.pop(cmd_name, None)
         if target is not None:
-            self.commands[cmd_name] = load_command(cmd_name, target)
+            command = self.commands[cmd_name] = load_command(cmd_name, target)
+            accept_everywhere([option for option in self.params if option.name in self.everywhere], command)
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -51,16 +57,18 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(name.ljust(width), help_text) for name, (_, help_text) in rows.items()])
 
 
-def load_command(name: str, target: str) -> Command:
+def load_command(name: str, target: str) -> AnyCommand:
     """Import `module:attribute` and make a command of it."""
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = None  # Typer's default would import Rich for a help text
-        command: Command = get_group(found)
+        for below in found.registered_commands:
+            below.cls = Command
+        command: AnyCommand = get_group(found)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name)(found)
+        single.command(name, cls=Command)(found)
         command = get_command(single)
     command.name = name
     return command

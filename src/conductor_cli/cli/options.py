@@ -26,13 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalOptions:
-    """The options before the command."""
+    """The options of every command. They may stand before its name or after it. Raises `UsageError`."""
 
     config: str | None = None
     color: Color | None = None
     debug: bool = False
     quiet: bool = False
 
+    def __post_init__(self) -> None:
+        if self.debug and self.quiet:
+            raise UsageError("--debug and --quiet exclude each other")
+
+
+HEADINGS: Final = ("Input", "Workers", "Plan", "Limits", "Output", "Advanced")
+"""Headings of the options in the help of a command that has many, in order."""
 
 Color = Literal["auto", "always", "never"]
 Mode = Literal["mini", "auto", "ultra"]

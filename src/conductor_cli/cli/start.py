@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, NoReturn
 
 from conductor_cli.core.errors import ConductorError, UsageError
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
 _RUN_ID = re.compile(r"last(~\d+)?|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
-_BEFORE_COMMAND = ("--config", "--color", "--debug", "--quiet", "-q")
 
 
 class _RedactingFormatter(logging.Formatter):
@@ -38,7 +38,7 @@ def start() -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors go to stderr."""
-    debug = "--debug" in arguments
+    debug = "--debug" in takewhile("--".__ne__, arguments)
     if debug:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_RedactingFormatter("%(relativeCreated)7d ms %(name)s: %(message)s"))
@@ -76,9 +76,6 @@ def _report(error: Exception) -> int:
 
 def _usage_error(error: TyperException) -> UsageError:
     """What Typer finds wrong with a command line, as one of our errors."""
-    option = getattr(error, "option_name", "")
-    if option in _BEFORE_COMMAND:
-        return UsageError(f"{option} must come before the command", hint=f"for example: conductor {option} ask …")
     context = getattr(error, "ctx", None)
     message = error.format_message().replace("Value error, ", "").rstrip(".")
     command = context.command_path if context is not None else "conductor"
