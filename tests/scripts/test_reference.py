@@ -103,7 +103,7 @@ def evaluate(
     cases: Annotated[str | None, typer.Argument(metavar="rehearsal|basics|CASES.jsonl", help="Which cases.")] = None,
     form: Annotated[str | None, typer.Option("--from", metavar="SET", help="A set.")] = None,
     systems: Annotated[str, typer.Option("--systems", metavar="all|A,B", help="Which ways.")] = "all",
-    resume: Annotated[str | None, typer.Option("--resume", metavar="ID|last", help="Go on.")] = None,
+    shown: Annotated[str | None, typer.Option("--show", metavar="ID|last", help="Print a report.")] = None,
     names: Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Only these.")] = None,
 ) -> None:
     """Compare."""
