@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import tomllib
 from typing import Any
 
 import pytest
 
-from tests.cli.stage import Stage, explained, refuses, says
+from tests.cli.stage import Stage, explained, finished, refuses, says
+from tests.cli.test_terminal import terminal
 from tests.servers import SeenStep, Wire, delta
 
 
@@ -314,6 +316,45 @@ def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
 
     stage.models = {"alpha": waits, "beta": waits}
     assert stage.inside("workers", "test").code == 0
+
+
+def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
+    """In a pipe the line of the first worker is there while the other still hangs; in JSON the order is the pool's."""
+    release = threading.Event()
+
+    async def waits(seen: SeenStep, wire: Wire) -> None:
+        await asyncio.to_thread(release.wait, 20)
+        await says("late")(seen, wire)
+
+    stage.models["alpha"] = waits
+    with stage.start("workers", "test") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == [b"NAME", b"STATE", b"TIME", b"MESSAGE"]
+        assert process.stdout.readline().split()[:2] == [b"beta", b"ok"]
+        release.set()
+        assert process.stdout.readline().split()[:2] == [b"alpha", b"ok"]
+        assert finished(process).code == 0
+    rows = stage.inside("workers", "test", "--json").json
+    assert [row["name"] for row in rows] == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize("command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"])
+def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]) -> None:
+    """A line with its elapsed time, below the results; nothing of it is left at the end."""
+    release = threading.Event()
+
+    async def waits(seen: SeenStep, wire: Wire) -> None:
+        await asyncio.to_thread(release.wait, 20)
+        await says("late")(seen, wire)
+
+    stage.models["alpha"] = waits
+    with terminal(stage, *command) as screen:
+        shown = screen.until("alpha 1 s")
+        assert shown.splitlines()[-1].startswith("waiting for ")
+        assert "beta" in shown
+        release.set()
+        assert screen.end() == 0
+        assert "waiting for" not in screen.scrolled
 
 
 def test_a_pool_is_tested(stage: Stage) -> None:

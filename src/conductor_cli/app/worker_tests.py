@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -60,18 +60,31 @@ class WorkerTest:
         return {"name": self.name, "state": self.state, "seconds": seconds, "text": self.text, "error": error}
 
 
-def run_worker_tests(settings: Settings, names: Sequence[str]) -> list[WorkerTest]:
-    """Test the named workers, or all that are enabled, at the same time. Raises `UsageError` for an unknown name."""
+Report = Callable[[WorkerTest], None]
+
+
+def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
+    """The named workers, or all that are enabled. Raises `UsageError` for an unknown name, `PolicyError` for none."""
     configured = settings.workers or discovered_workers(settings)
     pool = Pool(workers=tuple(item.worker for item in configured if item.enabled or item.worker.name in names))
     pool = pool.subset(names) if names else pool
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
         raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
+    return workers
+
+
+def run_worker_tests(settings: Settings, workers: Sequence[Worker], report: Report) -> list[WorkerTest]:
+    """Test the workers at the same time; each result goes to `report` as soon as it is known."""
     stored = open_key_store(settings)
 
+    async def run_one(worker: Worker) -> WorkerTest:
+        result = await run_worker_test(worker, settings.environ, stored)
+        report(result)
+        return result
+
     async def run_all() -> list[WorkerTest]:
-        return list(await asyncio.gather(*(run_worker_test(worker, settings.environ, stored) for worker in workers)))
+        return list(await asyncio.gather(*map(run_one, workers)))
 
     return asyncio.run(run_all())
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from conductor_cli.app.checks import Check
 from conductor_cli.app.doctor import check_machine
-from conductor_cli.app.doctor.live import check_demo, check_planning, check_workers, workers_to_check
+from conductor_cli.app.doctor.live import Report, Start, check_demo, check_planning, check_workers, workers_to_check
 from conductor_cli.app.doctor.report import make_report
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_text
+from conductor_cli.cli.running import show_running
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
@@ -33,24 +34,31 @@ def doctor(
     """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     checks: list[Check] = []
+    workers: list[Worker] = []
+    with show_running(quiet=context.obj.quiet) as running:
 
-    def report(check: Check) -> None:
-        checks.append(check)
-        if not json:
-            _print_check(check)
+        def report(check: Check) -> None:
+            checks.append(check)
+            with running.finished(check.name):
+                if not json:
+                    _print_check(check)
 
-    for check in check_machine(settings, demo_only=rehearsal):
-        report(check)
-    plans = all(check.code == 0 for check in checks if check.name == "conductor model")
-    workers = [] if rehearsal else workers_to_check(settings, offline=offline)
-    if not (json or offline or rehearsal or context.obj.quiet):
-        _announce(workers, plans=plans)
-    if rehearsal:
-        report(asyncio.run(check_demo(settings)))
-    else:
-        if plans and not offline:
-            report(asyncio.run(check_planning(settings)))
-        _check_workers(settings, workers, report, offline=offline)
+        running.start("this machine")
+        for check in check_machine(settings, demo_only=rehearsal):
+            report(check)
+        with running.finished("this machine"):
+            plans = all(check.code == 0 for check in checks if check.name == "conductor model")
+        if rehearsal:
+            running.start("rehearsal")
+            report(asyncio.run(check_demo(settings)))
+        else:
+            workers = workers_to_check(settings, offline=offline)
+            if not (json or offline or context.obj.quiet):
+                _announce(workers, plans=plans)
+            if plans and not offline:
+                running.start("planning")
+                report(asyncio.run(check_planning(settings)))
+            _check_workers(settings, workers, running.start, report, offline=offline)
     # Workers answer in any order; JSON, the summary and the exit code have one order.
     names = [f"worker {worker.name}" for worker in workers]
     checks.sort(key=lambda check: names.index(check.name) if check.name in names else -1)
@@ -62,10 +70,10 @@ def doctor(
 
 
 def _check_workers(
-    settings: Settings, workers: Sequence[Worker], report: Callable[[Check], None], *, offline: bool
+    settings: Settings, workers: Sequence[Worker], start: Start, report: Report, *, offline: bool
 ) -> None:
     try:
-        asyncio.run(check_workers(settings, workers, report, offline=offline))
+        asyncio.run(check_workers(settings, workers, start, report, offline=offline))
     except ExceptionGroup as group:
         if group.subgroup(typer.Exit):  # the reader of standard output is gone
             raise typer.Exit from None

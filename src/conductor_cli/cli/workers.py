@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from conductor_cli.app import workers
-from conductor_cli.app.worker_tests import run_worker_tests
+from conductor_cli.app.worker_tests import WorkerTest, run_worker_tests, workers_to_test
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.running import show_running
 from conductor_cli.config import app_paths
 from conductor_cli.config.pools import find_pool
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_money
 from conductor_cli.core.pool import Card
+from conductor_cli.core.table import Column, render_rows
 from conductor_cli.models.presets import model_of, recipient_of
+from conductor_cli.store.fast_list import terminal_width
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
@@ -202,13 +206,44 @@ def ask_workers(
 ) -> None:
     """Ask each worker for a token, all at once, with its own settings: one cheap live call each."""
     chosen = names or () if pool is None else _choose(context, names, pool)
-    results = run_worker_tests(opt.stored_settings(context), chosen)
+    settings = opt.stored_settings(context)
+    tested = workers_to_test(settings, chosen)
+    table = ResultTable([worker.name for worker in tested])
+    with show_running(quiet=context.obj.quiet) as running:
+
+        def report(result: WorkerTest) -> None:
+            with running.finished(result.name):
+                if not json:
+                    table.print(result)
+
+        for worker in tested:
+            running.start(worker.name)
+        if not json:
+            table.print_head()
+        results = run_worker_tests(settings, tested, report)
     if json:
         print_json([result.data() for result in results])
-    else:
-        rows = [[result.name, result.state, format_duration(result.seconds), result.message] for result in results]
-        print_table(("NAME", "STATE", "TIME", "MESSAGE"), rows)
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
+
+
+class ResultTable:
+    """Prints the results of tests one by one, so its columns have their widths before any result is known."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        widths = {"NAME": max(map(len, names)), "STATE": len("failed"), "TIME": len("99.9 s")}
+        columns = [Column(head.ljust(width)) for head, width in widths.items()]
+        self._columns = [*columns, Column("MESSAGE", wrap=True)]
+
+    def print_head(self) -> None:
+        self._print([])
+
+    def print(self, result: WorkerTest) -> None:
+        self._print([result.name, result.state, format_duration(result.seconds), result.message])
+
+    def _print(self, cells: Sequence[str]) -> None:
+        head, rows = render_rows(self._columns, [cells] if cells else [], terminal_width(sys.stdout))
+        for line in rows[0] if rows else head:
+            print_line(line)
 
 
 app.command("calibrate")(calibrate)

@@ -7,7 +7,7 @@ call models and workers. `report` makes what a bug report needs of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -31,27 +31,25 @@ MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (machine.model_store, machine.co
 """Checks of the user's own models, which the demo models do not need."""
 
 
-def check_machine(settings: Settings, *, demo_only: bool = False) -> list[Check]:
-    """Everything that can be checked without calling a model."""
+def check_machine(settings: Settings, *, demo_only: bool = False) -> Iterator[Check]:
+    """Everything that can be checked without calling a model, as it becomes known."""
     return run_checks(CHECKS if demo_only else (*CHECKS, *MODEL_CHECKS), settings)
 
 
-def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> list[Check]:
+def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> Iterator[Check]:
     """The results of all `checks`, in their order. Each has a thread, which is abandoned if it does not end in time."""
     queues = [_start(check, settings) for check in checks]
     try:
         timeout = TIMEOUT + keyring_timeout(settings.environ)
     except ConductorError:
         timeout = TIMEOUT  # the check of the keyring reports this error
-    results: list[Check] = []
     for check, queue in zip(checks, queues, strict=True):
         try:
-            results += queue.get(timeout=timeout)
+            yield from queue.get(timeout=timeout)
         except Empty:
             message = f"did not end within {format_duration(timeout)}"
             error = ConductorError(message, hint="a network disk or a driver may hang")
-            results.append(Check.failed(_name(check), error))
-    return results
+            yield Check.failed(_name(check), error)
 
 
 def _start(check: MachineCheck, settings: Settings) -> SimpleQueue[list[Check]]:

@@ -29,6 +29,9 @@ from conductor_cli.keys.key_store import KeyStore
 Report = Callable[[Check], None]
 """Takes each result as soon as there is one."""
 
+Start = Callable[[str], None]
+"""Takes the name of each check when it begins."""
+
 QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
 """What the conductor plans."""
 
@@ -47,11 +50,14 @@ def workers_to_check(settings: Settings, *, offline: bool) -> list[Worker]:
     return list(offered_workers(settings))
 
 
-async def check_workers(settings: Settings, workers: Sequence[Worker], report: Report, *, offline: bool) -> None:
+async def check_workers(
+    settings: Settings, workers: Sequence[Worker], start: Start, report: Report, *, offline: bool
+) -> None:
     """Call every worker once. With `offline` none is called, and the checks say whether their keys exist."""
     stored = open_key_store(settings)
 
     async def check(worker: Worker) -> None:
+        start(f"worker {worker.name}")
         report(await _check_worker(worker, settings, stored, offline=offline))
 
     async def check_local() -> None:
