@@ -118,7 +118,10 @@ def test_a_removed_worker_is_replaced() -> None:
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
     assert [notice.text for notice in run.trace.healed] == [
-        "bob was not asked: no worker is named bob (list the workers: conductor workers list); ann answered instead"
+        (
+            "ann answered instead of bob; bob was not asked: no worker is named bob; "
+            "to fix: list the workers: conductor workers list"
+        )
     ]
     assert run.trace.answer == "yes"
 

@@ -87,8 +87,8 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReas
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
     assert [notice.text for notice in run.trace.healed] == [
-        "ann failed: no such thing; bob answered instead",
-        "ann was not asked: no such thing; bob answered instead",
+        "bob answered instead of ann; ann failed: no such thing",
+        "bob answered instead of ann; ann was not asked: no such thing",
     ]
     assert [record.worker for record in run.trace.steps] == ["bob", "bob"]
 

@@ -87,7 +87,10 @@ def test_a_substitute_worker_is_named() -> None:
         (
             1,
             True,
-            "math-worker failed: the key was refused (401) (conductor keys set openai); gemini-flash answered instead",
+            (
+                "gemini-flash answered instead of math-worker; math-worker failed: the key was refused (401); "
+                "to fix: conductor keys set openai"
+            ),
         ),
     ]
 

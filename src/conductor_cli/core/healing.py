@@ -44,11 +44,9 @@ class FailedAttempt:
 
 
 def describe_healed_step(planned: str, worker: str, failed: Sequence[FailedAttempt]) -> str:
-    """`a failed 3 times: server error (500); b answered instead`."""
-    failures = describe_failed_attempts(failed)
-    if worker == planned:
-        return f"{failures}; {worker} answered at attempt {len(failed) + 1}"
-    return f"{failures}; {worker} answered instead" if failures else f"{worker} answered instead of {planned}"
+    """`b answered instead of a; a failed 3 times: server error (500)`."""
+    how = f"at attempt {len(failed) + 1}" if worker == planned else f"instead of {planned}"
+    return "; ".join(filter(None, (f"{worker} answered {how}", describe_failed_attempts(failed))))
 
 
 def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
@@ -72,7 +70,7 @@ def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
     else:
         same = all(attempt.message == last.message for attempt in attempts)
         what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
-    hint = f" ({_shorten(last.error.hint)})" if last.error.hint else ""
+    hint = f"; to fix: {_shorten(last.error.hint)}" if last.error.hint else ""
     return f"{worker} {what}: {_shorten(last.message)}{hint}"
 
 

@@ -91,6 +91,19 @@ def is_own_address(worker: Worker) -> bool:
     return base_url_of(worker) == PRESETS[worker.kind].base_url.rstrip("/")
 
 
+def key_hint(worker: Worker) -> str:
+    """What to do when a worker's key was refused; empty where only its provider's own documents say it."""
+    if name := str(worker.options.get("key_env") or ""):
+        return f"set {name} to a valid key"
+    if worker.kind not in PRESETS or not base_url_of(worker):
+        return ""
+    if not is_own_address(worker):
+        return f"conductor keys set {worker.kind} --base-url {base_url_of(worker)}"
+    variables = PRESETS[worker.kind].keys
+    also = f", or correct {variables[0]} if it is set" if variables else ""
+    return f"conductor keys set {worker.kind}{also}"
+
+
 def is_local(worker: Worker) -> bool:
     """Whether a worker's questions stay on this machine."""
     if worker.kind == "llama":

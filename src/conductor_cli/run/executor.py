@@ -15,8 +15,10 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Given
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.models.presets import key_hint
 from conductor_cli.run.attempt import Attempt, steps_seen_by
 from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import RunState
@@ -90,7 +92,7 @@ class _WorkerStep:
                 self._fail(error.failure)
                 return None
             except ModelError as error:
-                failure = replace(error.failure, message=f"{name}: {error.failure.message}")
+                failure = _failure_of_worker(state.config.pool[name], error)
                 state.add_error(self._number, failure)
                 if error.reason in FATAL:
                     state.resources.mark_down(name, failure)
@@ -127,6 +129,12 @@ class _WorkerStep:
             retry_in=retry_in, substitute=substitute,
         )  # fmt: skip
         self._state.emit(failed)
+
+
+def _failure_of_worker(worker: Worker, error: ModelError) -> Failure:
+    """The error of a call with the worker's name; for a refused key, with the command that stores another."""
+    hint = (key_hint(worker) if error.reason == "auth" else "") or error.hint
+    return replace(error.failure, message=f"{worker.name}: {error.message}", hint=hint)
 
 
 async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:

@@ -61,7 +61,7 @@ def run_lines(found: Sequence[StoredRun], width: int, now: datetime, terms: Sequ
 def _cells(run: StoredRun, now: datetime) -> list[str]:
     title = ("again: " if run.resumed else "") + (run.title or run.problem)
     return [
-        run.run, format_time(run.time, now), run.state,
+        run.run, format_time(run.time, now), f"{run.state}, healed" if run.healed else run.state,
         run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
         format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, LONGEST_QUESTION),

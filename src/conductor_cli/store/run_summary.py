@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.events import Notice
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.store.stored_run import SEPARATOR, SUFFIX, StoredRun
@@ -48,6 +49,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced, tokens=usage.tokens,
         seconds=trace.at, resumed=one_line(trace.resumed), problem=one_line(problem),
+        healed=SEPARATOR.join(one_line(_healed_text(notice)) for notice in trace.told() if notice.healed),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
     )  # fmt: skip
@@ -59,3 +61,7 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
         yield record
         if record.nested is not None:
             yield from _all_steps(record.nested)
+
+
+def _healed_text(notice: Notice) -> str:
+    return f"step {notice.step}: {notice.text}" if notice.step else notice.text

@@ -24,7 +24,8 @@ class StoredRun(NamedTuple):
     `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US dollars as
     text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished steps were
     taken over. `state` is finished, partial, failed, running, interrupted or unreadable; `problem` says why a file is
-    unreadable. Each text is one line; those of the steps are joined by `SEPARATOR`.
+    unreadable. `healed` are the texts about what the run healed by itself. Each text is one line; several in one field
+    are joined by `SEPARATOR`.
     """
 
     run: str
@@ -39,6 +40,7 @@ class StoredRun(NamedTuple):
     seconds: float = 0.0
     resumed: str = ""
     problem: str = ""
+    healed: str = ""
     question: str = ""
     subtasks: str = ""
     answers: str = ""
@@ -71,6 +73,7 @@ def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
         "workers": row.workers.split(SEPARATOR) if row.workers else [], "cost": row.cost or None,
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,
+        "healed": row.healed.split(SEPARATOR) if row.healed else [],
         "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
     }  # fmt: skip
 
