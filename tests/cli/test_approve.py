@@ -259,7 +259,7 @@ def test_a_plan_file_is_offered_too(three: Stage) -> None:
 
 @pytest.mark.parametrize("how", ["flag", "setting", "variable"])
 def test_without_a_terminal_it_is_refused(three: Stage, how: str) -> None:
-    """2, before anything is called, with the way round; `--yes` takes the plan as it is."""
+    """2, before anything is called, with the way round; `--no-approve` takes the plan as it is."""
     flags = ["--approve"] if how == "flag" else []
     env = {"CONDUCTOR_LLM_POLICY_APPROVE": "yes"} if how == "variable" else {}
     if how == "setting":
@@ -267,9 +267,9 @@ def test_without_a_terminal_it_is_refused(three: Stage, how: str) -> None:
     done = three.run("ask", "hi", *flags, env=env)
     explained(done)
     assert done.code == 2
-    assert "conductor run plan.json --yes" in done.err
+    assert "conductor run plan.json --no-approve" in done.err
     assert three.server.requests == []
-    assert three.run("ask", "hi", "--yes", env=env).out == "alpha answers\n"
+    assert three.run("ask", "hi", "--no-approve", env=env).out == "alpha answers\n"
 
 
 def test_a_project_file_may_ask_for_it(three: Stage, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_project_file_may_ask_for_it(three: Stage, tmp_path: Path) -> None:
     project.write_text("[policy]\napprove = true\n")
     done = three.run("ask", "hi", cwd=tmp_path)
     assert (done.code, three.server.requests) == (2, [])
-    assert three.run("ask", "hi", "--yes", cwd=tmp_path).out == "alpha answers\n"
+    assert three.run("ask", "hi", "--no-approve", cwd=tmp_path).out == "alpha answers\n"
     project.write_text("[policy]\napprove = false\n")
     assert three.run("ask", "hi", "--approve", cwd=tmp_path).code == 3
 

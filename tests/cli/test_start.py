@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from conductor_cli.cli.commands import COMMANDS
+from conductor_cli.cli.commands import COMMANDS, app
 from conductor_cli.cli.lazy_group import load_command
-from conductor_cli.cli.options import RunOptions, with_run_options
+from conductor_cli.cli.options import HEADINGS, RunOptions, with_run_options
 from conductor_cli.cli.start import with_run_id
+from scripts.reference import commands as reference
 from tests.cli.stage import SOURCE, Stage, explained
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 HEAVY = ("asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib")
 
@@ -59,6 +67,42 @@ def test_every_command_of_the_table_exists_and_its_help_fits(rows: dict[str, tup
         assert command.name == name
         assert command.help
         assert len(text) <= 80 - len("  completions  ")
+
+
+def every_help(group: Typer, *words: str) -> Iterator[tuple[str, str]]:
+    """The words and the help of each command, groups included, at 80 columns."""
+    done = CliRunner().invoke(group, [*words, "--help"], prog_name="conductor", terminal_width=80)
+    yield " ".join(words), done.output
+    for name in (
+        re.findall(r"^  ([a-z]+) ", done.output.partition("COMMAND")[2], re.MULTILINE) if words[1:] == () else ()
+    ):
+        yield from every_help(group, *words, name)
+
+
+def test_every_help_is_whole_at_80_columns() -> None:
+    """No line of any help is cut or too long, and no option or its value is broken at a hyphen."""
+    helps = dict(every_help(app))
+    assert {"ask", "trace rerun", "workers calibrate", "completions"} <= helps.keys()
+    for words, text in helps.items():
+        assert text.startswith("Usage: conductor"), words
+        for line in text.splitlines():
+            assert len(line) <= 80, (words, line)
+            assert not re.search(r"(\.\.\.|\u2026| --\S*-)$", line) or line.startswith("Usage"), (words, line)
+
+
+def test_many_options_stand_under_headings(stage: Stage) -> None:
+    """`ask` has its options in six groups; a command with few has one list."""
+    shown = stage.inside("ask", "--help").out
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["Arguments", *HEADINGS, "Options"]
+    assert shown.index("Limits:") < shown.index("--max-cost") < shown.index("Output:")
+    assert re.findall(r"^(\w+):$", stage.inside("cost", "--help").out, re.MULTILINE) == ["Options"]
+
+
+def test_every_heading_names_options_that_exist() -> None:
+    """An option that is listed under a heading is one of some command."""
+    root = reference.read(app, "conductor")
+    known = {name for command in root.walk() for option in command.options for name in option.names}
+    assert {name for names in HEADINGS.values() for name in names} <= known
 
 
 def test_shared_options_are_those_of_the_dataclass() -> None:

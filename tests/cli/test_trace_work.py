@@ -98,7 +98,7 @@ def test_rerun_follows_policy_rules(stage: Stage) -> None:
     """Another worker takes the step of one that is now denied."""
     one = asked(stage)
     calls = len(stage.asked("beta"))
-    done = stage.inside("trace", "rerun", one, "--deny", "beta", "--yes", "--format", "json")
+    done = stage.inside("trace", "rerun", one, "--deny", "beta", "--no-approve", "--format", "json")
     assert (done.code, len(stage.asked("beta"))) == (0, calls)
     assert {step["worker"] for step in done.json["steps"]} == {"alpha"}
 

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from conductor_cli.cli.options import HEADINGS, GlobalOptions
 
@@ -28,24 +28,35 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write arguments and options; many of them under the headings that their declarations name."""
-        grouped = len(self.params) >= MANY
-        sections: dict[str, list[tuple[str, str]]] = {}
+        arguments: list[tuple[str, str]] = []
+        rows: dict[str, tuple[str, str]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None:
-                continue
-            is_argument = parameter.param_type_name == "argument"
-            named = getattr(parameter, "rich_help_panel", None) if grouped else None
-            heading = "Arguments" if is_argument else named or "Options"
-            # Typer writes the type of an argument after its name, in the words of Python.
-            name = getattr(parameter, "display_name_raw", record[0]) if is_argument else record[0]
-            sections.setdefault(heading, []).append((name, record[1]))
-        names = [name for rows in sections.values() for name, _ in rows]
-        width = max((len(name) for name in names if len(name) <= WIDEST_NAME), default=0)
-        for heading in ("Arguments", *HEADINGS, "Options"):
-            if heading in sections:
+            if record is not None and parameter.param_type_name == "argument":
+                # Typer writes the type of an argument after its name, in the words of Python.
+                arguments.append((getattr(parameter, "display_name_raw", record[0]), record[1]))
+            elif record is not None:
+                rows[max(parameter.opts, key=len)] = record
+        sections = {"Arguments": arguments}
+        if len(rows) >= MANY:
+            for heading, names in HEADINGS.items():
+                sections[heading] = [rows.pop(name) for name in names if name in rows]
+        sections["Options"] = list(rows.values())
+        width = min(WIDEST_NAME, max(len(name) for part in sections.values() for name, _ in part))
+        for heading, part in sections.items():
+            if part:
                 with formatter.section(heading):
-                    formatter.write_dl([(name.ljust(width), text) for name, text in sections[heading]])
+                    formatter.write_dl([(name.ljust(width), text) for name, text in part])
+
+
+class Group(TyperGroup):
+    """A command with commands of its own, each with its whole first sentence in the help."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the commands, one sentence each, in as many lines as it takes."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, below.get_short_help_str(1000)) for name, below in self.commands.items()])
 
 
 def accept_everywhere(options: Iterable[Parameter], command: AnyCommand) -> None:

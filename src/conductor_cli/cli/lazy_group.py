@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
-from conductor_cli.cli.command import Command, accept_everywhere
+from conductor_cli.cli.command import Command, Group, accept_everywhere
 
 if TYPE_CHECKING:
     from typer._click import Command as AnyCommand
@@ -65,6 +65,7 @@ def load_command(name: str, target: str) -> AnyCommand:
         found.rich_markup_mode = None  # Typer's default would import Rich for a help text
         for below in found.registered_commands:
             below.cls = Command
+        found.info.cls = Group
         command: AnyCommand = get_group(found)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)

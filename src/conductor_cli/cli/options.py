@@ -38,8 +38,18 @@ class GlobalOptions:
             raise UsageError("--debug and --quiet exclude each other")
 
 
-HEADINGS: Final = ("Input", "Workers", "Plan", "Limits", "Output", "Advanced")
-"""Headings of the options in the help of a command that has many, in order."""
+HEADINGS: Final[dict[str, tuple[str, ...]]] = {
+    "Input": ("--file", "--system", "--schema", "--continue", "--resume", "--cases", "--base", "--n"),
+    "Workers": ("--workers", "--pool", "--allow", "--deny", "--local-only", "--rehearsal"),
+    "Plan": ("--conductor", "--mode", "--max-steps", "--recursion", "--approve", "--flow"),
+    "Limits": ("--max-cost", "--max-tokens", "--max-calls", "--max-time", "--minutes", "--parallel"),
+    "Output": ("--format", "--progress", "--no-trace", "--json", "--html", "--out"),
+    "Advanced": ("--seed", "--gpu-layers", "--adapter"),
+}
+"""The headings in the help of a command that has many options, in order, and the options under each.
+
+An option that is not listed is shown under "Options".
+"""
 
 Color = Literal["auto", "always", "never"]
 Mode = Literal["mini", "auto", "ultra"]
@@ -143,9 +153,8 @@ class RunOptions:
     approve: Annotated[
         bool | None,
         typer.Option(
-            "--approve/--yes",
-            help="Show the plan and its estimated cost, and wait for approval before calling a worker; "
-            "--yes skips this.",
+            "--approve/--no-approve",
+            help="Show the plan and its estimated cost, and ask before any worker is called; or never ask.",
             show_default=False,
         ),
     ] = None
@@ -164,7 +173,7 @@ class RunOptions:
 
     @property
     def approved(self) -> bool:
-        """Whether `--yes` was given. It is not a setting: it approves every plan, also where a policy asks."""
+        """Whether `--no-approve` was given. It is not a setting: no plan is shown, also where a policy asks for it."""
         return self.approve is False
 
     def settings(self) -> dict[str, Any]:

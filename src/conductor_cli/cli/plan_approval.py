@@ -36,7 +36,7 @@ def check_terminal() -> None:
     if not can_ask():
         raise UsageError(
             "there is no terminal on which to approve the plan",
-            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --yes',
+            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
         )
 
 
