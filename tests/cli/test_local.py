@@ -24,7 +24,7 @@ def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> Non
 def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
     """Without any worker the conductor model answers too; the file is loaded once, and a notice says so."""
     stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
-    done = stage.run("ask", "How many?", "--max-tokens", "2000", "--progress", "plain")
+    done = stage.run("ask", "How many?", "--max-tokens", "3000", "--progress", "plain")
     assert done.code in (0, 7)
     assert "the conductor model answers too" in done.err
     assert "1 running  local" in done.err

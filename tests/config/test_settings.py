@@ -54,14 +54,14 @@ def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) 
         load_settings(files, file=str(other)),
         load_settings(files | {"CONDUCTOR_LLM_CONFIG": str(other)}),
     ):
-        assert (settings.limits.steps, settings.limits.parallel) == (5, 2)
+        assert (settings.limits.steps, settings.limits.parallel) == (None, 2)
     with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
         load_settings(files, file=str(tmp_path / "gone.toml"))
 
 
 def test_an_empty_variable_says_nothing(files: dict[str, str]) -> None:
     """A variable that is set to nothing is as if it were not set."""
-    assert load_settings(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps == 5
+    assert load_settings(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps is None
 
 
 def test_ultra_adds_a_review_unless_set_otherwise(files: dict[str, str]) -> None:

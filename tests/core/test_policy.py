@@ -18,6 +18,7 @@ from conductor_cli.core.policy import (
     permitted_pool,
     plan_rules,
     selector_matches,
+    step_limit,
     substitutes,
 )
 from conductor_cli.core.pool import Limits, Pool, Worker
@@ -197,3 +198,28 @@ def test_selectors_without_a_match_are_reported() -> None:
         with pytest.raises(PolicyError, match=said):
             check_selectors(Policy(allow=(group,)), [GPT], [])
     assert check_selectors(NO_POLICY, [], []) == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "workers", "most"),
+    [
+        (None, ("ann",), 1),  # a second step would ask the same model again
+        (None, ("ann", "bob"), 5),
+        (None, ("ann", "self"), 5),  # the conductor itself is somebody else
+        (3, ("ann",), 3),  # what the user limits holds
+        (1, ("ann", "bob"), 1),
+        (9, ("ann", "bob"), 5),  # a plan file may have more steps, a model may not
+    ],
+)
+def test_one_worker_gets_one_step_unless_the_user_says_otherwise(
+    limit: int | None, workers: tuple[str, ...], most: int
+) -> None:
+    """The limit counts the workers that a plan may name."""
+    assert step_limit(Limits(steps=limit), workers) == most
+
+
+def test_a_worker_that_is_down_does_not_change_the_limit_of_steps() -> None:
+    """A plan that is repaired keeps the limit that it began with; a worker that the policy excludes never counts."""
+    both = pool(ANN, BOB)
+    assert plan_rules(both, Limits(), down={"bob"}, given=False, depth_left=0).steps == 5
+    assert plan_rules(both, Limits(), down=(), given=False, depth_left=0, excluded={"bob"}).steps == 1

@@ -10,14 +10,15 @@ import asyncio
 import random
 import selectors
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hypothesis import settings
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.plan import MAX_STEPS, Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
@@ -99,6 +100,9 @@ def setting(
     more.setdefault("clock", now)
     more.setdefault("price", FREE if "limits" in more and more["limits"].cost is not None else None)
     more.setdefault("random", random.Random(1))
+    # A script may write several steps also where the pool has one worker, whose default is one step.
+    limits = more.get("limits", Limits())
+    more["limits"] = replace(limits, steps=limits.steps or MAX_STEPS)
     return Conductor(model=model, workers=models, **more)
 
 

@@ -377,3 +377,19 @@ def test_an_absent_worker_is_not_a_choice() -> None:
     play(setting(planner, mode="mini", constrained=True, unavailable=absent))
     assert planner.requests[0].choices == ("B", "C")
     assert "A  ann" in planner.requests[0].messages[0].content
+
+
+def test_a_plan_over_one_worker_has_one_step_by_default() -> None:
+    """The prompt says so and the grammar allows no more; a plan file and a limit of the user's own may have more."""
+    planner = ScriptedModel([["A | - | all of it"]])
+    alone = replace(setting(planner, {"ann": says("42")}, constrained=True), limits=Limits())
+    play(alone)
+    (request,) = planner.requests
+    assert request.messages[1].content.startswith("At most 1 step.")
+    assert request.grammar is not None
+    assert "step1 ::= " in request.grammar
+    assert "step2" not in request.grammar
+    run, _ = play(alone, plan=plan_of(("ann", (), "one"), ("ann", (1,), "two")))
+    assert [record.state for record in run.trace.steps] == ["done", "done"]
+    own = replace(alone, model=ScriptedModel([["A | - | one\nA | 1 | two"]]), limits=Limits(steps=2))
+    assert len(play(own)[0].trace.steps) == 2

@@ -124,7 +124,8 @@ class RunOptions:
     deny: Deny = None
     local_only: LocalOnly = False
     max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5.")
+        int | None,
+        typer.Option("--max-steps", metavar="N", help="Maximum steps in the plan, 1 to 5 (with one worker: 1)."),
     ] = None
     recursion: Annotated[
         int | None,

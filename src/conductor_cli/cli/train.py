@@ -17,6 +17,7 @@ from conductor_cli.cli.output import print_json, print_line, print_notice
 from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.job import is_first
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
@@ -100,7 +101,7 @@ def train(
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
     recipe = _build_recipe(
         base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
-        vllm=vllm, max_plan_steps=settings.limits.steps, lora=LoraSettings() if lora else None,
+        vllm=vllm, max_plan_steps=settings.limits.steps or MAX_STEPS, lora=LoraSettings() if lora else None,
     )  # fmt: skip
     request = TrainingRequest(
         recipe=recipe, cases=cases or "", case_format=case_format, directory=(out or OUT).expanduser(),

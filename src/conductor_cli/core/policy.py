@@ -181,7 +181,7 @@ def check_pool(pool: Pool, limits: Limits) -> None:
 
 def check_limits(limits: Limits, *, planned: bool = True) -> None:
     """Raise `ConfigError` for an impossible limit. `planned`: a model writes the plan, with at most `MAX_STEPS`."""
-    if limits.steps < 1 or (planned and limits.steps > MAX_STEPS):
+    if limits.steps is not None and (limits.steps < 1 or (planned and limits.steps > MAX_STEPS)):
         raise ConfigError(f"limits.steps must be between 1 and {MAX_STEPS}, not {limits.steps}")
     for name in ("parallel", "attempts"):
         if getattr(limits, name) < 1:
@@ -205,7 +205,17 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     names = tuple(worker.name for worker in offered if worker.kind != SELF or depth_left > 0)
     # If every worker is down, offering all of them gives the user the reasons why they fail.
     up = tuple(name for name in names if name not in down)
-    return PlanRules(workers=up or names, steps=min(limits.steps, MAX_STEPS), given=given)
+    return PlanRules(workers=up or names, steps=step_limit(limits, names), given=given)
+
+
+def step_limit(limits: Limits, workers: Collection[str]) -> int:
+    """The most steps of a plan that a model writes over these workers.
+
+    Where nobody limits it, one worker gets one step: a second step would ask the same model again.
+    """
+    if limits.steps is not None:
+        return min(limits.steps, MAX_STEPS)
+    return MAX_STEPS if len(workers) > 1 else 1
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:

@@ -112,9 +112,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run."""
+    """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run.
 
-    steps: int = 5
+    Without a limit of `steps` a plan may have as many as `policy.step_limit` says.
+    """
+
+    steps: int | None = None
     parallel: int = 8
     attempts: int = 3
     recursion: int = 0

@@ -96,7 +96,7 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Es
 
     # The least is one step of the cheapest worker, the most all steps of the most expensive one.
     limits = conductor.limits
-    most = 1 if conductor.mode == "mini" else limits.steps * (1 + limits.recursion)
+    most = 1 if conductor.mode == "mini" else _most_steps(conductor) * (1 + limits.recursion)
     names = [worker.name for worker in conductor.pool if worker.kind != SELF]
     low, high = chain_estimates(question, names, most, conductor.pool, profile)
     planner = planner_estimate(conductor, question)
@@ -124,7 +124,12 @@ def planner_estimate(conductor: Conductor, question: Question) -> Planner | None
     if conductor.model is None:
         return None
     read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
-    return Planner(read=read, price=conductor.price, steps=conductor.limits.steps)
+    return Planner(read=read, price=conductor.price, steps=_most_steps(conductor))
+
+
+def _most_steps(conductor: Conductor) -> int:
+    """The most steps of a plan over the whole pool."""
+    return conductor.rules(given=False, depth_left=0).steps
 
 
 def known_prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, Price | None]:

@@ -13,6 +13,7 @@ from typing import Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import (
+    MAX_STEPS,
     SELF,
     Decision,
     KeepAnswer,
@@ -111,7 +112,7 @@ class Planner:
             rules = self._rules()
             # A step on the conductor itself is not a worker of the pool, and `MAX_STEPS` bounds only what a model
             # writes.
-            most = state.config.limits.steps + (state.reviews if reviewed else 0)
+            most = (state.config.limits.steps or MAX_STEPS) + (state.reviews if reviewed else 0)
             check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
         except PlanError as error:
             return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
