@@ -57,6 +57,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     with suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST "):  # a client that asks which models there are
+                writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+                continue
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             body = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
