@@ -244,7 +244,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Speaker:
-    """Speaks OpenAI's or Anthropic's streaming protocol, whichever the path asks for."""
+    """Speaks OpenAI's, Anthropic's or Google's streaming protocol, whichever the path asks for."""
 
     seen: SeenStep
     wire: Wire
@@ -252,6 +252,10 @@ class Speaker:
     @property
     def _anthropic(self) -> bool:
         return self.seen.path.endswith("/messages")
+
+    @property
+    def _gemini(self) -> bool:
+        return "streamGenerateContent" in self.seen.path
 
     async def begin(self) -> None:
         await self.wire.head()
@@ -266,6 +270,8 @@ class Speaker:
     async def say(self, text: str) -> None:
         if self._anthropic:
             await self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+        elif self._gemini:
+            await self.wire.frames({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]})
         else:
             await self.wire.frames(delta(text))
 
@@ -275,6 +281,10 @@ class Speaker:
             last = {"stop_reason": "end_turn", "stop_sequence": None}
             await self._event("message_delta", delta=last, usage={"output_tokens": 7})
             await self._event("message_stop")
+        elif self._gemini:
+            counts = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
+            candidate = {"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}
+            await self.wire.frames({"candidates": [candidate], "usageMetadata": counts})
         else:
             await self.wire.frames(delta(finish="stop"), usage(), "[DONE]")
 

@@ -36,10 +36,11 @@ def worker(kind: str, model: str, path: str) -> Callable[[str], Model]:
 
 REMOTE: dict[str, Callable[[str], Model]] = {
     "openai": worker("openai", "gpt-5", "/v1"),
-    "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta/openai"),
+    "anthropic": worker("anthropic", "claude-haiku-4-5", ""),
+    "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta"),
     "openai-compatible": worker("openai-compatible", "m", "/v1"),
     "litellm-openai": worker("litellm", "openai/gpt-5", "/v1"),
-    "litellm-anthropic": worker("anthropic", "claude-haiku-4-5", ""),
+    "litellm-anthropic": worker("litellm", "anthropic/claude-haiku-4-5", ""),
 }
 ALL = [*REMOTE, "scripted", "llama"]
 

@@ -80,11 +80,6 @@ def no(words: str, **more: Any) -> Script:
     [
         ("openai", {"reasoning_effort": "minimal"}, {"reasoning_effort": "minimal"}),
         ("deepinfra", {"temperature": 0.2, "top_p": 0.8}, {"temperature": 0.2, "top_p": 0.8}),
-        (
-            "gemini", {"thinking_budget": 128},
-            {"extra_body": {"google": {"thinking_config": {"thinking_budget": 128}}}},
-        ),
-        ("gemini", {"thinking_budget": 0}, {"extra_body": {"google": {"thinking_config": {"thinking_budget": 0}}}}),
         ("openrouter", {"thinking_budget": 2000}, {"reasoning": {"max_tokens": 2000}}),
         ("openrouter", {"thinking_budget": 0}, {"reasoning": {"enabled": False}}),
     ],
@@ -104,35 +99,50 @@ def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, An
         ({"temperature": 0.2, "top_p": 0.9}, {"temperature": 0.2, "top_p": 0.9}),
     ],
 )
-def test_anthropic_is_reported_through_litellm(options: dict[str, Any], sent: dict[str, Any]) -> None:
-    """A budget is Anthropic's own `thinking` on the wire, where the model takes one."""
-    chunks, body = play(claude, "anthropic", "claude-sonnet-4-6", **options)
+@pytest.mark.parametrize(("kind", "prefix"), [("anthropic", ""), ("litellm", "anthropic/")])
+def test_anthropic_is_sent_a_budget_as_its_own_thinking(
+    kind: str, prefix: str, options: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    """The same is on the wire whether we or litellm write it."""
+    chunks, body = play(claude, kind, f"{prefix}claude-sonnet-4-6", **options)
     assert "".join(chunk.text for chunk in chunks) == "Yes."
     assert {name: body.get(name) for name in sent} == sent
     assert ("thinking" in body) == ("thinking" in sent)
 
 
-def test_an_effort_is_made_thinking_for_anthropic() -> None:
-    """Litellm makes of an effort what the model takes: thinking of its own measure, and how hard."""
-    _, body = play(claude, "anthropic", "claude-sonnet-5-5", reasoning_effort="low")
+@pytest.mark.parametrize(("kind", "prefix"), [("anthropic", ""), ("litellm", "anthropic/")])
+def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: str) -> None:
+    """The model decides how long it thinks; the effort tells it how hard."""
+    _, body = play(claude, kind, f"{prefix}claude-sonnet-5-5", reasoning_effort="low")
     assert (body["thinking"]["type"], body["output_config"]) == ("adaptive", {"effort": "low"})
 
 
-def test_a_budget_that_would_become_an_effort_is_refused() -> None:
-    """A model that measures its own thinking takes no budget: litellm would send an effort that nobody asked for."""
-    error = refusal(claude, "anthropic", "claude-sonnet-5-5", thinking_budget=2048, max_tokens=4096)
+ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive".'
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "words"),
+    [("anthropic", "claude-sonnet-5-5", ADAPTIVE), ("litellm", "anthropic/claude-sonnet-5-5", "")],
+)
+def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, model: str, words: str) -> None:
+    """Anthropic refuses the budget; litellm would send an effort that nobody asked for, so it is not called."""
+    error = refusal(no(words) if words else claude, kind, model, thinking_budget=2048, max_tokens=4096)
     assert (error.reason, error.retryable) == ("refused", False)
     assert "does not accept thinking_budget = 2048" in error.message
     assert "--unset thinking_budget" in error.hint
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
-    [("claude-sonnet-5-5", ""), ("claude-haiku-4-5", "`temperature` is not supported by this model.")],
+    ("kind", "model", "words"),
+    [
+        ("anthropic", "claude-sonnet-5-5", "`temperature` is deprecated for this model."),
+        ("litellm", "anthropic/claude-sonnet-5-5", ""),
+        ("litellm", "anthropic/claude-haiku-4-5", "`temperature` is not supported by this model."),
+    ],
 )
-def test_a_temperature_that_a_claude_refuses_is_not_left_out(model: str, words: str) -> None:
+def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: str, words: str) -> None:
     """Whether litellm knows it or the provider says it: the call fails, and the setting is named."""
-    error = refusal(no(words), "anthropic", model, temperature=0.2)
+    error = refusal(no(words), kind, model, temperature=0.2)
     assert "does not accept temperature = 0.2" in error.message
     assert words in error.message
     assert "--unset temperature" in error.hint

@@ -37,7 +37,8 @@ _REASONS: Final[Mapping[str, ModelErrorReason]] = {
     "409": "overloaded", "425": "overloaded", "429": "rate",
     **dict.fromkeys(_NO_MONEY, "refused"),
     "rate_limit": "rate", "resource_exhausted": "rate", "too_many_requests": "rate",
-    "authentication": "auth", "permission": "auth", "invalid_api_key": "auth", "unauthorized": "auth",
+    "authentication": "auth", "permission": "auth", "invalid_api_key": "auth", "api_key_invalid": "auth",
+    "unauthorized": "auth",
     "not_found": "missing",
     "overloaded": "overloaded", "unavailable": "overloaded", "server_error": "overloaded", "internal": "overloaded",
     "timeout": "overloaded",
@@ -86,11 +87,12 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u20
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The parts of an error body: the message, its codes or types, and the parameter that it names."""
+    """The parts of an error body: the message, its codes, the parameter that it names, and the seconds to wait."""
 
     message: str = ""
     codes: tuple[str, ...] = ()
     parameter: str = ""
+    wait: float | None = None
 
 
 NO_BODY: Final = ErrorBody()
@@ -116,7 +118,8 @@ def error_of_response(name: str, status: int, headers: Mapping[str, str], body: 
         target = headers.get("location", "nowhere")
         words = clean_excerpt(f"redirects are not followed; this one leads to {target}", secrets)
     error = ApiError(name, reason_of_status(status, said), status, said, words)
-    error.retry_after = retry_after(headers, time.time())
+    wait = retry_after(headers, time.time())
+    error.retry_after = said.wait if wait is None else wait
     return error
 
 
@@ -145,15 +148,31 @@ def parse_error_body(value: object) -> ErrorBody:
     outer = value if isinstance(value, Mapping) else {}
     inner = outer.get("error") or outer
     parts = inner if isinstance(inner, Mapping) else {"message": inner}
+    details = parts.get("details")
+    details = [item for item in details if isinstance(item, Mapping)] if isinstance(details, list) else []
+    codes = [str(parts[key]) for key in ("code", "type", "status") if parts.get(key)]
+    # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay": "34s"}.
+    delays = [str(item["retryDelay"]).removesuffix("s") for item in details if "retryDelay" in item]
     return ErrorBody(
         message=_words_of(parts.get("message") or parts.get("detail")),
-        codes=tuple(str(parts[key]) for key in ("code", "type", "status") if parts.get(key)),
+        codes=(*codes, *(str(item["reason"]) for item in details if item.get("reason"))),
         parameter=str(parts.get("param") or "").partition(".")[0],
+        wait=_parse_seconds(delays[0]) if delays else None,
     )
 
 
-def rejected_parameter(said: ErrorBody, body: Mapping[str, Any]) -> str:
-    """The parameter of `body` that a server gives as the reason for its refusal; empty if it names none."""
+NOTHING_RENAMED: Final[Mapping[str, str]] = {}
+
+
+def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str] = NOTHING_RENAMED) -> str:
+    """The parameter of `body` that a server gives as the reason for its refusal; empty if it names none.
+
+    `renamed` has the server's own names in snake case; it may also write them in camel case or as words.
+    """
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", f"{said.parameter} {said.message}").lower().replace(" ", "_")
+    for own, name in renamed.items():
+        if name in body and own in snake:
+            return name
     sent = [name for name in (*MAX_TOKENS_FIELDS, *OPTIONAL_FIELDS) if name in body]
     for name in sent:
         if name == said.parameter or re.search(rf"""['"`]{name}\b""", said.message):
@@ -181,13 +200,20 @@ def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """The seconds that a server asks to wait, which `retry-after` gives as a number or as a date."""
     value = headers.get("retry-after", "")
+    seconds = _parse_seconds(value)
+    if seconds is not None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except (ValueError, OverflowError, IndexError):
+        return None
+
+
+def _parse_seconds(value: str) -> float | None:
     try:
         seconds = float(value)
     except ValueError:
-        try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-        except (ValueError, OverflowError, IndexError):
-            return None
+        return None
     return seconds if 0 <= seconds < float("inf") else None
 
 
@@ -201,6 +227,8 @@ def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason
     """What an HTTP status means, with what the server said."""
     if status in (400, 413, 422, 500) and exceeds_context(said):
         return "length"
+    if status == 400 and "auth" in map(_reason_of_code, said.codes):
+        return "auth"  # Google's answer to a wrong key
     if status == 429 and any(part in code.lower() for code in said.codes for part in _NO_MONEY):
         return "refused"  # asking again does not help an account without credit
     if 300 <= status < 400:

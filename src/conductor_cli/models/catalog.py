@@ -113,7 +113,7 @@ def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
         raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
     if not is_own_address(worker):
         # Which server this is has to be found out, and its word on its cost is not trusted.
-        form = preset.form if preset.local else "ask"
+        form = preset.form if preset.local or preset.api != "chat-completions" else "ask"
         preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
     preset = replace(preset, schemas=schemas)

@@ -11,7 +11,9 @@ from typing import Final, Literal
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import ApiError
+from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import HttpClient
+from conductor_cli.models.presets import PRESETS
 
 KeyState = Literal["good", "wrong", "unreachable", "failed", "unreadable"]
 """`failed`: an answer that does not say that the key is wrong. The account may lack credit, the key a permission.
@@ -58,9 +60,7 @@ async def check_key(provider: str, base_url: str, key: str, *, seconds: float, c
 
 def credentials(provider: str, key: str) -> dict[str, str]:
     """The headers that carry a key."""
-    if provider == "anthropic":
-        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
-    return {"authorization": f"Bearer {key}"} if key else {}
+    return CHAT_APIS[PRESETS[provider].api if provider in PRESETS else "chat-completions"].headers(key)
 
 
 def verdict_of(error: ModelError) -> KeyState:

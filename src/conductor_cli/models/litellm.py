@@ -215,7 +215,7 @@ class LiteLLM:
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = {
             "model": self._model,
-            **request_body(request, self._options, "anthropic"),
+            **request_body(request, self._options, "thinking"),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,

@@ -1,5 +1,6 @@
-"""Any server with OpenAI's chat completions API: OpenAI, Gemini, DeepSeek, xAI, Mistral, OpenRouter, Ollama, vLLM.
+"""Any server with OpenAI's chat completions API, Anthropic's or Google's: OpenAI, Mistral, OpenRouter, Ollama, vLLM.
 
+Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both for other APIs.
 A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
 left out, for this call and for later ones, with one notice. A reply is held to its grammar or schema in the way that
 the server offers (see `structured_output`). Tools are not offered, so tool calls are not read.
@@ -23,6 +24,7 @@ from conductor_cli.models.api_errors import (
     parse_frame,
     rejected_parameter,
 )
+from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import DONE, HttpClient
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
@@ -42,7 +44,7 @@ LIST_SECONDS: Final = 3.0
 
 
 class OpenAI:
-    """A model behind `base_url`/chat/completions. `options` are the worker's; the key is never among them."""
+    """A model behind the API of `preset` at `base_url`. `options` are the worker's; the key is never among them."""
 
     def __init__(  # noqa: PLR0913 - what a worker may set
         self,
@@ -57,15 +59,18 @@ class OpenAI:
         self._model = model
         self._options = options or {}
         self._preset = preset
+        self._api = CHAT_APIS[preset.api]
         self._form, self._schemas = preset.form, preset.schemas
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
         own = {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
-        headers = ({"authorization": f"Bearer {key}"} if key else {}) | own
+        headers = self._api.headers(key) | own
         ca_file = self._options.get("ca_file", "")
         self._server = HttpClient(base_url, headers=headers, secrets=self._secrets, ca_file=ca_file)
         self._dropped: frozenset[str] = frozenset()
         """The fields that this server refuses, or that made a reply useless."""
+        self._output_limit: int | None = None
+        """The most tokens of output that the model allows, where it had to say so."""
         self._noted: set[str] = set()
         """The dropped fields, and the estimate, that the user knows of."""
 
@@ -74,6 +79,7 @@ class OpenAI:
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         await self._prepare(request, ends)
         dropped = self._dropped
+        dropped |= self._api.unsupported & self._body(request, dropped).keys()
         silent = True
         while True:
             try:
@@ -86,10 +92,10 @@ class OpenAI:
                     # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
                     sent = constraint_fields(request, self._form, dropped)
                     self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
-                name = self._refused_field(request, dropped, error) if silent else ""
-                if not name:
+                without = self._without_refused(request, dropped, error) if silent else None
+                if without is None:
                     raise
-                dropped |= {name}
+                dropped = without
             else:
                 return
 
@@ -107,21 +113,24 @@ class OpenAI:
         self, request: Request, dropped: frozenset[str], ends: float | None
     ) -> AsyncGenerator[Chunk, None]:
         """The reply to a request without the fields that are `dropped`."""
-        body = {"model": self._model} | self._body(request, dropped)
-        name = self._server.name
-        async with self._server.open("POST", "/chat/completions", body=body, seconds=_remaining(ends)) as answer:
+        body = self._api.body({"model": self._model} | self._body(request, dropped))
+        name, path = self._server.name, self._api.path(self._model)
+        async with self._server.open("POST", path, body=body, seconds=_remaining(ends)) as answer:
             # No error status, so the server takes this request. Calls beside it may have learned more meanwhile.
             self._dropped |= dropped
             for notice in self._drop_notices():
                 yield Chunk(note=notice)
-            decoder = ReplyDecoder(request, self._secrets, self._preset.cost)
+            decoder, translate = ReplyDecoder(request, self._secrets, self._preset.cost), self._api.translator()
             data = last = ""
             async with aclosing(answer.events()) as events:
                 async for data in events:
                     if data.strip() == DONE:
                         break
                     last = data
-                    if chunk := decoder.frame(parse_frame(data, name, self._secrets)):
+                    frame = parse_frame(data, name, self._secrets)
+                    if frame.get("type") == "message_stop":  # the end of Anthropic's stream
+                        break
+                    if chunk := decoder.frame(translate(frame)):
                         yield chunk
             if decoder.finish is None and data.strip() != DONE:
                 raise ModelError("broken", f"{name}: the answer broke off")
@@ -163,25 +172,33 @@ class OpenAI:
         else:
             self._form, self._schemas = form_of(listed, self._model)
 
-    def _refused_field(self, request: Request, dropped: frozenset[str], error: ModelError) -> str:
-        """The field that an error names and that can be left out; empty if there is none.
+    def _without_refused(self, request: Request, dropped: frozenset[str], error: ModelError) -> frozenset[str] | None:
+        """What to leave out once `error` refused a request; None if it names nothing that can be changed.
 
         One of the worker's own settings is not left out: its refusal is a `ModelError` that names it.
         """
         if not isinstance(error, ApiError) or error.reason != "refused" or error.status not in (200, 400, 422):
-            return ""
+            return None
         body = self._body(request, dropped)
-        name = rejected_parameter(error.said, body)
-        if name in MAX_TOKENS_FIELDS:
-            return "" if dropped & set(MAX_TOKENS_FIELDS) else name
+        limit = self._api.output_limit(error.said.message)
+        if limit and not own_setting("max_tokens", body, self._options):
+            self._output_limit, known = limit, self._output_limit
+            return dropped if limit != known else None
+        name = "max_tokens" if limit else rejected_parameter(error.said, body, self._api.renamed)
+        if name in MAX_TOKENS_FIELDS and not limit:
+            # Only chat completions has two names for the limit on a reply's tokens.
+            can_rename = self._preset.api == "chat-completions" and not dropped & set(MAX_TOKENS_FIELDS)
+            return dropped | {name} if can_rename else None
         if own := own_setting(name, body, self._options):
             why = clean_excerpt(error.said.message, self._secrets)
             raise rejected_setting(self._model, own, self._options[own], why) from error
-        return name
+        return dropped | {name} if name else None
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
         body |= constraint_fields(request, self._form, dropped)
+        field = self._max_tokens_field(dropped)
+        body[field] = min((limit for limit in (body[field], self._output_limit) if limit is not None), default=None)
         return {name: value for name, value in body.items() if value is not None and name not in dropped}
 
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:

@@ -27,7 +27,7 @@ CARDS_FILE: Final = Path(__file__).with_name("cards.toml")
 _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 """How hard a model thinks: a card that was measured with one setting says nothing about another."""
 
-Budget = Literal["", "google", "anthropic", "openrouter"]
+Budget = Literal["", "thinking", "openrouter"]
 """The ways in which APIs are told how many tokens a model may think; empty if there is none."""
 
 
@@ -35,15 +35,16 @@ Budget = Literal["", "google", "anthropic", "openrouter"]
 class Preset:
     """What is known about a provider.
 
-    `keys` are the variables that may hold its key; the first that is set is used. `model` is asked for by a worker that
-    names none, empty if only the user can know. `prices` is the prefix of its models in litellm's price table. `form`
-    is the field by which it takes a grammar or a schema, `schemas` whether it is known to enforce schemas, `budget` how
-    it is told the tokens that a model may think.
+    `keys` are the variables that may hold its key; the first that is set is used. `api` is a key of `CHAT_APIS`.
+    `model` is asked for by a worker that names none, empty if only the user can know. `prices` is the prefix of its
+    models in litellm's price table. `form` is the field by which it takes a grammar or a schema, `schemas` whether it
+    is known to enforce schemas, `budget` how it is told the tokens that a model may think.
     """
 
     base_url: str = ""
     keys: tuple[str, ...] = ()
-    adapter: Literal["openai", "litellm"] = "openai"
+    adapter: Literal["http", "litellm"] = "http"
+    api: str = "chat-completions"
     model: str = ""
     local: bool = False
     about: str = ""
@@ -83,7 +84,9 @@ def model_of(worker: Worker) -> str:
     if worker.model or worker.kind not in PRESETS:
         return worker.model
     preset = PRESETS[worker.kind]
-    return preset.model if preset.adapter == "litellm" or is_own_address(worker) else ""
+    # Only servers with OpenAI's API choose a model themselves.
+    chooses = preset.adapter == "http" and preset.api == "chat-completions"
+    return preset.model if not chooses or is_own_address(worker) else ""
 
 
 def is_own_address(worker: Worker) -> bool:
@@ -111,7 +114,7 @@ def is_local(worker: Worker) -> bool:
     if is_cloud_model(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
-    return preset is not None and preset.adapter == "openai" and is_loopback(base_url_of(worker))
+    return preset is not None and preset.adapter == "http" and is_loopback(base_url_of(worker))
 
 
 THIS_MACHINE: Final = "this machine"

@@ -56,13 +56,12 @@ _PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens
 """The settings that are sent under their own name."""
 
 _BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
-    "google": lambda tokens: {"extra_body": {"google": {"thinking_config": {"thinking_budget": tokens}}}},
-    "anthropic": lambda tokens: {
+    "thinking": lambda tokens: {
         "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
     },
     "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
 }
-"""A thinking budget in the body of a request: ai.google.dev/gemini-api/docs/openai, litellm's `thinking`,
+"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too,
 openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 
 

@@ -1,0 +1,16 @@
+"""The APIs that chat models are behind, by name. A new one is a module here and a line in `CHAT_APIS`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
+from conductor_cli.models.chat_apis.base import CHAT_COMPLETIONS, ChatApi
+from conductor_cli.models.chat_apis.gemini import GeminiApi
+
+CHAT_APIS: Final[Mapping[str, ChatApi]] = {
+    "chat-completions": CHAT_COMPLETIONS,
+    "anthropic": AnthropicMessages(),
+    "gemini": GeminiApi(),
+}

@@ -1,0 +1,322 @@
+"""Anthropic's and Google's own APIs: what is sent, and what their replies and errors mean, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import open_model
+from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, loopback
+
+TALK = (
+    Message(role="system", content="Be short."),
+    Message(role="user", content="Two?"),
+    Message(role="assistant", content="2."),
+    Message(role="user", content="Three?"),
+)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def play(script: Script, kind: str, model: str = "m", request: Request | None = None, **options: Any) -> list[Chunk]:
+    return replies(script, kind, model, request, **options)[0]
+
+
+def replies(
+    script: Script, kind: str, model: str = "m", request: Request | None = None, **options: Any
+) -> tuple[list[Chunk], list[SeenStep]]:
+    """The chunks of a reply, and what the server saw."""
+
+    async def go(server: Loopback) -> list[Chunk]:
+        settings = {"base_url": server.url, "key_env": "KEY", **options}
+        opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
+        try:
+            async with aclosing(opened.stream(request or Request(messages=TALK))) as stream:
+                return [chunk async for chunk in stream]
+        finally:
+            await opened.close()
+
+    with loopback(script) as server:
+        return asyncio.run(go(server)), server.requests
+
+
+def failure(script: Script, kind: str, **options: Any) -> ModelError:
+    with pytest.raises(ModelError) as caught:
+        play(script, kind, **options)
+    return caught.value
+
+
+async def fine(seen: SeenStep, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("3.")
+    await speaker.end()
+
+
+def events(*values: dict[str, Any]) -> Script:
+    """Server-sent events as Anthropic writes them, and Google without their names."""
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        for value in values:
+            name = f"event: {value['type']}\n" if "type" in value else ""
+            await wire.send(f"{name}data: {json.dumps(value)}\n\n")
+
+    return script
+
+
+def refused(status: int, error: dict[str, Any]) -> Script:
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.json({"error": error}, status)
+
+    return script
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def thinking(chunks: list[Chunk]) -> str:
+    return "".join(chunk.thinking for chunk in chunks)
+
+
+def test_a_conversation_is_sent_as_anthropic_has_it() -> None:
+    """The system prompt is apart, the limit on output is always sent, and the key has a header of its own."""
+    request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99)
+    chunks, seen = replies(fine, "anthropic", "claude-sonnet-5-5", request)
+    assert text(chunks) == "3."
+    assert (seen[0].method, seen[0].path) == ("POST", "/v1/messages")
+    assert seen[0].headers["x-api-key"] == "sk-123456"
+    assert seen[0].headers["anthropic-version"] == "2023-06-01"
+    assert "authorization" not in seen[0].headers
+    assert seen[0].json == {
+        "model": "claude-sonnet-5-5",
+        "stream": True,
+        "system": "Be short.",
+        "messages": [{"role": message.role, "content": message.content} for message in TALK[1:]],
+        "max_tokens": 99,
+        "temperature": 0.5,
+        "stop_sequences": ["END"],
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+    }
+
+
+def test_a_conversation_is_sent_as_google_has_it() -> None:
+    """The model is part of the path, an assistant is called a model, and settings are in one object."""
+    request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99, seed=7)
+    chunks, seen = replies(fine, "gemini", "gemini-3.8-flash", request)
+    assert text(chunks) == "3."
+    assert seen[0].path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    assert seen[0].headers["x-goog-api-key"] == "sk-123456"
+    assert "authorization" not in seen[0].headers
+    assert seen[0].json == {
+        "systemInstruction": {"parts": [{"text": "Be short."}]},
+        "contents": [
+            {"role": "user", "parts": [{"text": "Two?"}]},
+            {"role": "model", "parts": [{"text": "2."}]},
+            {"role": "user", "parts": [{"text": "Three?"}]},
+        ],
+        "generationConfig": {
+            "maxOutputTokens": 99, "temperature": 0.5, "seed": 7, "stopSequences": ["END"],
+            "responseMimeType": "application/json", "responseJsonSchema": SCHEMA,
+        },
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "config"),
+    [
+        ("gemini-3.8-flash", {"reasoning_effort": "low"}, {"thinkingLevel": "low", "includeThoughts": True}),
+        ("gemini-3.8-flash", {"reasoning_effort": "none"}, {"thinkingLevel": "minimal", "includeThoughts": False}),
+        ("gemini-2.5-pro", {"reasoning_effort": "high"}, {"thinkingBudget": 24576, "includeThoughts": True}),
+        ("gemini-2.5-flash", {"thinking_budget": 0}, {"thinkingBudget": 0, "includeThoughts": False}),
+        ("gemini-3.8-flash", {"thinking_budget": 99}, {"thinkingBudget": 99, "includeThoughts": True}),
+        ("gemini-3.8-flash", {}, None),
+    ],
+)
+def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], config: dict[str, Any] | None) -> None:
+    """Gemini 2.5 takes a budget, later models a level; without a setting nothing is sent."""
+    _, seen = replies(fine, "gemini", model, **options)
+    assert seen[0].json.get("generationConfig", {}).get("thinkingConfig") == config
+
+
+def test_a_seed_is_left_out_for_anthropic_and_said() -> None:
+    """The API has none, and a server would refuse the whole request."""
+    chunks, seen = replies(fine, "anthropic", request=Request(messages=TALK, seed=1))
+    assert "seed" not in seen[0].json
+    assert next(chunk.note for chunk in chunks if chunk.note).endswith("does not accept seed; sent without it")
+
+
+def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
+    """Input read from the cache and written to it is part of the input; a signature and hidden thinking are no text."""
+    chunks = play(
+        events(
+            {"type": "message_start", "message": {"usage": {
+                "input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30,
+                "output_tokens": 1,
+            }}},
+            {"type": "ping"},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "One more."}},
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "EqQB"}},
+            {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "x"}},
+            {"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": "It is "}},
+            {"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "3."}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 15}},
+            {"type": "message_stop"},
+        ),
+        "anthropic",
+    )  # fmt: skip
+    assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_stored, usage.tokens_out) == (240, 200, 30, 15)
+
+
+def test_google_s_thoughts_text_and_counts_are_read() -> None:
+    """Thoughts are marked parts, and counted apart from the reply."""
+    counts = {
+        "promptTokenCount": 240, "cachedContentTokenCount": 200, "candidatesTokenCount": 5, "thoughtsTokenCount": 10,
+        "totalTokenCount": 255,
+    }  # fmt: skip
+    parts = [{"text": "One more.", "thought": True}, {"text": "It is "}]
+    chunks = play(
+        events(
+            {"candidates": [{"content": {"role": "model", "parts": parts}}]},
+            {"candidates": [{"content": {"parts": [{"text": "3."}]}, "finishReason": "STOP"}], "usageMetadata": counts},
+        ),
+        "gemini",
+    )
+    assert (text(chunks), thinking(chunks), chunks[-1].finish) == ("It is 3.", "One more.", "stop")
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_out, usage.tokens_reasoning) == (240, 200, 15, 10)
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "refusal"),
+        ("tool_use", "tool"),
+    ],
+)
+def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
+    chunks = play(
+        events(
+            {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It"}},
+            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 1}},
+        ),
+        "anthropic",
+    )
+    assert chunks[-1].finish == finish
+
+
+@pytest.mark.parametrize(("reason", "finish"), [("MAX_TOKENS", "length"), ("RECITATION", "refusal"), ("NEW", "other")])
+def test_google_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
+    last = {"content": {"parts": [{"text": "It"}]}, "finishReason": reason}
+    assert play(events({"candidates": [last]}), "gemini")[-1].finish == finish
+
+
+def test_a_question_that_google_blocks_is_a_refusal() -> None:
+    """There is no candidate then; the reason is shown."""
+    chunks = play(events({"promptFeedback": {"blockReason": "SAFETY"}}), "gemini")
+    assert (text(chunks), chunks[-1].finish) == ("The question was blocked: SAFETY", "refusal")
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        ({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}, "overloaded"),
+        ({"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}, "broken"),
+    ],
+)
+def test_an_error_in_anthropic_s_stream_has_its_reason(frame: dict[str, Any], reason: str) -> None:
+    assert failure(events(frame), "anthropic").reason == reason
+
+
+def test_google_s_refusal_of_a_key_is_one_of_the_key() -> None:
+    """The status is 400 as for any wrong request; only the details say what it is about."""
+    detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
+    error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": [detail]}
+    assert failure(refused(400, error), "gemini").reason == "auth"
+
+
+def test_google_s_wait_is_read_from_the_body() -> None:
+    """It sends no Retry-After."""
+    detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+    error = {"code": 429, "message": "Quota exceeded", "status": "RESOURCE_EXHAUSTED", "details": [detail]}
+    caught = failure(refused(429, error), "gemini")
+    assert (caught.reason, caught.retry_after) == ("rate", 34.5)
+
+
+def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
+    """The API demands a limit, so one is sent that current models allow; an older one says what it allows."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if seen.json["max_tokens"] > 4096:
+            said = f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed number of output tokens"
+            return await wire.json({"type": "error", "error": {"type": "invalid_request_error", "message": said}}, 400)
+        return await fine(seen, wire)
+
+    chunks, seen = replies(script, "anthropic", "claude-3-haiku")
+    assert text(chunks) == "3."
+    assert [one.json["max_tokens"] for one in seen] == [32_000, 4096]
+    error = failure(script, "anthropic", max_tokens=5000)
+    assert "does not accept max_tokens = 5000" in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "setting"),
+    [
+        ("anthropic", "adaptive thinking is not supported on this model", "reasoning_effort"),
+        ("gemini", "Thinking level is not supported for this model.", "reasoning_effort"),
+    ],
+)
+def test_a_setting_that_is_refused_under_the_api_s_own_name_is_named_as_the_user_has_it(
+    kind: str, said: str, setting: str
+) -> None:
+    error = failure(refused(400, {"message": said, "status": "INVALID_ARGUMENT"}), kind, reasoning_effort="high")
+    assert f"does not accept {setting} = high" in error.message
+
+
+def test_a_schema_that_is_refused_is_left_out() -> None:
+    """As for every other server: with one notice, and the reply is checked by whoever asked for the schema."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if "output_config" in seen.json:
+            said = "output_config: structured outputs are not supported on this model"
+            return await wire.json({"error": {"type": "invalid_request_error", "message": said}}, 400)
+        return await fine(seen, wire)
+
+    chunks, _ = replies(script, "anthropic", request=Request(messages=TALK, schema=SCHEMA))
+    assert text(chunks) == "3."
+    assert "does not accept response_format; sent without it" in chunks[0].note
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "gemini"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "message_start", "message": 7, "candidates": 7, "usageMetadata": 7},
+        {"type": "message_delta", "delta": [], "usage": [], "candidates": [{"content": {"parts": 7}}]},
+        {"type": "content_block_delta", "delta": {"text": 7}, "candidates": [{"content": {"parts": [{"text": 7}, 7]}}]},
+        {
+            "type": 7,
+            "candidates": [7],
+            "promptFeedback": [7],
+            "usageMetadata": {"promptTokenCount": "x"},
+        },
+    ],
+)
+def test_frames_of_a_wrong_shape_are_a_broken_reply(kind: str, frame: dict[str, Any]) -> None:
+    """No exception of Python's comes out, and no text is invented."""
+    error = failure(events(frame), kind)
+    assert error.reason in ("broken", "empty_answer")
