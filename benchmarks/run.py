@@ -22,7 +22,19 @@ import conductor_cli
 if TYPE_CHECKING:
     from figures import Table
 
-NAMES: Final = ("start", "chat", "overlap", "schedule", "stream", "memory", "keys", "money", "traces", "rehearsal")
+NAMES: Final = (
+    "start",
+    "chat",
+    "first_token",
+    "overlap",
+    "schedule",
+    "stream",
+    "memory",
+    "keys",
+    "money",
+    "traces",
+    "rehearsal",
+)
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
 
