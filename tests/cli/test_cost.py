@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.models.prices import load_prices
-from tests.cli.stage import TWO, Stage, explained
+from tests.cli.stage import TWO, Stage, breaks, explained, says
 
 PRICES = {"alpha": "price = { input = 1, output = 10 }\n", "beta": "price = { input = 2, output = 20 }\n"}
 
@@ -38,6 +38,30 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
     found = stage.inside("cost", "--json").json
     assert (found["total"]["cost"], found["total"]["calls"]) == ("0.000261", 3)
     assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
+
+
+def test_failed_calls_that_cost_money_are_shown(stage: Stage) -> None:
+    """A stream that breaks off is paid for, and its row says how much of its cost was for nothing."""
+    priced(stage)
+    stage.models = {"alpha": breaks("some text")}
+    assert stage.inside("ask", "How are you?").out == "beta answers\n"
+    head, alpha, *_ = stage.inside("cost").out.splitlines()
+    assert head.split()[-1] == "FAILED"
+    row = next(row for row in stage.inside("cost", "--json").json["rows"] if row["worker"] == "alpha")
+    assert row["failed"]["calls"] == row["calls"] == 1
+    assert Decimal(row["failed"]["cost"]) == Decimal(row["cost"]) > 0
+    assert "  1, $0.0" in alpha
+
+
+def test_the_planner_is_named_with_its_model(stage: Stage) -> None:
+    """Two planners of a day can be told apart, although neither is a worker."""
+    for model in ("planner", "alpha"):
+        stage.configure(conductor=f"{stage.url}#{model}")
+        stage.models = {"alpha": says(TWO)}
+        stage.inside("ask", "How are you?")
+    out = stage.inside("cost").out
+    assert "conductor: planner" in out
+    assert "conductor: alpha" in out
 
 
 def test_a_price_on_a_model_file_is_paid(stage: Stage, tiny: Path) -> None:

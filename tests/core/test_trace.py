@@ -217,3 +217,78 @@ def test_a_record_knows_its_seconds() -> None:
     step = Step(worker="a", subtask="b")
     record = StepRecord(number=1, step=step, last=True, planned=0.0, started=1.0, ended=3.5)
     assert record.seconds(100.0) == 2.5
+
+
+def test_a_step_keeps_its_failed_attempts() -> None:
+    """Each with its worker, its own times, its reason and its cost, although another attempt succeeded."""
+    trace = folded(
+        STARTED,
+        planned(),
+        started(at=2.0),
+        ev.StepFailed(at=2.5, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=0.5),
+        started(at=3.0, attempt=2),
+        ev.StepFailed(at=3.25, step=1, attempt=2, error=FAULT, usage=SPENT, substitute="bob"),
+        started(at=3.5, attempt=3, worker="bob"),
+        ev.StepFinished(at=4.0, step=1, attempt=3, text="yes", usage=SPENT, finish="stop"),
+    )
+    (record,) = trace.steps
+    assert [(item.worker, item.attempt, item.started, item.ended) for item in record.failed] == [
+        ("ann", 1, 2.0, 2.5),
+        ("ann", 2, 3.0, 3.25),
+    ]
+    assert [(item.message, item.retry_in, item.substitute) for item in record.failed] == [
+        ("no", 0.5, None),
+        ("no", None, "bob"),
+    ]
+    assert (record.started, record.error, record.worker) == (2.0, None, "bob")
+    (healed,) = trace.healed
+    assert (healed.step, healed.at, healed.text) == (1, 4.0, "bob answered instead of ann; ann failed 2 times: no")
+
+
+def test_a_worker_that_was_not_asked_has_no_time() -> None:
+    """Attempt 0 has no start, whatever began before it."""
+    trace = folded(
+        STARTED, planned(), ev.StepFailed(at=2.0, step=1, attempt=0, error=FAULT, usage=Usage(), substitute="bob")
+    )
+    assert trace.steps[0].failed[0].started is None
+
+
+def test_a_step_that_fails_for_good_is_not_healed() -> None:
+    """The error says it."""
+    trace = folded(STARTED, planned(), started(), ev.StepFailed(at=3.0, step=1, attempt=1, error=FAULT, usage=SPENT))
+    assert (trace.healed, len(trace.steps[0].failed)) == ((), 1)
+
+
+def test_a_repaired_plan_is_told_once() -> None:
+    """A plan that the planner did not write heals nothing, and a second plan is not the repair of the first."""
+    rejected = ev.PlanRejected(at=1.0, attempt=1, text="?", problem="no step", hint="", usage=SPENT)
+    plan = Plan(steps=(Step(worker="ann", subtask="do"),))
+    prompt = (Message(role="user", content="plan"),)
+    written = ev.PlanReady(at=2.0, plan=plan, usage=SPENT, prompt=prompt)
+    again = ev.PlanDecided(at=3.0, verdict="replan", feedback="shorter")
+    texts = [notice.text for notice in folded(STARTED, rejected, written, again, written).healed]
+    assert texts == ["the planner's output was not a valid plan: no step; the planner was asked again"]
+    assert folded(STARTED, rejected, ev.PlanReady(at=2.0, plan=plan, usage=SPENT)).healed == ()
+
+
+def test_what_is_told_holds_nested_runs() -> None:
+    """By time of the outer run, with the step of the nested run; a notice that is both is told once."""
+    inner: list[ev.Event] = [
+        ev.StepPlanned(at=0.1, step=1, worker="ann", subtask="do", access=(), last=True),
+        ev.StepFailed(at=0.2, step=1, attempt=0, error=FAULT, usage=Usage(), substitute="bob"),
+        started(at=0.3, worker="bob"),
+        ev.StepFinished(at=0.5, step=1, attempt=1, text="yes", usage=SPENT, finish="stop"),
+        ev.Notice(at=0.6, text="read this"),
+    ]
+    trace = folded(
+        STARTED,
+        planned(2, at=1.0),
+        started(2, at=2.0, worker="self"),
+        *(ev.NestedEvent(at=2.0 + event.at, step=2, event=event) for event in inner),
+        ev.Notice(at=9.0, step=2, text="shortened", healed=True),
+    )
+    assert [(notice.at, notice.step, notice.text, notice.healed) for notice in trace.told()] == [
+        (2.5, 2, "step 1 of its nested run: bob answered instead of ann; ann was not asked: no", True),
+        (2.6, 2, "its nested run: read this", False),
+        (9.0, 2, "shortened", True),
+    ]

@@ -116,6 +116,18 @@ def test_midnight_gives_a_new_day(place: Path) -> None:
     assert [(row.day, row.usage.cost) for row in rows] == [(date(2026, 11, 22), Decimal("0.0099"))]
 
 
+def test_failed_calls_are_told_from_the_others(place: Path) -> None:
+    """What they cost is a part of what the worker cost."""
+    run = OneRun(place, DayLimits())
+    run.call(written=100)
+    room = run.reserve()
+    assert room is not None
+    run.spend.settle(room, with_cost(Usage(tokens_in=100, calls=1), DEAR), ANN, failed=True)
+    (row,) = read_spent(place, NOON.date())
+    assert (row.usage.calls, row.usage.cost) == (2, Decimal("0.0012"))
+    assert (row.failed.calls, row.failed.cost) == (1, Decimal("0.0001"))
+
+
 def test_without_limits_a_call_counts_for_its_first_day_too(place: Path) -> None:
     """Midnight comes while it is under way."""
     run = OneRun(place, DayLimits(), NOON.replace(hour=23, minute=59))

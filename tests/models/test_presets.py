@@ -14,7 +14,15 @@ import pytest
 from conductor_cli.config.tables import NAME
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
-from conductor_cli.models.presets import PRESETS, ShippedWorker, as_of, builtin_card, price_name, shipped_pools
+from conductor_cli.models.presets import (
+    PRESETS,
+    ShippedWorker,
+    as_of,
+    builtin_card,
+    key_hint,
+    price_name,
+    shipped_pools,
+)
 from conductor_cli.models.worker_options import check_options
 
 WORKERS = [worker for pool in shipped_pools().values() for worker in pool.workers]
@@ -160,3 +168,13 @@ def test_a_name_behind_another_address_is_nobodys() -> None:
 def test_a_model_is_known_through_whoever_serves_it() -> None:
     """The preset's own model counts where a worker names none."""
     assert builtin_card(made("groq", "")) == builtin_card(made("deepinfra", "openai/gpt-oss-120b")) != Card()
+
+
+def test_what_to_do_about_a_refused_key() -> None:
+    """A worker's own variable, else the provider's stored key or variable, else a key for that address."""
+    assert key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "set MINE to a valid key"
+    own = Worker(name="a", kind="openai")
+    assert key_hint(own) == "conductor keys set openai, or correct OPENAI_API_KEY if it is set"
+    elsewhere = Worker(name="a", kind="openai", options={"base_url": "https://gateway.example/v1"})
+    assert key_hint(elsewhere) == "conductor keys set openai --base-url https://gateway.example/v1"
+    assert key_hint(Worker(name="a", kind="command")) == ""

@@ -26,6 +26,12 @@ def test_all_columns_are_shown_if_there_is_room() -> None:
     assert (len(row), row[-1]) == (140, "…")
 
 
+def test_a_healed_run_is_marked() -> None:
+    """Beside its result."""
+    _, row = run_lines([ROW._replace(healed="step 1: beta answered instead of alpha")], 140, NOW)
+    assert "  finished, healed  alpha, beta  " in row
+
+
 @pytest.mark.parametrize("width", [30, 40, 59, 60, 80, 100, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """Columns are dropped and the question is cropped; the id stays complete."""

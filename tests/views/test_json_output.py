@@ -18,7 +18,7 @@ Run = Callable[[], list[ev.Event]]
 
 KEYS = [
     "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
-    "planning", "usage", "notices",
+    "planning", "usage", "notices", "rejected_plans",
 ]  # fmt: skip
 STEP_KEYS = [
     "number", "planned_worker", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error",
@@ -102,7 +102,7 @@ def test_a_nested_run_is_inside_its_step() -> None:
         "Add the primes up again, one by one.",
         "Accept the sum or have it done again.",
     ]
-    assert inner["steps"][1]["nested"] == {"plan": "accept", "steps": []}
+    assert inner["steps"][1]["nested"] == {"plan": "accept", "rejected_plans": [], "steps": []}
 
 
 def test_an_interrupted_run_is_one_object() -> None:

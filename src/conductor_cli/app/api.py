@@ -37,6 +37,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
 from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.views.run_text import describe_notice
 
 ApprovePlan = Callable[[Plan], bool]
 """Called with each plan before any worker is called; false drops the plan and ends the run."""
@@ -109,6 +110,11 @@ class _RunProperties:
     def usage(self) -> Usage:
         """Calls, tokens, US dollars and seconds, of planning and of all steps so far."""
         return self._run.trace.usage
+
+    @property
+    def notices(self) -> list[str]:
+        """What a reader should know about how the answer came about: notices, and what was healed, a line each."""
+        return [describe_notice(notice) for notice in self._run.trace.told()]
 
     def raise_for_error(self) -> None:
         """Raise `RunFailed` where the run has ended with an error."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from pathlib import PurePath
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,8 +14,21 @@ from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.table import Column
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.daily_spend import SpentRow, local_now, read_spent
+from conductor_cli.models.daily_spend import CONDUCTOR, SpentRow, local_now, read_spent
+
+COLUMNS: Final = (
+    Column("DAY"),
+    Column("PROVIDER", drop=1),
+    Column("WORKER", shrink=12),
+    Column("CALLS"),
+    Column("IN", drop=3),
+    Column("OUT", drop=2),
+    Column("COST"),
+    Column("FAILED"),
+)
+"""FAILED is the part of the calls whose replies were not used, and what they cost."""
 
 
 def cost(
@@ -31,13 +45,14 @@ def cost(
         data = [
             {"day": str(row.day), "provider": row.provider, "worker": row.worker, "model": row.model}
             | _usage_data(row.usage)
+            | {"failed": {name: _usage_data(row.failed)[name] for name in ("calls", "cost")}}
             for row in rows
         ]
         limits = dump(settings.day_limits)
         print_json({"today": str(today), "limits": limits, "total": _usage_data(_total(rows)), "rows": data})
         return
     if rows:
-        print_table(("DAY", "PROVIDER", "WORKER", "CALLS", "IN", "OUT", "COST"), list(_table_rows(rows)))
+        print_table(COLUMNS, list(_table_rows(rows)))
     else:
         print_notice(f"no calls in the last {days} days" if days > 1 else "no calls today")
     for line in _limit_lines(settings.day_limits, [row for row in rows if row.day == today]):
@@ -60,14 +75,35 @@ def _table_rows(rows: Sequence[SpentRow]) -> Iterator[list[str]]:
     for day in days:
         of_day = [row for row in rows if row.day == day]
         for row in of_day:
-            yield [str(day), row.provider or UNKNOWN, row.worker, *_figures(row.usage)]
-        yield [str(day), "all", "", *_figures(_total(of_day))]
+            yield [str(day), row.provider or UNKNOWN, _describe_worker(row), *_figures([row])]
+        yield [str(day), "all", "", *_figures(of_day)]
     if len(days) > 1:
-        yield ["all", "", "", *_figures(_total(rows))]
+        yield ["all", "", "", *_figures(rows)]
 
 
-def _figures(usage: Usage) -> list[str]:
-    return [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
+def _describe_worker(row: SpentRow) -> str:
+    """The worker's name; a planner that is no worker of its own has none, so its model is named."""
+    if row.worker != CONDUCTOR or not row.model:
+        return row.worker
+    return f"{row.worker}: {_short_name(row.model)}"
+
+
+def _short_name(model: str) -> str:
+    """The model as its server calls it, or a file's name without its directory."""
+    return PurePath(model).name.removesuffix(".gguf") if model.endswith(".gguf") else model
+
+
+def _figures(rows: Sequence[SpentRow]) -> list[str]:
+    usage = _total(rows)
+    figures = [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
+    return [*figures, _describe_failed(sum((row.failed for row in rows), NO_USAGE))]
+
+
+def _describe_failed(failed: Usage) -> str:
+    """`2, $0.0012`: failed calls, and what they cost; a call that fails before its first word is free."""
+    if not failed.calls:
+        return UNKNOWN
+    return f"{failed.calls:,}, {format_money(failed.cost)}" if failed.cost else f"{failed.calls:,}"
 
 
 def _limit_lines(limits: DayLimits, today: Sequence[SpentRow]) -> Iterator[str]:

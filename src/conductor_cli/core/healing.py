@@ -55,9 +55,15 @@ def describe_failed_attempts(failed: Sequence[FailedAttempt]) -> str:
     return "; ".join(_describe_failures(worker, list(attempts)) for worker, attempts in groups)
 
 
-def describe_repaired_plan(problem: str) -> str:
-    """What a reader is told when the planner wrote a valid plan only after it was shown its mistake."""
-    return f"the planner's first output was not a valid plan ({_shorten(problem)}); its second one is used"
+def describe_repaired_plan(problem: str, *, written: bool) -> str:
+    """Why the planner was asked again: what it had written was no valid plan, or (not `written`) its call failed."""
+    what = "the planner's output was not a valid plan" if written else "the planner failed"
+    return f"{what}: {_shorten(problem)}; the planner was asked again"
+
+
+def describe_left_out(worker: str, why: Failure) -> str:
+    """A worker of the pool that takes no part in the run, because it cannot be opened."""
+    return f"{worker} is left out: {_with_hint(why.message, why.hint)}"
 
 
 def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
@@ -70,8 +76,11 @@ def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
     else:
         same = all(attempt.message == last.message for attempt in attempts)
         what = f"failed {format_count(len(attempts), 'time')}{'' if same else ', the last time'}"
-    hint = f"; to fix: {_shorten(last.error.hint)}" if last.error.hint else ""
-    return f"{worker} {what}: {_shorten(last.message)}{hint}"
+    return f"{worker} {what}: {_with_hint(last.message, last.error.hint)}"
+
+
+def _with_hint(message: str, hint: str) -> str:
+    return f"{_shorten(message)}; to fix: {_shorten(hint)}" if hint else _shorten(message)
 
 
 def _shorten(text: str) -> str:

@@ -200,12 +200,10 @@ def _healed_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
     if not event.prompt or not trace.rejected:
         return trace.healed
     rejected = trace.rejected[-1]
-    if rejected.reason == "plan_invalid":
-        text = describe_repaired_plan(rejected.problem)
-    else:
-        text = f"the planner failed once: {rejected.problem}"
-    notice = ev.Notice(at=event.at, text=text, healed=True)
-    return (*trace.healed, notice)
+    text = describe_repaired_plan(rejected.problem, written=rejected.reason == "plan_invalid")
+    # It may be an earlier plan that was repaired: one that the user has rejected since.
+    known = any(notice.text == text for notice in trace.healed)
+    return trace.healed if known else (*trace.healed, ev.Notice(at=event.at, text=text, healed=True))
 
 
 def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa: PLR0911 - one for each kind of event

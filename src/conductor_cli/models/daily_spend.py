@@ -54,6 +54,7 @@ CREATE TABLE IF NOT EXISTS calls (
     provider TEXT NOT NULL DEFAULT '',  -- who read it: a kind, a host, or this machine
     model TEXT NOT NULL DEFAULT '',
     worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls are not counted
+    failed INTEGER NOT NULL DEFAULT 0,  -- 1 if nothing of the reply was used
     calls INTEGER NOT NULL DEFAULT 0,
     unpriced INTEGER NOT NULL DEFAULT 0,
     tokens_in INTEGER NOT NULL DEFAULT 0,
@@ -71,7 +72,11 @@ def local_now() -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRow:
-    """What one worker used on one day. `calls` are those that limits count, `usage.calls` all."""
+    """What one worker used on one day. `calls` are those that limits count, `usage.calls` all.
+
+    `failed` are the calls whose replies were not used, because the call broke off or the plan was not valid, and their
+    cost; both are a part of `usage`.
+    """
 
     day: date
     provider: str
@@ -79,6 +84,7 @@ class SpentRow:
     model: str
     usage: Usage
     calls: int
+    failed: Usage = NO_USAGE
 
 
 class DailySpend:
@@ -146,8 +152,13 @@ class DailySpend:
             raise LimitReached(message, hint="fix its permissions and run it again") from None
         return reservation
 
-    def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None) -> None:
-        """A call of `worker`, or of the conductor if that is None, has ended. A failure to record it is a `problem`."""
+    def settle(
+        self, reservation: Reservation, usage: Usage, worker: Worker | None, *, failed: bool = False
+    ) -> None:  # fmt: skip
+        """A call of `worker`, or of the conductor if that is None, has ended. A failure to record it is a `problem`.
+
+        `failed`: nothing of its reply is used.
+        """
         row, day = self._begun.pop(id(reservation))
         if row is None and usage == NO_USAGE:
             return
@@ -155,14 +166,14 @@ class DailySpend:
         cost = None if usage.cost is None else _nano_dollars(usage.cost)
         values = (
             row, str(day), who.name, recipient_of(who), who.model, reservation.call, usage.calls, usage.unpriced,
-            min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost,
+            min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost, failed,
         )  # fmt: skip
         try:
             with self._transaction() as database:
                 # The new row has no owner, and takes the place of the reservation.
                 database.execute(
                     "INSERT OR REPLACE INTO calls (id, day, worker, provider, model, worker_call, calls, unpriced,"
-                    " tokens_in, tokens_out, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    " tokens_in, tokens_out, cost, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     values,
                 )
         except (OSError, sqlite3.Error) as error:
@@ -250,7 +261,8 @@ def read_spent(directory: Path, first: date) -> tuple[SpentRow, ...]:
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
             rows = database.execute(
                 "SELECT day, provider, worker, model, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"
-                " SUM(tokens_out), SUM(cost) FROM calls WHERE owner IS NULL AND day >= ?"
+                " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost END)"
+                " FROM calls WHERE owner IS NULL AND day >= ?"
                 " GROUP BY day, provider, worker, model ORDER BY day, provider, worker, model",
                 (str(first),),
             ).fetchall()
@@ -263,14 +275,16 @@ def read_spent(directory: Path, first: date) -> tuple[SpentRow, ...]:
 
 
 def _spent_row(row: tuple[Any, ...]) -> SpentRow:
-    day, provider, worker, model, worker_calls, calls, unpriced, tokens_in, tokens_out, cost = row
-    usage = Usage(
-        tokens_in=tokens_in, tokens_out=tokens_out, calls=calls, unpriced=unpriced,
-        cost=None if cost is None else Decimal(cost) / _NANO,
-    )  # fmt: skip
+    day, provider, worker, model, worker_calls, calls, unpriced, tokens_in, tokens_out, cost, failed, lost = row
+    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=calls, unpriced=unpriced, cost=_dollars(cost))
     return SpentRow(
-        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, usage=usage, calls=worker_calls
-    )
+        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, usage=usage, calls=worker_calls,
+        failed=Usage(calls=failed, cost=_dollars(lost)),
+    )  # fmt: skip
+
+
+def _dollars(nano: int | None) -> Decimal | None:
+    return None if nano is None else Decimal(nano) / _NANO
 
 
 def _open_database(path: Path) -> sqlite3.Connection:

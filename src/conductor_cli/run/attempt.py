@@ -34,6 +34,7 @@ class Attempt:
         self._finish: Finish = "other"
         self._reported: Usage | None = None
         self._cached = False
+        self._failed = False
         self.usage = NO_USAGE
         """What the call cost, once it has ended."""
 
@@ -60,7 +61,9 @@ class Attempt:
                 state.busy.discard(self._number)
                 if not self.usage.seconds:
                     self.usage += Usage(seconds=round(state.now() - began, 4))
-                resources.settle(reservation, self.usage, self._worker, cached=self._cached)
+                resources.settle(
+                    reservation, self.usage, self._worker, cached=self._cached, failed=self._failed
+                )  # fmt: skip
         finished = ev.StepFinished(
             at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
             finish=self._finish,
@@ -119,6 +122,7 @@ class Attempt:
             state.stop_step(self._number, usage=self.usage)
             raise
         except ModelError as error:
+            self._failed = True
             self._reported = error.usage or self._reported
             # A call that failed before its first word counts as free.
             begun = self._reported is not None or self._written

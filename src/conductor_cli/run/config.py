@@ -120,14 +120,17 @@ class RunResources:
             self._settled.clear()
             await self._settled.wait()
 
-    def settle(self, reservation: Reservation, usage: Usage, worker: Worker | None, *, cached: bool = False) -> None:
+    def settle(
+        self, reservation: Reservation, usage: Usage, worker: Worker | None, *, cached: bool = False,
+        failed: bool = False,
+    ) -> None:  # fmt: skip
         """A call of `worker`, or of the conductor where that is None, has ended. Calls that wait for room look again.
 
-        `cached`: the reply came from the response cache, so nothing was spent today.
+        `cached`: the reply came from the response cache, so nothing was spent today. `failed`: it is not used.
         """
         self.ledger.settle(reservation, usage)
         if self._daily_spend:
-            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, worker)
+            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, worker, failed=failed)
         self._settled.set()
 
 

@@ -67,11 +67,15 @@ class PlanStream:
                 estimated_tokens(request.messages), request.max_tokens or 0, price, call=False
             )
             request = replace(request, seed=state.config.seed, max_tokens=reservation.answer)
-            began = state.now()
+            began, failed = state.now(), False
             self._prompt = request.messages
             try:
                 await self._stream(request)
+            except PlanError:
+                failed = True
+                raise
             except ModelError as error:
+                failed = True
                 # As for workers, a call that failed before its first word counts as free.
                 self._reported = error.usage or self._reported or (None if self._text else Usage(calls=1))
                 raise
@@ -79,7 +83,7 @@ class PlanStream:
                 used = with_cost(self._reported or estimated_usage(request.messages, self._text), price)
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
                 self._usage = used
-                resources.settle(reservation, used, None, cached=self._cached)
+                resources.settle(reservation, used, None, cached=self._cached, failed=failed)
 
     async def _stream(self, request: Request) -> None:
         async with with_timeouts(self._model.stream(request), self._state.config.timeouts) as chunks:

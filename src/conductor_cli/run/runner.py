@@ -16,6 +16,7 @@ from typing import Final, Literal
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_duration
+from conductor_cli.core.healing import describe_left_out
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import ENDED, Trace
@@ -186,7 +187,7 @@ class Run:
             for text in config.notices:
                 state.notice(text)
             for worker, why in config.unavailable.items():
-                state.notice(f"{worker} is left out: {why.message}")
+                state.notice(describe_left_out(worker, why))
 
     async def _wait_until_over(self) -> None:
         """Wait until the run is over or its reader is gone; then cancel whatever still runs."""

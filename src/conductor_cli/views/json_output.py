@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conductor_cli.core.events import Event, to_line
+from conductor_cli.core.events import Event, PlanRejected, to_line
 from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.sanitize import escape_json
@@ -85,7 +85,19 @@ def _workflow_data(trace: Trace, *, prompts: bool = False) -> dict[str, Any]:
     plan: Any = None
     if trace.plan is not None:
         plan = "accept" if isinstance(trace.plan, KeepAnswer) else {"steps": [dump(step) for step in trace.plan.steps]}
-    return {"plan": plan, "steps": [_step_data(record, trace.at, prompts=prompts) for record in trace.steps]}
+    return {
+        "plan": plan,
+        "rejected_plans": [_rejected_plan_data(event) for event in trace.rejected],
+        "steps": [_step_data(record, trace.at, prompts=prompts) for record in trace.steps],
+    }
+
+
+def _rejected_plan_data(event: PlanRejected) -> dict[str, Any]:
+    """`reason` is `plan_invalid`, or why the call to the planner failed."""
+    return {
+        "attempt": event.attempt, "at": event.at, "reason": event.reason, "message": event.problem,
+        "hint": event.hint, "usage": dump(event.usage),
+    }  # fmt: skip
 
 
 def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ class SilentProgress:
         self._stderr = stderr
         self._stored = stored
         self._trace = Trace()
+        self._told: list[ev.Notice] = []
 
     def show(self, event: ev.Event) -> None:
         self._trace = apply_without_deltas(self._trace, event)
@@ -40,28 +41,23 @@ class SilentProgress:
     def close(self) -> None:
         self._write(*problem_lines(self._trace, stored=self._stored))
 
+    def _newly_told(self) -> list[str]:
+        """Lines about what the reader should know and was not told before."""
+        known, self._told = self._told, self._trace.told()
+        return [f"conductor: {describe_notice(notice)}" for notice in self._told if notice not in known]
+
     def _write(self, *lines: str) -> None:
-        self._stderr.write("".join(f"{line}\n" for line in lines))
-        self._stderr.flush()
+        if lines:
+            self._stderr.write("".join(f"{line}\n" for line in lines))
+            self._stderr.flush()
 
 
 class NoticesProgress(SilentProgress):
     """Also writes each notice and what was healed, because whoever uses an answer should know how it came about."""
 
-    def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
-        super().__init__(stderr, stored=stored)
-        self._told: list[ev.Notice] = []
-
     def show(self, event: ev.Event) -> None:
-        before = self._trace
         super().show(event)
-        if self._trace is before:  # a piece of text
-            return
-        told, known = self._trace.told(), self._told
-        self._told = told
-        for notice in told:
-            if notice not in known:
-                self._write(f"conductor: {describe_notice(notice)}")
+        self._write(*self._newly_told())
 
 
 class PlainProgress(SilentProgress):

@@ -11,6 +11,7 @@ from conductor_cli.cli.output import print_line, print_notice, print_table, prin
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.healing import describe_left_out
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE
@@ -53,7 +54,7 @@ def print_workers(conductor: Conductor) -> None:
     rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
     print_table(("WORKER", "READ BY", "ABOUT"), rows)
     for name, failure in conductor.unavailable.items():
-        print_notice(f"{name} is left out: {failure.message}")
+        print_notice(describe_left_out(name, failure))
 
 
 def print_offer(run: Run, context: OutputContext) -> None:

@@ -1,0 +1,152 @@
+"""Nothing is healed in silence: what stderr, JSON, the list of runs and the trace say when an answer was not easy."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.stage import ONE, PLANNER, TWO, Stage, refuses, says
+from tests.servers import Script, SeenStep, Wire
+
+TWICE = "[limits]\nattempts = 2"
+
+
+def first(one: Script, then: Script) -> Script:
+    """A model that does `one` when it is asked first, and `then` after that."""
+    asked: list[SeenStep] = []
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        asked.append(seen)
+        await (one if len(asked) == 1 else then)(seen, wire)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (500, "alpha failed: {host}: server error (500): no"),
+        (404, "alpha failed: {host}: model or URL not found (404): no; to fix: check the worker's model and base_url"),
+        (401, "key missing or rejected (401): no; to fix: conductor keys set openai-compatible --base-url {url}"),
+    ],
+)
+def test_a_script_is_told_who_answered_instead_and_why(stage: Stage, status: int, reason: str) -> None:
+    """The answer and exit code 0 as before; one line on stderr names both workers, the reason and the cure."""
+    stage.models = {"alpha": refuses(status)}
+    done = stage.inside("ask", "1+1")
+    assert (done.code, done.out) == (0, "beta answers\n")
+    (line,) = done.err.splitlines()
+    assert line.startswith("conductor: step 1: beta answered instead of alpha; ")
+    assert reason.format(host=stage.url.removeprefix("http://").removesuffix("/v1"), url=stage.url) in line
+
+
+def test_a_dead_port_is_told(stage: Stage) -> None:
+    """Nobody listens where the planned worker should be."""
+    dead = stage.worker("alpha").replace(stage.url, "http://127.0.0.1:9/v1")
+    stage.configure(f"[limits]\nattempts = 1\n{dead}", workers=("beta",))
+    done = stage.inside("ask", "1+1")
+    assert done.out == "beta answers\n"
+    (line,) = done.err.splitlines()
+    assert "beta answered instead of alpha; alpha failed: 127.0.0.1:9" in line
+
+
+def test_a_retry_is_told(stage: Stage) -> None:
+    """The planned worker answered after all, but not at once."""
+    stage.configure(TWICE)
+    stage.models = {"alpha": first(refuses(429), says("alpha answers"))}
+    done = stage.inside("ask", "1+1")
+    assert done.out == "alpha answers\n"
+    (line,) = done.err.splitlines()
+    assert line.startswith("conductor: step 1: alpha answered at attempt 2; alpha failed: ")
+    assert line.endswith("rate limit reached (429): no")
+
+
+def test_a_refused_key_is_told_for_each_step(stage: Stage) -> None:
+    """The second step does not ask the worker again, and says so."""
+    stage.plan = "alpha | - | Find it out.\nalpha | 1 | Answer."
+    stage.models = {"alpha": refuses(401)}
+    lines = stage.inside("ask", "1+1").err.splitlines()
+    assert len(lines) == 2
+    assert "step 1: beta answered instead of alpha; alpha failed: " in lines[0]
+    assert "step 2: beta answered instead of alpha; alpha was not asked: " in lines[1]
+
+
+@pytest.mark.parametrize("flags", [("-q", "ask", "1+1"), ("ask", "1+1", "--progress", "none")])
+def test_silence_that_was_asked_for_is_kept(stage: Stage, flags: tuple[str, ...]) -> None:
+    """`--quiet` and `--progress none` print nothing about a run that has its answer."""
+    stage.models = {"alpha": refuses(500)}
+    done = stage.inside(*flags)
+    assert (done.code, done.out, done.err) == (0, "beta answers\n", "")
+
+
+def test_a_run_without_failures_says_nothing(stage: Stage) -> None:
+    """A script's stderr stays empty, and no run in the list is marked."""
+    assert stage.inside("ask", "1+1").err == ""
+    assert "healed" not in stage.inside("trace", "list").out
+
+
+def test_json_names_both_workers_and_each_failed_attempt(stage: Stage) -> None:
+    """In the run's own output and in the stored run alike."""
+    stage.configure(TWICE)
+    stage.models = {"alpha": refuses(500)}
+    for found in (stage.inside("ask", "1+1", "--format", "json").json, stage.inside("trace", "show", "--json").json):
+        (step,) = found["steps"]
+        assert (step["planned_worker"], step["worker"], step["error"]) == ("alpha", "beta", None)
+        assert [(item["attempt"], item["worker"], item["reason"]) for item in step["failed_attempts"]] == [
+            (1, "alpha", "overloaded"), (2, "alpha", "overloaded"),
+        ]  # fmt: skip
+        assert all(item["message"].endswith("server error (500): no") for item in step["failed_attempts"])
+        times = [item[name] for item in step["failed_attempts"] for name in ("started", "ended")]
+        assert times == sorted(times)
+        ((step_number, healed),) = [(item["step"], item["healed"]) for item in found["notices"]]
+        assert (step_number, healed) == (1, True)
+
+
+def test_the_list_marks_the_run(stage: Stage) -> None:
+    """In the table and, with the words of stderr, in JSON."""
+    stage.models = {"alpha": refuses(500)}
+    told = stage.inside("ask", "1+1").err.removeprefix("conductor: ").strip()
+    assert "finished, healed" in stage.inside("trace", "list").out
+    (row,) = stage.inside("trace", "list", "--json").json
+    assert (row["state"], row["healed"]) == ("finished", [told])
+
+
+def test_a_plan_that_was_repaired_is_told(stage: Stage) -> None:
+    """The planner's first output was not a plan, and its second one was; so was a call to it that failed."""
+    stage.models = {PLANNER: first(says("no plan at all"), says(ONE))}
+    (line,) = stage.inside("ask", "1+1").err.splitlines()
+    assert line.startswith("conductor: the planner's output was not a valid plan: ")
+    assert line.endswith("; the planner was asked again")
+    stage.models = {PLANNER: first(refuses(500), says(ONE))}
+    (line,) = stage.inside("ask", "1+1").err.splitlines()
+    assert line.startswith("conductor: the planner failed: ")
+
+
+def test_a_plan_that_was_replaced_is_told(stage: Stage) -> None:
+    """Who is asked without a plan, and in JSON each output that was rejected, with its problem."""
+    stage.plan = "This is no plan at all."
+    done = stage.inside("ask", "1+1", "--format", "json")
+    assert done.err == "conductor: the planner's output was not a valid plan; asking alpha directly\n"
+    assert [item["reason"] for item in done.json["rejected_plans"]] == ["plan_invalid", "plan_invalid"]
+    assert [item["healed"] for item in done.json["notices"]] == [True]
+    assert "finished, healed" in stage.inside("trace", "list").out
+
+
+def test_a_failed_step_that_the_run_survives_is_told(stage: Stage) -> None:
+    """The answering step runs without an answer that it should have seen; every worker's reason is there."""
+    stage.plan = TWO
+    stage.models = {"alpha": refuses(400, "not me"), "beta": first(refuses(400), says("beta answers"))}
+    done = stage.inside("ask", "1+1")
+    assert done.out == "beta answers\n"
+    assert "step 1 failed, so step 2 runs without its answer: alpha failed: " in done.err
+    assert "not me" in done.err
+
+
+def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no part in the run; the line says which key is missing and how to store one."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    stage.configure('[limits]\nattempts = 1\n[workers.remote]\nkind = "openai"')
+    done = stage.inside("ask", "1+1")
+    assert done.out == "alpha answers\n"
+    (line,) = done.err.splitlines()
+    assert line.startswith("conductor: note: remote is left out: ")
+    assert "OPENAI_API_KEY is not set; to fix: export OPENAI_API_KEY=…, or conductor keys set openai" in line
