@@ -64,6 +64,7 @@ class Repo:
 class Hub:
     """The hub while it runs. `refusals` answer the next requests to it, `cdn_refusals` and `faults` those for bytes.
 
+    `gated` are repositories whose files are for those who accepted a licence.
     An answer that is held goes on with `go_on`. With a `token` set the hub refuses all others. `logins` has the new
     token for each that renews a login. `listing` replaces keys of the list of files, which has no SHA-256 without
     `hashes`.
@@ -78,6 +79,7 @@ class Hub:
         self.location = ""
         self.logins: dict[str, str] = {}
         self.token = ""
+        self.gated: set[str] = set()
         self.size: int | None = None
         self.etag = ""
         self.hashes = True
@@ -156,6 +158,8 @@ class Hub:
         if files is None or file not in files:
             code = "RevisionNotFound" if files is None else "EntryNotFound"
             await self._say(wire, 404, {"X-Error-Code": code, "X-Error-Message": code})
+        elif repo in self.gated:
+            await self._say(wire, gated().status, gated().headers)
         elif len(files[file]) < SMALL:
             await self._small(seen, wire, repo, commit, file)
         else:
@@ -197,7 +201,7 @@ class Hub:
         kind = fault.kind if fault else ""
         if kind == "mute":
             await wire.stall()
-        asked = re.fullmatch(r"bytes=(\d+)-", seen.headers.get("range", ""))
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", seen.headers.get("range", ""))
         start = int(asked[1]) if asked and kind != "no range" else 0
         headers = {"Accept-Ranges": "bytes"}
         if self.cdn_etag:
@@ -207,7 +211,8 @@ class Hub:
         if start >= len(data) and asked:
             await self._say(wire, 416, headers | {"Content-Range": f"bytes */{len(data)}"})
             return
-        body = data[start:]
+        end = min(int(asked[2]) + 1, len(data)) if asked and asked[2] and kind != "no range" else len(data)
+        body = data[start:end]
         if kind == "wrong":
             body = bytes(byte ^ 1 for byte in body)
         if kind == "more":
@@ -218,9 +223,10 @@ class Hub:
             await wire.raw(head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(surplus), surplus))
             return
         headers["Content-Length"] = str(len(body))
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        await self._head(wire, 206 if start else 200, headers)
+        partial = (start, end) != (0, len(data))
+        if partial:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+        await self._head(wire, 206 if partial else 200, headers)
         await self._send(wire, body, fault)
 
     async def _send(self, wire: Wire, body: bytes, fault: Fault | None) -> None:

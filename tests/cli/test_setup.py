@@ -54,7 +54,7 @@ def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -
     )
     assert step.name == "qwen2.5-7b-q4_k_m"
     assert "4.68 GB, licence Apache-2.0, needs 5.75 GB of memory" in step.text
-    assert step.command_line == "conductor model pull qwen2.5-7b-q4_k_m --use"
+    assert step.command_line == "conductor model pull qwen2.5-7b-q4_k_m --use --yes"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: 
     assert (step["done"], done.json["done"]) == (True, [])
     assert "gone.gguf cannot be used" in step["about"]
     stage.configure(conductor="qwen2.5-0.5b-q4_k_m")
-    assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use"
+    assert steps(stage)["qwen2.5-0.5b-q4_k_m"]["command"] == "conductor model pull qwen2.5-0.5b-q4_k_m --use --yes"
 
 
 # with a hub

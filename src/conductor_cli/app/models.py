@@ -19,10 +19,11 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorUnusable, UsageError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.hashing import Report
 from conductor_cli.models.weights.hub import is_offline
+from conductor_cli.models.weights.hub_model import find_hub_model, parse_reference
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.registry import (
     RegistryModel,
@@ -31,7 +32,15 @@ from conductor_cli.models.weights.registry import (
     load_registry,
     manifest_memory,
 )
-from conductor_cli.models.weights.removal import Removal, plan_removal, remove_model, unfinished_files
+from conductor_cli.models.weights.removal import (
+    Removal,
+    find_stopped_pulls,
+    plan_removal,
+    plan_unfinished_removal,
+    remove_model,
+    remove_unfinished,
+    unfinished_files,
+)
 from conductor_cli.models.weights.verify import CheckedFile, find_problems, verify_model, verify_unknown_file
 
 USUAL_RATE: Final = 10_000_000
@@ -70,7 +79,7 @@ class ModelRow:
 
 
 def list_models(settings: Settings) -> list[ModelRow]:
-    """The registry's models, then other stored ones, then the model that plans if it is neither."""
+    """The registry's models, then other stored ones, stopped pulls, and the model that plans if it is none of these."""
     store, planning = open_model_store(settings), stored_planner(settings)
     manifests = {manifest.name: manifest for manifest in store.manifests()}
     damaged = store.damaged()
@@ -89,6 +98,7 @@ def list_models(settings: Settings) -> list[ModelRow]:
                 source=manifest.source, path=str(manifest.path), hash_source=manifest.hash_source,
             )  # fmt: skip
         rows.append(replace(row, in_use=name == planning, default=name == next(iter(registry))))
+    rows += [_partial_row(model) for model in find_stopped_pulls(registry.values())]
     if (chosen := settings["conductor.model"]) and not planning:
         rows.append(ModelRow(name=chosen, state="elsewhere", source=settings.origins["conductor.model"], in_use=True))
     return rows
@@ -104,6 +114,12 @@ def _registry_row(model: RegistryModel) -> ModelRow:
     )  # fmt: skip
 
 
+def _partial_row(model: RegistryModel) -> ModelRow:
+    """A model of the hub that was downloaded in part. It has no name yet, so it is called as it was pulled."""
+    partial = sum(path.stat().st_size for path in unfinished_files(model))
+    return ModelRow(name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}")
+
+
 def find_stored(name: str, settings: Settings) -> Manifest:
     """The stored model of this name. Raises `ConductorUnusable` with what to do where there is none."""
     manifest = open_model_store(settings).find(name)
@@ -114,6 +130,25 @@ def find_stored(name: str, settings: Settings) -> Manifest:
 
 
 # Pulling
+
+
+def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
+    """What a name of the registry means, or `OWNER/REPO[:CHOICE]` on the hub; without one, the default.
+
+    Raises `ConductorUnusable` with what to do for another text.
+    """
+    if name is None:
+        return load_registry(settings.environ)[0]
+    reference = parse_reference(name)
+    if reference is None or Path(name).is_file():  # a file on this machine is imported
+        return find_model(name, settings.environ)
+    return find_hub_model(*reference, open_model_store(settings), settings.environ)
+
+
+def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
+    """A stored model for `--json`: as in the list, with its files."""
+    row = next(row for row in list_models(settings) if row.name == manifest.name)
+    return {**row.data(), "files": [{**asdict(file), "path": str(file.path)} for file in manifest.files]}
 
 
 def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
@@ -187,6 +222,8 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
 
 def plan_model_removal(name: str, settings: Settings) -> Removal:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
+    if (stopped := _find_stopped(name, settings)) is not None:
+        return plan_unfinished_removal(stopped)
     store = open_model_store(settings)
     removal = plan_removal(name, store, listed_model(name, settings.environ))
     if not removal.names and name not in store.damaged() and store.find(name) is None:
@@ -196,9 +233,19 @@ def plan_model_removal(name: str, settings: Settings) -> Removal:
 
 def remove_installed(name: str, settings: Settings) -> Removal:
     """Remove a model, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
+    if (stopped := _find_stopped(name, settings)) is not None:
+        return remove_unfinished(stopped)
     plans = stored_planner(settings) == name
     removal = remove_model(name, open_model_store(settings), listed_model(name, settings.environ))
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
     if plans and settings.origins["conductor.model"] == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
     return removal
+
+
+def _find_stopped(name: str, settings: Settings) -> RegistryModel | None:
+    """The stopped pull that the list calls by this name. None also where the registry cannot be read."""
+    with suppress(ConfigError):
+        stopped = find_stopped_pulls(load_registry(settings.environ)) if "/" in name else []
+        return next((model for model in stopped if model.reference == name), None)
+    return None

@@ -119,7 +119,7 @@ def _from_name(text: str, settings: Settings) -> Worker:
         return replace(hosted, price=FREE if is_free(hosted) else None)
     raise ConductorUnusable(
         f"the conductor model {text!r} is not a stored model, a file, a URL, a worker or provider/model",
-        hint="conductor model list, or conductor model use FILE.gguf",
+        hint="conductor model list, conductor model use FILE.gguf, or from the hub: conductor model pull OWNER/REPO",
     )
 
 

@@ -292,4 +292,4 @@ def _pull_step(model: RegistryModel) -> SetupStep:
         f"{model.name}: {format_size(model.size) if model.size else 'size unknown'}, licence {model.licence}, "
         f"needs {format_size(model.memory)} of memory; {download if missing else 'already downloaded'}"
     )
-    return SetupStep(kind="model", name=model.name, text=text, command=("model", "pull", model.name, "--use"))
+    return SetupStep(kind="model", name=model.name, text=text, command=("model", "pull", model.name, "--use", "--yes"))

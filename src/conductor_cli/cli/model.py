@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from conductor_cli.app.models import (
+    describe_model,
     find_installed,
     find_stored,
     list_models,
+    model_to_pull,
     plan_model_removal,
     remove_installed,
     should_become_planner,
@@ -26,7 +29,13 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.prefix_warmup import is_worth_warming, warm_prefix
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.model_download import describe_files, describe_pull, download_model, show_file_progress
+from conductor_cli.cli.model_download import (
+    confirm_pull,
+    describe_files,
+    describe_pull,
+    download_model,
+    show_file_progress,
+)
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.cli.prompts import can_ask, confirm
 from conductor_cli.config import Settings, load_settings
@@ -36,10 +45,14 @@ from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.table import Column
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
-from conductor_cli.models.weights.registry import find_model, load_registry
+from conductor_cli.models.weights.model_store import Manifest
+from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
+
+Say = Callable[[str], None]
+"""Prints a line."""
 
 Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
 
@@ -74,39 +87,64 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
 def pull(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A name of model list; without one, the default.")
+        str | None,
+        typer.Argument(
+            metavar="NAME|OWNER/REPO[:QUANT]",
+            help="A name of model list, or any GGUF of the hub, with its quantization or file; else the default.",
+        ),
     ] = None,
     use: Use = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask, even if it needs more memory than is free.")
+    ] = False,
+    json: opt.Json = False,
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
     settings, quiet = opt.stored_settings(context), context.obj.quiet
-    model = load_registry(settings.environ)[0] if name is None else find_model(name, settings.environ)
-    manifest = find_installed(model, settings)
-    # A damaged file has the right size; only reading it shows whether `pull` has anything to do.
+    notify = _ignore if quiet else print_notice
+    say = notify if json else print_line
+    model = model_to_pull(name, settings)
+    manifest = _find_undamaged(model, settings, quiet=quiet)
     if manifest is not None:
-        with show_file_progress(settings, quiet=quiet) as report:
-            damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
-        if not damaged:
-            print_line(f"{model.name} is already installed: {manifest.path}")
-            _use_if_wanted(manifest.name, context, settings, use=use)
-            return
-        print_notice(f"{model.name} is installed but damaged; downloading it again")
-
-    if not quiet:
+        say(f"{model.name} is already installed: {manifest.path}")
+        _use_if_wanted(manifest.name, context, settings, use=use, say=say)
+    else:
         for line in describe_pull(model):
-            print_notice(line)
-    manifest = download_model(model, settings, quiet=quiet)
-    for line in describe_files(manifest):
-        print_line(line)
-    _use_if_wanted(manifest.name, context, settings, use=use)
-    # The choice may have changed just now.
+            notify(line)
+        if not confirm_pull(model, yes=yes):
+            print_notice("nothing was downloaded")
+            raise typer.Exit
+        manifest = download_model(model, settings, quiet=quiet)
+        for line in describe_files(manifest, named=not model.listed):
+            say(line)
+        _use_if_wanted(manifest.name, context, settings, use=use, say=say)
+        _warm_if_used(manifest, context, notify)
+    if json:
+        print_json(describe_model(manifest, opt.stored_settings(context)))
+
+
+def _find_undamaged(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest | None:
+    """The stored model if it is whole. A damaged file has the right size, so that it has to be read."""
+    manifest = find_installed(model, settings)
+    if manifest is None:
+        return None
+    with show_file_progress(settings, quiet=quiet) as report:
+        damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
+    if damaged:
+        print_notice(f"{model.name} is installed but damaged; downloading it again")
+    return None if damaged else manifest
+
+
+def _warm_if_used(manifest: Manifest, context: typer.Context, notify: Say) -> None:
+    """Read the fixed part of the prompt, if this model plans now."""
     settings = opt.stored_settings(context)
     if planner_manifest(settings) == manifest and is_worth_warming(settings):
-        if not quiet:
-            print_notice("reading the fixed part of the prompt, so that the first question need not wait for it …")
-        warmed = warm_prefix(settings)
-        if not quiet:
-            print_notice(_describe_warmup(warmed))
+        notify("reading the fixed part of the prompt, so that the first question need not wait for it …")
+        notify(_describe_warmup(warm_prefix(settings)))
+
+
+def _ignore(text: str) -> None:
+    """In the place of a notice."""
 
 
 @app.command("prepare")
@@ -151,24 +189,26 @@ def import_(
     _use_if_wanted(name, context, settings, use=use)
 
 
-def _use_if_wanted(name: str, context: typer.Context, settings: Settings, *, use: bool | None) -> None:
+def _use_if_wanted(
+    name: str, context: typer.Context, settings: Settings, *, use: bool | None, say: Say = print_line
+) -> None:
     """Let a model plan that was just installed, if that is wanted or no other does; else say how."""
     if should_become_planner(name, settings, use=use):
-        if _choose(name, name, context, settings):
-            print_line('next: conductor ask "…"')
+        if _choose(name, name, context, settings, say):
+            say('next: conductor ask "…"')
         return
     if stored_planner(settings) != name:
-        print_line(f"to let it plan: conductor model use {name}")
+        say(f"to let it plan: conductor model use {name}")
 
 
-def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings) -> bool:
+def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings, say: Say = print_line) -> bool:
     """Write which model plans into the tool's own settings; say and return whether that has an effect."""
     set_value(settings.paths, "conductor.model", chosen)
     after = opt.stored_settings(context)
     if after["conductor.model"] == chosen:
-        print_line(f"the conductor model is now {shown}")
+        say(f"the conductor model is now {shown}")
         return True
-    print_line(f"saved: {shown}")
+    say(f"saved: {shown}")
     print_notice(f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence")
     return False
 

@@ -20,8 +20,11 @@ from conductor_cli.models.llama.gguf import (
     short_line,
 )
 
-_PART: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
+PART_NAME: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 """The names of the parts of a split model; llama.cpp finds the others by the name of the first."""
+
+MAX_PARTS: Final = 10 * MAX_LAYERS
+"""No model has more parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +67,24 @@ def read_model_info(path: Path) -> ModelInfo:
     )
 
 
+def part_names(name: str) -> list[str]:
+    """The names of all parts of the model that a file with this name belongs to; the name alone for a whole one."""
+    match = PART_NAME.fullmatch(name)
+    count = int(match["count"]) if match else 1
+    if match is None or not 1 < count <= MAX_PARTS:
+        return [name]
+    return [f"{match['name']}-{number:05}-of-{match['count']}.gguf" for number in range(1, count + 1)]
+
+
 def part_files(path: Path) -> tuple[Path, ...]:
     """All files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
-    match = _PART.fullmatch(path.name)
+    match = PART_NAME.fullmatch(path.name)
     if match is None or int(match["count"]) < 2:
         return (path,)
     count = int(match["count"])
-    if count > 10 * MAX_LAYERS:
+    if count > MAX_PARTS:
         raise ModelError("file", f"the name of {path} says that it is one of {count} files", hint="name another file")
-    files = [path.with_name(f"{match['name']}-{number:05}-of-{match['count']}.gguf") for number in range(1, count + 1)]
+    files = [path.with_name(name) for name in part_names(path.name)]
     if int(match["number"]) != 1:
         raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first part: {files[0]}")
     missing = [file.name for file in files if not file.exists()]

@@ -132,7 +132,7 @@ class _Checked:
 def _pull_from_hub(model: RegistryModel, store: ModelStore, saved: Manifest | None, report: Report) -> Manifest:
     """The manifest of what the hub has, downloaded as far as it is missing. All parts are of one commit."""
     report(f"asking about {model.repo}", 0, 0)
-    listed = hub.list_files(model.repo, model.revision)
+    listed = hub.ask_repository(model.repo, model.revision).files
     known = _known_hashes(model, saved)
     remotes = [_choose_remote(model, *each, listed) for each in zip(model.parts, known, strict=True)]
     missing = sum(remote.size - hub.size_of(_start_partial(remote)) for remote in remotes if not _cached(remote))
@@ -261,7 +261,8 @@ def _check_header(model: RegistryModel, part: RegistryFile, path: Path) -> None:
         if path.parent == _partial_folder(model.repo):
             path.unlink()
         message = error.message.replace(str(path), f"{part.file} of {model.repo}")
-        hint = "its checksum was not saved: check HF_ENDPOINT, and what the registry says of this model"
+        source = "what the registry says of this model" if model.listed else "what else the repository has"
+        hint = f"its checksum was not saved: check HF_ENDPOINT, and {source}"
         raise ConductorUnusable(message, hint=hint) from None
 
 

@@ -20,6 +20,7 @@ from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
+from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.weights.hashing import Report
 
 CHUNK: Final = 1 << 20
@@ -47,6 +48,15 @@ class RemoteFile:
     etag: str
     size: int = 0
     sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRepository:
+    """A repository at one commit: its files by name, and its licence, empty where its card names none."""
+
+    commit: str
+    files: Mapping[str, RemoteFile]
+    licence: str = ""
 
 
 def library_settings() -> Any:  # noqa: ANN401 - a module of the library
@@ -88,8 +98,8 @@ def shown_endpoint() -> str:
     return str(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
 
 
-def list_files(repo: str, revision: str) -> Mapping[str, RemoteFile]:
-    """The files of a repository by name, all of the commit that the revision is at. Raises `ConductorUnusable`."""
+def ask_repository(repo: str, revision: str) -> RemoteRepository:
+    """What the hub has in a repository at the commit that the revision is at. Raises `ConductorUnusable`."""
     from huggingface_hub import HfApi
 
     constants, token = library_settings(), _read_token()
@@ -98,18 +108,31 @@ def list_files(repo: str, revision: str) -> Mapping[str, RemoteFile]:
     api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
     seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
 
-    def ask() -> Mapping[str, RemoteFile]:
+    def ask() -> RemoteRepository:
         info = api.model_info(repo, revision=revision, timeout=seconds, files_metadata=True)
-        files = (_remote_file(repo, str(info.sha), sibling) for sibling in info.siblings or ())
-        return {file.file: file for file in files if _COMMIT.fullmatch(file.commit)}
+        commit = str(info.sha)
+        files = (_remote_file(repo, commit, sibling) for sibling in info.siblings or ())
+        found = {file.file: file for file in files} if _COMMIT.fullmatch(commit) else {}
+        return RemoteRepository(commit=commit, files=found, licence=_read_licence(info))
 
-    files = _retry(ask, f"revision {revision} of {repo}", repo, token)
-    if not files:
+    repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
+    if not repository.files:
         raise ConductorUnusable(
             f"{host_of(constants.ENDPOINT)} does not answer like a model hub: it lists no files of {repo}",
             hint="check HF_ENDPOINT, the proxy, and whether the network requires a login",
         )
-    return files
+    return repository
+
+
+def _read_licence(info: Any) -> str:  # noqa: ANN401 - the library's
+    """The licence that a repository's card names, as one line."""
+    card = info.card_data
+    named = getattr(card, "license", None)
+    if named == "other":
+        named = getattr(card, "license_name", None) or named
+    if isinstance(named, list):
+        named = ", ".join(map(str, named))
+    return short_line(str(named or ""), 60)
 
 
 def _remote_file(repo: str, commit: str, sibling: Any) -> RemoteFile:  # noqa: ANN401 - the library's
@@ -119,7 +142,9 @@ def _remote_file(repo: str, commit: str, sibling: Any) -> RemoteFile:  # noqa: A
     if etag and not _ETAG.fullmatch(etag):
         raise ValueError("an invalid hash")
     size = sibling.lfs.size if sibling.lfs else sibling.size
-    return RemoteFile(repo=repo, commit=commit, file=sibling.rfilename, etag=etag, size=int(size or 0), sha256=sha256)
+    return RemoteFile(
+        repo=repo, commit=commit, file=str(sibling.rfilename), etag=etag, size=max(0, int(size or 0)), sha256=sha256
+    )  # fmt: skip
 
 
 def download_file(remote: RemoteFile, part: Path, report: Report) -> None:
@@ -127,16 +152,11 @@ def download_file(remote: RemoteFile, part: Path, report: Report) -> None:
 
     Raises `ConductorUnusable`, or `OSError` where the bytes cannot be written.
     """
-    from huggingface_hub import hf_hub_url, logging
     from huggingface_hub.file_download import http_get
 
-    constants, token = library_settings(), _read_token()
-    constants.DOWNLOAD_CHUNK_SIZE = CHUNK
-    logging.set_verbosity_error()  # its warnings show signed addresses
-    url = hf_hub_url(remote.repo, remote.file, revision=remote.commit, endpoint=constants.ENDPOINT)
-    headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
-    if token:  # httpx drops this header when a redirect leads to another host
-        headers["authorization"] = f"Bearer {token}"
+    token = _read_token()
+    library_settings().DOWNLOAD_CHUNK_SIZE = CHUNK
+    url, headers = _file_request(remote, token)
 
     def show(*, initial: int, **_: object) -> _DownloadProgress:
         return _DownloadProgress(remote, initial, report)
@@ -148,6 +168,39 @@ def download_file(remote: RemoteFile, part: Path, report: Report) -> None:
             )
 
     _retry(append, f"{remote.file} of {remote.repo}", remote.repo, token, lambda: size_of(part))
+
+
+def read_start(remote: RemoteFile, count: int) -> bytes:
+    """The first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
+    from huggingface_hub.utils import get_session, hf_raise_for_status
+
+    seconds, token = library_settings().HF_HUB_DOWNLOAD_TIMEOUT, _read_token()
+    url, headers = _file_request(remote, token)
+    headers["range"] = f"bytes=0-{count - 1}"
+
+    def read() -> bytes:
+        data = b""
+        with get_session().stream("GET", url, headers=headers, timeout=seconds) as response:
+            hf_raise_for_status(response)
+            for chunk in response.iter_bytes(1 << 16):
+                data += chunk
+                if len(data) >= count:  # a host without ranges sends the whole file
+                    break
+        return data[:count]
+
+    return _retry(read, f"{remote.file} of {remote.repo}", remote.repo, token)
+
+
+def _file_request(remote: RemoteFile, token: str) -> tuple[str, dict[str, str]]:
+    """The address and the headers of a request for the bytes of a file."""
+    from huggingface_hub import hf_hub_url, logging
+
+    logging.set_verbosity_error()  # its warnings show signed addresses
+    url = hf_hub_url(remote.repo, remote.file, revision=remote.commit, endpoint=library_settings().ENDPOINT)
+    headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
+    if token:  # httpx drops this header when a redirect leads to another host
+        headers["authorization"] = f"Bearer {token}"
+    return url, headers
 
 
 class _DownloadProgress:

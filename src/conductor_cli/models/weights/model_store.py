@@ -70,6 +70,20 @@ class Manifest:
         """The SHA-256 of each file."""
         return [file.sha256 for file in self.files]
 
+    @property
+    def repo(self) -> str:
+        """The repository on the hub that it comes from; empty for another source."""
+        kind, _, source = self.source.partition(":")
+        return source.rpartition("@")[0] if kind == "hub" else ""
+
+    @property
+    def repo_files(self) -> tuple[str, ...]:
+        """The names that its files have in that repository; none for another source."""
+        commit = self.source.rpartition("@")[2]
+        if not self.repo or not all(commit in file.path.parts for file in self.files):
+            return ()
+        return tuple("/".join(file.path.parts[file.path.parts.index(commit) + 1 :]) for file in self.files)
+
     def fault(self) -> str:
         """What is wrong with its files, as far as their sizes show. Empty where all is well."""
         for file in self.files:

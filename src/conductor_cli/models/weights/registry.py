@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.profile import PROFILES
@@ -32,13 +32,20 @@ TOKENS: Final = 8192
 OVERHEAD: Final = 600_000_000
 """Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the vocabulary."""
 
+REPO_NAME: Final = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""OWNER/REPO on the hub. It becomes the name of a directory."""
+
+FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+"""A file's path in a repository. It becomes a path on this machine."""
+
+LONGEST_NAME: Final = 64
+
 _PATTERNS: Final = {
-    "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,63}"),
-    "repo": re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}"),
+    "name": re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_NAME - 1}}}"),
+    "repo": REPO_NAME,
     "revision": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"),
 }
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
-_FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +57,7 @@ class RegistryFile:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        if not _FILE.fullmatch(self.file):
+        if not FILE_NAME.fullmatch(self.file):
             raise ConfigError(f"{self.file!r:.80} is not a relative path of a file")
         if self.size < 0:
             raise ConfigError(f"the size of {self.file} is negative")
@@ -60,10 +67,12 @@ class RegistryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryModel:
-    """A model of the registry. Raises `ConfigError` for names that could lead out of a directory.
+    """A model that can be pulled: of the registry, or found on the hub (`listed` is false).
 
     `context_bytes` is what one token of context takes, and `memory` what the whole model does, 0 where its size is
     unknown. A LoRA adapter has a `base`, the name of the model that it was trained for; its memory includes that one's.
+    `memory_source` says from what the memory of a model of the hub is known. Raises `ConfigError` for names that could
+    lead out of a directory.
     """
 
     name: str
@@ -76,6 +85,8 @@ class RegistryModel:
     memory: int = 0
     profile: str = "prompted"
     base: str = ""
+    listed: bool = True
+    memory_source: Literal["registry", "header", "size"] = "registry"
 
     def __post_init__(self) -> None:
         for key, pattern in _PATTERNS.items():
@@ -92,6 +103,11 @@ class RegistryModel:
             end = f"-{number:05}-of-{count:05}.gguf" if count > 1 else ".gguf"
             if not self.base and not part.file.endswith(end):  # llama.cpp finds the others by the name of the first
                 raise ConfigError(f"{self.name}: {part.file} does not end in {end}")
+
+    @property
+    def reference(self) -> str:
+        """What `conductor model pull` finds exactly this model by."""
+        return self.name if self.listed else f"{self.repo}:{self.parts[0].file}"
 
     @property
     def size(self) -> int:
@@ -150,7 +166,10 @@ def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     near = [known for known in models if name and known.startswith(name.lower())]
     near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
-    hint = f"conductor model list shows all, and a file is imported first: conductor model import FILE{meant}"
+    hint = (
+        "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the hub, "
+        f"and a file is imported first: conductor model import FILE{meant}"
+    )
     raise ConductorUnusable(f"unknown model {name!r}", hint=hint)
 
 

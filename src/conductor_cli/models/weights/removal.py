@@ -7,16 +7,18 @@ in the model store. What another tool downloaded stays, and so does a file that 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.models.llama.model_info import part_names
 from conductor_cli.models.weights.download import lock_repo, partial_files
+from conductor_cli.models.weights.hub import cache_directory
 from conductor_cli.models.weights.model_store import MANIFEST, ModelStore
-from conductor_cli.models.weights.registry import RegistryModel
+from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryFile, RegistryModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,17 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
 
     Raises `ConductorUnusable` while it is being pulled, and for a file that cannot be deleted; then the manifest stays.
     """
+    removal = _remove_files(name, model, lambda: plan_removal(name, store, model))
+    store.delete(name)
+    return removal
 
+
+def remove_unfinished(model: RegistryModel) -> Removal:
+    """Remove what a stopped pull has left. Raises `ConductorUnusable` as `remove_model` does."""
+    return _remove_files(model.reference, model, lambda: plan_unfinished_removal(model))
+
+
+def _remove_files(name: str, model: RegistryModel | None, plan: Callable[[], Removal]) -> Removal:
     def busy() -> NoReturn:
         raise ConductorUnusable(f"{name} is being pulled", hint="wait for the other process, or stop it")
 
@@ -69,7 +81,7 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
         if model is not None and unfinished_files(model):
             locks.enter_context(lock_repo(model.repo, busy))
         # Planned again under the lock: since the person was asked, a pull may have gone on.
-        removal = plan_removal(name, store, model)
+        removal = plan()
         for path in removal.names:
             try:
                 path.unlink(missing_ok=True)
@@ -77,8 +89,31 @@ def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> R
                 problem = f"cannot delete {error.filename}: {error.strerror}"
                 raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
         _delete_empty_directories(removal.names)
-    store.delete(name)
     return removal
+
+
+def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]:
+    """Models of the hub that were downloaded in part, apart from those of the registry."""
+    listed = {path for model in registry for path in unfinished_files(model)}
+    found: dict[str, RegistryModel] = {}
+    for path in sorted(cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
+        repo = path.parent.parent.name.removeprefix("models--").replace("--", "/")
+        # Where the name of a file itself has two dashes, this is another path, which leads to the same partial file.
+        file = path.name.rpartition("@")[0].replace("--", "/")
+        if path in listed or not (REPO_NAME.fullmatch(repo) and FILE_NAME.fullmatch(file)):
+            continue
+        model = RegistryModel(
+            name="partial", repo=repo, revision="main", licence="unknown", about="", listed=False,
+            parts=tuple(RegistryFile(file=name) for name in part_names(file)),
+        )  # fmt: skip
+        found[model.reference] = model
+    return list(found.values())
+
+
+def plan_unfinished_removal(model: RegistryModel) -> Removal:
+    """What would go with a model that was downloaded in part."""
+    names = unfinished_files(model)
+    return Removal(names=tuple(names), freed=_bytes_freed(names))
 
 
 def unfinished_files(model: RegistryModel) -> list[Path]:

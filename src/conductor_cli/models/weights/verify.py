@@ -99,6 +99,8 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
         return f"if {source} is whole: {command}"
     if listed_model(manifest.name, environ) is not None:
         return f"conductor model pull {manifest.name}"
+    if (files := manifest.repo_files) and not manifest.base:
+        return f"conductor model pull {manifest.repo}:{files[0]}"
     return f"get {source} again, then: {command}"
 
 

@@ -1,0 +1,283 @@
+"""A GGUF model of the hub that the registry does not list.
+
+Which files `OWNER/REPO[:QUANTIZATION or FILE]` means, what the model is called on this machine, and what it needs. All
+names are the hub's and are not trusted: a file whose name could lead out of a directory is left out.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final, Literal, NoReturn
+
+from conductor_cli.core.errors import ConductorUnusable, ModelError
+from conductor_cli.core.formatting import format_size
+from conductor_cli.models.llama.gguf import read_header
+from conductor_cli.models.llama.model_info import PART_NAME, part_names
+from conductor_cli.models.weights import hub
+from conductor_cli.models.weights.hub import RemoteFile
+from conductor_cli.models.weights.model_store import Manifest, ModelStore
+from conductor_cli.models.weights.registry import (
+    FILE_NAME,
+    LONGEST_NAME,
+    OVERHEAD,
+    REPO_NAME,
+    RegistryFile,
+    RegistryModel,
+    file_memory,
+    load_registry,
+)
+from conductor_cli.models.weights.verify import is_adapter
+
+PREFERRED: Final = "Q4_K_M"
+"""The quantization that is taken where none is named."""
+
+HEADER_BYTES: Final = 256 << 10
+"""How much of a file is read before the question whether to download it. What memory depends on stands before that."""
+
+CONTEXT_SHARE: Final = 0.1
+"""What a context needs in proportion to the weights, where the header does not say it."""
+
+MOST_SHOWN: Final = 40
+"""How many models of one repository an error lists."""
+
+_HOSTS: Final = re.compile(r"^(https?://)?(hf\.co|huggingface\.co)/")
+_QUANTIZATION: Final = re.compile(
+    r"(?:^|[-._])((?:UD-)?(?:I?Q[1-9]|TQ[12])(?:_[0-9A-Z]+)*|MXFP4(?:_MOE)?|BF16|FP?16|F32)(?=$|[-._])", re.IGNORECASE
+)
+_NO_PLANNER: Final = ("mmproj", "imatrix")
+"""Words in the names of GGUF files that belong to a model and are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedModel:
+    """A model that a repository offers: its only file, or its parts in order. `missing` are parts that it lacks."""
+
+    files: tuple[RemoteFile, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its files."""
+        return [file.file for file in self.files]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def stem(self) -> str:
+        """The name of its first file without directory, number of the part and `.gguf`."""
+        name = PurePosixPath(self.files[0].file).name
+        match = PART_NAME.fullmatch(name)
+        return match["name"] if match else name.removesuffix(".gguf")
+
+    @property
+    def quantization(self) -> str:
+        """Such as `Q4_K_M`, from its name; empty where that does not say it."""
+        found = _QUANTIZATION.findall(self.stem)
+        return str(found[-1]).upper() if found else ""
+
+
+def parse_reference(text: str) -> tuple[str, str] | None:
+    """The repository that `OWNER/REPO[:CHOICE]` names, and the choice. None for other text, and for a file's path."""
+    repo, _, choice = _HOSTS.sub("", text).partition(":")
+    if not REPO_NAME.fullmatch(repo) or (not choice and repo.endswith(".gguf")):
+        return None
+    return repo, choice
+
+
+def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[str, str]) -> RegistryModel:
+    """The model of a repository that is meant, by its quantization or file. A listed one is found as such.
+
+    Raises `ConductorUnusable`, with what there is to choose from.
+    """
+    if hub.is_offline():
+        return _find_stored(repo, choice, store)
+    repository = hub.ask_repository(repo, "main")
+    offered = list_offered(repository.files)
+    chosen = choose(repo, choice, offered)
+    for model in load_registry(environ):
+        if model.repo == repo and [part.file for part in model.parts] == chosen.names:
+            return model  # its hash is known without the hub
+    memory, source = _memory_needed(chosen)
+    return RegistryModel(
+        name=_name_model(repo, chosen, offered, store, environ), repo=repo, revision=repository.commit,
+        parts=tuple(RegistryFile(file=file.file, size=file.size) for file in chosen.files),
+        licence=repository.licence or "unknown", about="", memory=memory, memory_source=source, listed=False,
+    )  # fmt: skip
+
+
+def list_offered(files: Mapping[str, RemoteFile]) -> list[OfferedModel]:
+    """The models among the files of a repository, the smallest first. Everything else is left out."""
+    wanted = {tuple(part_names(name)) for name in files if _may_be_model(name)}
+    offered = [
+        OfferedModel(
+            files=tuple(files[name] for name in names if name in files),
+            missing=tuple(name for name in names if name not in files),
+        )
+        for names in wanted
+    ]
+    # A part whose number is zero or too high belongs to a model without parts.
+    return sorted((model for model in offered if model.files), key=lambda model: (model.size, model.names))
+
+
+def _may_be_model(name: str) -> bool:
+    base = name.rpartition("/")[2].lower()
+    return bool(FILE_NAME.fullmatch(name)) and name.endswith(".gguf") and not any(word in base for word in _NO_PLANNER)
+
+
+def choose(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedModel:
+    """The one model that is meant. Raises `ConductorUnusable` where it is none or several, or a part is missing."""
+    if not offered:
+        name = repo.rpartition("/")[2]
+        raise ConductorUnusable(
+            f"{repo} has no GGUF model, and llama.cpp reads no other format",
+            hint=f"find a repository with GGUF files, often called {name}-GGUF, and pull that: conductor model pull "
+            f"OWNER/{name}-GGUF\nsearch: {hub.shown_endpoint()}/models?library=gguf&search={name}",
+        )
+    if choice.lower().endswith(".gguf"):
+        found = [model for model in offered if choice in model.names]
+        found = found or [model for model in offered if choice in [PurePosixPath(name).name for name in model.names]]
+    elif choice:
+        found = [model for model in offered if model.quantization == choice.upper()]
+    else:
+        found = [model for model in offered if model.quantization == PREFERRED] or list(offered)
+    if len(found) != 1:
+        _refuse_choice(repo, choice, found, offered)
+    if found[0].missing:
+        raise ConductorUnusable(
+            f"{repo} lacks a part of this model: {_join(found[0].missing, 3)}",
+            hint=f"choose another: {_commands(repo, [model for model in offered if not model.missing])}",
+        )
+    return found[0]
+
+
+def _refuse_choice(repo: str, choice: str, found: Sequence[OfferedModel], offered: Sequence[OfferedModel]) -> NoReturn:
+    """Say that a choice means no model or several, and what there is."""
+    if found:
+        several = found if choice else offered
+        message = f"{repo} has {len(several)} models" + (f" that are called {choice}" if choice else "")
+    else:
+        several, message = offered, f"{repo} has no {choice}"
+    raise ConductorUnusable(message, hint=f"choose one: {_commands(repo, several)}")
+
+
+def _commands(repo: str, models: Sequence[OfferedModel]) -> str:
+    """The command that pulls one of these models, and in a second line all of them with their sizes."""
+    if not models:
+        return "conductor model pull OWNER/REPO"
+    labels = _labels(models)
+    shown = [f"{label} ({format_size(model.size)})" for label, model in zip(labels, models, strict=True)]
+    return f"conductor model pull {repo}:{labels[0]}\nthere are {_join(shown, MOST_SHOWN)}"
+
+
+def _labels(models: Sequence[OfferedModel]) -> list[str]:
+    """What names each of these models: its quantization where only one has it, else its file."""
+    quantizations = [model.quantization for model in models]
+    return [
+        kind if kind and quantizations.count(kind) == 1 else model.names[0]
+        for kind, model in zip(quantizations, models, strict=True)
+    ]
+
+
+def _join(words: Sequence[str], most: int) -> str:
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
+
+
+def _name_model(
+    repo: str, chosen: OfferedModel, offered: Sequence[OfferedModel], store: ModelStore, environ: Mapping[str, str]
+) -> str:
+    """What the model is called: by repository and quantization, in small letters, as no other model is."""
+    manifests = store.manifests()
+    for manifest in manifests:
+        if manifest.repo == repo and list(manifest.repo_files) == chosen.names:
+            return manifest.name
+    taken = {model.name for model in load_registry(environ)} | {other.name for other in manifests} | {*store.damaged()}
+    owner, _, tail = repo.partition("/")
+    tail = re.sub(r"[-._]gguf$", "", tail, flags=re.IGNORECASE)
+    kinds = [model.quantization for model in offered]
+    if chosen.quantization and kinds.count(chosen.quantization) == 1:
+        base, kind = tail, chosen.quantization
+    else:
+        base, kind = chosen.stem, ""
+    names = _possible_names(owner, base, kind)
+    return next(name for name in names if name not in taken)
+
+
+def _possible_names(owner: str, base: str, kind: str) -> Iterable[str]:
+    """Names for a model, the shortest first; endless."""
+    yield _clean_name(base, kind)
+    yield _clean_name(f"{owner}-{base}", kind)
+    number = 2
+    while True:
+        yield _clean_name(base, f"{kind}-{number}".strip("-"))
+        number += 1
+
+
+def _clean_name(base: str, kind: str) -> str:
+    """A name that a model may have. The end, which tells models of one repository apart, is never cut."""
+    end = f"-{kind}".lower() if kind else ""
+    start = re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._").removesuffix(end) or "model"
+    return start[: LONGEST_NAME - len(end)].rstrip("-._") + end
+
+
+def _memory_needed(chosen: OfferedModel) -> tuple[int, Literal["header", "size"]]:
+    """Bytes that the model needs, and from what that is known. Raises `ConductorUnusable` for a file of another format.
+
+    This is also the first request for the file itself, which the hub refuses where the repository is gated.
+    """
+    first = chosen.files[0]
+    start = hub.read_start(first, HEADER_BYTES)
+    if start[:4] != b"GGUF":
+        raise ConductorUnusable(
+            f"{first.file} of {first.repo} is not a GGUF file", hint="nothing was downloaded; check HF_ENDPOINT"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header.gguf"
+        path.write_bytes(start)
+        _refuse_adapter(path, first)
+        memory = file_memory(path, chosen.size)
+    return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + OVERHEAD, "size")
+
+
+def _refuse_adapter(start: Path, file: RemoteFile) -> None:
+    """Raise `ConductorUnusable` for an adapter, if the beginning of a file says that it is one."""
+    with suppress(ModelError):  # the header may be longer than its beginning
+        if is_adapter(read_header(start, brief=True)):
+            raise ConductorUnusable(
+                f"{file.file} of {file.repo} is a LoRA adapter, not a model",
+                hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
+            )
+
+
+def _find_stored(repo: str, choice: str, store: ModelStore) -> RegistryModel:
+    """A model that was pulled before; the hub is not asked. Raises `ConductorUnusable` where there is not just one."""
+    manifests = [manifest for manifest in store.manifests() if manifest.repo == repo and manifest.repo_files]
+    found = [manifest for manifest in manifests if not choice or _is_meant(manifest, choice)]
+    if len(found) != 1:
+        names = ", ".join(manifest.name for manifest in manifests)
+        raise ConductorUnusable(
+            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so the hub cannot be asked what {repo} has",
+            hint="pull it without these, or: conductor model import FILE" + (f"\ninstalled: {names}" if names else ""),
+        )
+    manifest = found[0]
+    files = zip(manifest.repo_files, manifest.files, strict=True)
+    return RegistryModel(
+        name=manifest.name, repo=repo, revision=manifest.source.rpartition("@")[2],
+        parts=tuple(RegistryFile(file=name, size=file.size) for name, file in files),
+        licence=manifest.licence or "unknown", about="", listed=False,
+    )  # fmt: skip
+
+
+def _is_meant(manifest: Manifest, choice: str) -> bool:
+    """Whether a choice names a stored model, as it would name one on the hub."""
+    remote = (RemoteFile(repo=manifest.repo, commit="", file=name, etag="") for name in manifest.repo_files)
+    model = OfferedModel(files=tuple(remote))
+    return choice in model.names or choice.upper() == model.quantization

@@ -1,0 +1,306 @@
+"""`conductor model pull OWNER/REPO`, against a hub on this machine: any GGUF, its choices, and what can go wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from conductor_cli.models.weights.hub import repo_folder
+from tests.cli.stage import Stage, explained
+from tests.cli.test_model import chosen, entry, register, row
+from tests.cli.test_terminal import terminal
+from tests.hub import Hub, Refusal, hub, read_environment
+from tests.models.test_weights_download import HALVES
+from tests.tiny_gguf import make
+
+REPO = "acme/Tiny-Chat-GGUF"
+PARTS = [f"f16/tiny-chat-F16-0000{number}-of-00002.gguf" for number in (1, 2)]
+
+
+@pytest.fixture
+def acme(stage: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with one model in three quantizations, the largest in two parts. The registry lists another model."""
+    stage.config.write_text(stage.config.read_text().replace("[conductor]\nmodel", "[conductor]\n#"))
+    register(stage, entry("small", tiny))
+    with hub() as server:
+        files = {
+            "README.md": b"# Tiny Chat",
+            "tiny-chat-Q4_K_M.gguf": tiny.read_bytes(),
+            "tiny-chat-Q8_0.gguf": make(tmp_path / "other.gguf", seed=7).read_bytes(),
+            "mmproj-tiny-chat-F16.gguf": bytes(2000),
+            **dict(zip(PARTS, HALVES, strict=True)),
+        }
+        server.commit(REPO, files)
+        server.commit("acme/small", {tiny.name: tiny.read_bytes()})
+        server.listing = {"cardData": {"license": "mit"}}
+        for name, value in (("CONDUCTOR_LLM_REGISTRY", str(stage.home / "registry.toml")), ("HF_ENDPOINT", server.url)):
+            monkeypatch.setenv(name, value)
+        read_environment()
+        yield server
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def huge() -> bytes:
+    """A GGUF whose header asks for more memory than any machine has."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    numbers = {"block_count": 100, "attention.head_count": 1, "embedding_length": 1 << 31}
+    keys = [text("general.architecture") + struct.pack("<I", 8) + text("qwen2")]
+    keys += [text(f"qwen2.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items()]
+    tensor = text("t") + struct.pack("<IQIQ", 1, 32, 0, 0)
+    return b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor + bytes(300_000)
+
+
+def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """First what it takes, with the repository's licence; then the name, path and hash, which is the hub's."""
+    done = stage.run("model", "pull", REPO)
+    assert done.code == 0, done.err
+    name, path, sha256, using, following = done.out.splitlines()
+    assert name == "installed tiny-chat-q4_k_m:"
+    assert Path(path).read_bytes() == tiny.read_bytes()
+    assert sha256 == (
+        f"SHA-256 {digest(tiny.read_bytes())}: checksum reported by {acme.url} only, not independently verified; "
+        "saved for next time"
+    )
+    assert (using, following) == ("the conductor model is now tiny-chat-q4_k_m", 'next: conductor ask "…"')
+    lines = done.err.splitlines()
+    assert lines[0] == "tiny-chat-q4_k_m: 264 kB, licence mit"
+    assert lines[1].startswith(f"from {REPO} at ")
+    assert " free" in lines[1]
+    assert lines[2] == "file tiny-chat-Q4_K_M.gguf"
+    assert lines[3].startswith("mit is not Apache-2.0")
+    assert "(computed from the file's header)" in lines[4]
+    assert chosen(stage) == "tiny-chat-q4_k_m"
+    asked = stage.run("ask", "How many?", "--seed", "3")
+    assert asked.code == 0, asked.err
+
+
+def test_a_pulled_model_is_a_model_like_others(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """It is listed, verified, used, found again by its reference, and removed from the cache."""
+    assert stage.inside("model", "pull", REPO, "--no-use").code == 0
+    found = row(stage, "tiny-chat-q4_k_m")
+    assert [found[key] for key in ("state", "licence", "hash_source")] == ["installed", "mit", "hub"]
+    assert found["source"].startswith(f"hub:{REPO}@")
+    assert stage.inside("model", "verify", "tiny-chat-q4_k_m").code == 0
+    assert Path(stage.inside("model", "path", "tiny-chat-q4_k_m").out.strip()).read_bytes() == tiny.read_bytes()
+    assert stage.inside("model", "use", "tiny-chat-q4_k_m").code == 0
+    again = stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
+    assert again.out.startswith("tiny-chat-q4_k_m is already installed: ")
+    assert stage.inside("model", "rm", "tiny-chat-q4_k_m", "--yes").code == 0
+    assert not repo_folder(REPO).exists()
+    assert chosen(stage) == ""
+
+
+@pytest.mark.parametrize(
+    ("choice", "name"),
+    [
+        (":Q8_0", "tiny-chat-q8_0"),
+        (":q8_0", "tiny-chat-q8_0"),
+        (":tiny-chat-Q8_0.gguf", "tiny-chat-q8_0"),
+        (":F16", "tiny-chat-f16"),
+        (f":{PARTS[0]}", "tiny-chat-f16"),
+        (f":{PARTS[1]}", "tiny-chat-f16"),
+    ],
+)
+def test_a_quantization_or_a_file_chooses(stage: Stage, acme: Hub, choice: str, name: str) -> None:
+    """A model in parts comes with all of them."""
+    done = stage.inside("model", "pull", f"hf.co/{REPO}{choice}")
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"installed {name}:\n")
+    size = row(stage, name)["size"]
+    assert size == (sum(map(len, HALVES)) if name.endswith("f16") else len(acme_file(acme, "tiny-chat-Q8_0.gguf")))
+
+
+def acme_file(server: Hub, name: str) -> bytes:
+    place = server.repos[REPO]
+    return place.commits[place.revisions["main"]][name]
+
+
+def test_a_listed_model_is_found_by_its_repository(stage: Stage, acme: Hub) -> None:
+    """Then its hash is the registry's, and its name too."""
+    done = stage.inside("model", "pull", "acme/small")
+    assert "matches conductor's registry" in done.out
+    assert row(stage, "small")["state"] == "installed"
+
+
+def test_two_models_never_have_one_name(stage: Stage, acme: Hub, tiny: Path, tmp_path: Path) -> None:
+    """The owner tells the second one apart, and what a registry lists keeps its name."""
+    acme.commit("other/Tiny-Chat-GGUF", {"x-Q4_K_M.gguf": tiny.read_bytes()})
+    acme.commit("acme/rest", {"small.gguf": make(tmp_path / "rest.gguf", seed=9).read_bytes()})
+    for reference, name in (
+        (REPO, "tiny-chat-q4_k_m"),
+        ("other/Tiny-Chat-GGUF", "other-tiny-chat-q4_k_m"),
+        ("acme/rest", "acme-small"),
+    ):
+        assert stage.inside("model", "pull", reference).out.startswith(f"installed {name}:\n")
+
+
+def test_json_is_the_model(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """Standard output has JSON only, whether the model was pulled or was there."""
+    for _ in range(2):
+        found = stage.inside("model", "pull", REPO, "--json").json
+        assert (found["name"], found["state"], found["in_use"]) == ("tiny-chat-q4_k_m", "installed", True)
+        assert [file["sha256"] for file in found["files"]] == [digest(tiny.read_bytes())]
+    assert stage.inside("model", "pull", "small", "--json").json["hash_source"] == "registry"
+
+
+def test_memory_is_estimated_from_the_size_where_the_header_does_not_say_it(stage: Stage, acme: Hub) -> None:
+    """What is said of it says so."""
+    done = stage.inside("model", "pull", f"{REPO}:F16")
+    assert "memory: needs about 602 MB (estimated from the file's size)" in done.err
+    assert "file f16/tiny-chat-F16-00001-of-00002.gguf and 1 more part" in done.err
+
+
+@pytest.mark.parametrize("licence", [None, "", "mit\n\x1b[31m", ["mit", "x"], {"other": 1}], ids=repr)
+def test_a_licence_is_one_clean_line(stage: Stage, acme: Hub, licence: object) -> None:
+    """A card may hold anything."""
+    acme.listing = {"cardData": {"license": licence}}
+    done = stage.inside("model", "pull", REPO)
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.err
+    assert done.err.splitlines()[0].startswith("tiny-chat-q4_k_m: 264 kB, licence ")
+    if not licence:
+        assert "licence unknown" in done.err
+        assert "the repository names no licence" in done.err
+
+
+def test_an_own_licence_is_called_by_its_name(stage: Stage, acme: Hub) -> None:
+    """A card says `other` and the name beside it."""
+    acme.listing = {"cardData": {"license": "other", "license_name": "tiny-research"}}
+    assert "licence tiny-research" in stage.inside("model", "pull", REPO).err
+
+
+# what can go wrong
+
+
+@pytest.mark.parametrize(
+    ("reference", "message", "hint"),
+    [
+        (f"{REPO}:Q2_K", f"{REPO} has no Q2_K", "there are Q4_K_M (264 kB), Q8_0 (264 kB), F16 (2.00 MB)"),
+        (f"{REPO}:gone.gguf", f"{REPO} has no gone.gguf", f"conductor model pull {REPO}:Q4_K_M"),
+        ("acme/safe", "acme/safe has no GGUF model", "conductor model pull OWNER/safe-GGUF"),
+        ("acme/nothing", "has no repository acme/nothing, or it is private", "check its name; set HF_TOKEN"),
+        ("acme/gated", "acme/gated is gated", "accept its licence at "),
+        ("acme/cut", "acme/cut lacks a part of this model: m-00002-of-00002.gguf", "choose another"),
+        ("acme/page", "page.gguf of acme/page is not a GGUF file", "nothing was downloaded"),
+        ("acme/evil", "acme/evil has no GGUF model", "find a repository"),
+        ("models/gone.gguf", "unknown model 'models/gone.gguf'", "conductor model import FILE"),
+        ("acme/a/b", "unknown model 'acme/a/b'", "conductor model pull OWNER/REPO"),
+    ],
+)
+def test_a_model_that_cannot_be_pulled_is_explained(
+    stage: Stage, acme: Hub, tiny: Path, reference: str, message: str, hint: str
+) -> None:
+    """Exit code 5, in at most three lines, with the next command; nothing is installed."""
+    acme.commit("acme/safe", {"model.safetensors": bytes(2000), "mmproj-F16.gguf": bytes(2000)})
+    acme.commit("acme/gated", {tiny.name: tiny.read_bytes()})
+    acme.gated = {"acme/gated"}
+    acme.commit("acme/cut", {"m-00001-of-00002.gguf": HALVES[0]})
+    acme.commit("acme/page", {"page.gguf": b"<html>Please log in</html>" * 100})
+    acme.commit("acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()})
+    done = stage.inside("model", "pull", reference)
+    assert done.code == 5
+    explained(done)
+    text = " ".join(done.err.split())
+    assert message in text
+    assert hint in text
+    assert [each["name"] for each in stage.inside("model", "list", "--json").json] == ["small"]
+
+
+def test_a_hub_that_cannot_be_reached_is_named(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hint says what to check."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    read_environment()
+    done = stage.inside("model", "pull", REPO)
+    assert done.code == 5
+    explained(done)
+    assert "127.0.0.1:9" in done.err
+    assert "check the network, HTTPS_PROXY and HF_ENDPOINT" in done.err
+
+
+def test_offline_an_installed_model_is_found(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others need the hub, and the error says so."""
+    assert stage.inside("model", "pull", REPO).code == 0
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    read_environment()
+    for reference in (REPO, f"{REPO}:Q4_K_M"):
+        assert "tiny-chat-q4_k_m is already installed" in stage.inside("model", "pull", reference).out
+    done = stage.inside("model", "pull", f"{REPO}:Q8_0")
+    assert done.code == 5
+    explained(done)
+    assert "HF_HUB_OFFLINE" in done.err
+    assert "installed: tiny-chat-q4_k_m" in done.err
+
+
+def test_too_little_disk_is_reported_before_the_download(
+    stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error has both figures; of the file only its beginning was asked for."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    done = stage.inside("model", "pull", REPO)
+    assert done.code == 5
+    assert "264 kB do not fit on the disk of" in done.err
+    assert acme.ranges == ["bytes=0-262143"]
+
+
+def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """The hint of `verify` names the repository and the file."""
+    path = Path(stage.inside("model", "pull", REPO).out.splitlines()[1])
+    path.resolve().write_bytes(tiny.read_bytes()[:-1] + b"\7")
+    shown = stage.inside("model", "verify").out
+    assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in shown
+    assert stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf").code == 0
+    assert path.read_bytes() == tiny.read_bytes()
+
+
+def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """Until it is whole, it is called as it was pulled."""
+    data = tiny.read_bytes()
+    partial = repo_folder(REPO) / f".conductor-llm/tiny-chat-Q4_K_M.gguf@{digest(data)}"
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(data[:100_000])
+    reference = f"{REPO}:tiny-chat-Q4_K_M.gguf"
+    assert (row(stage, reference)["state"], row(stage, reference)["partial"]) == ("partial", 100_000)
+    done = stage.inside("model", "rm", reference, "--yes")
+    assert (done.code, done.out) == (0, f"removed {reference}, 100 kB freed\n")
+    assert not repo_folder(REPO).exists()
+    assert stage.inside("model", "rm", reference, "--yes").code == 2
+
+
+def test_a_refusal_of_the_hub_says_what_to_do(stage: Stage, acme: Hub) -> None:
+    """Too many requests: later, or with a token."""
+    acme.refusals = [Refusal(status=429)] * 5
+    done = stage.inside("model", "pull", REPO)
+    assert done.code == 5
+    explained(done)
+    assert "HF_TOKEN raises the limit" in done.err
+
+
+# the question
+
+
+def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage, acme: Hub) -> None:
+    """A no downloads nothing; --yes asks nothing."""
+    acme.commit("acme/huge", {"huge-Q8_0.gguf": huge()})
+    with terminal(stage, "model", "pull", "acme/huge") as shown:
+        screen = shown.until("[y/N]")
+        assert "too little" in screen
+        shown.program.sendline("")
+        assert shown.end() == 0
+        assert "nothing was downloaded" in shown.screen
+    assert acme.ranges == ["bytes=0-262143"]
+    with terminal(stage, "model", "pull", "acme/huge", "--yes") as shown:
+        assert shown.end() == 0
+        assert "[y/N]" not in shown.scrolled
+    assert row(stage, "huge-q8_0")["state"] == "installed"
