@@ -119,7 +119,7 @@ def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> 
     """The line that resumes it need not name them again."""
     stage.plan = "alpha | - | one\nalpha | 1 | two"
     stage.configure(more=f"[limits]\nattempts = 1\n{FAR}")
-    done = stage.inside("ask", "--local-only", "--deny", "beta", "--max-calls", "1", "How many?")
+    done = stage.inside("ask", "--local-only", "--deny", "beta", "--max-steps", "2", "--max-calls", "1", "How many?")
     assert done.code == 6
     stage.models["alpha"] = refuses(500)
     done = stage.inside("ask", "--resume", "last", "--format", "jsonl")
