@@ -106,7 +106,12 @@ def add_worker(
     context: typer.Context,
     name: Name,
     kind: Annotated[
-        str | None, typer.Option("--kind", "-k", help="openai, anthropic, gemini, ollama, llama, openai-compatible …")
+        str | None,
+        typer.Option(
+            "--kind",
+            "-k",
+            help="What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.",
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="The provider's model name, or a GGUF file.")
