@@ -179,7 +179,7 @@ class Stage:
         with pytest.MonkeyPatch.context() as patch:
             for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
                 patch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
-            code = start.run(start.with_run_id([*map(str, arguments)]))
+            code = start.run([*map(str, arguments)])
             texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
 

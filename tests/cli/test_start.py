@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from conductor_cli.cli.commands import COMMANDS, app
 from conductor_cli.cli.lazy_group import load_command
 from conductor_cli.cli.options import HEADINGS, RunOptions, with_run_options
-from conductor_cli.cli.start import with_run_id
 from scripts.reference import commands as reference
 from tests.cli.stage import SOURCE, Stage, explained
 
@@ -71,11 +70,10 @@ def test_every_command_of_the_table_exists_and_its_help_fits(rows: dict[str, tup
 
 def every_help(group: Typer, *words: str) -> Iterator[tuple[str, str]]:
     """The words and the help of each command, groups included, at 80 columns."""
-    done = CliRunner().invoke(group, [*words, "--help"], prog_name="conductor", terminal_width=80)
-    yield " ".join(words), done.output
-    for name in (
-        re.findall(r"^  ([a-z]+) ", done.output.partition("COMMAND")[2], re.MULTILINE) if words[1:] == () else ()
-    ):
+    shown = CliRunner().invoke(group, [*words, "--help"], prog_name="conductor", terminal_width=80).output
+    yield " ".join(words), shown
+    below = shown.partition("COMMAND")[2].partition("Examples:")[0] if len(words) < 2 else ""
+    for name in re.findall(r"^  ([a-z]+) ", below, re.MULTILINE):
         yield from every_help(group, *words, name)
 
 
@@ -93,9 +91,19 @@ def test_every_help_is_whole_at_80_columns() -> None:
 def test_many_options_stand_under_headings(stage: Stage) -> None:
     """`ask` has its options in six groups; a command with few has one list."""
     shown = stage.inside("ask", "--help").out
-    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["Arguments", *HEADINGS, "Options"]
+    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == ["Arguments", *HEADINGS, "Options", "Examples"]
     assert shown.index("Limits:") < shown.index("--max-cost") < shown.index("Output:")
-    assert re.findall(r"^(\w+):$", stage.inside("cost", "--help").out, re.MULTILINE) == ["Options"]
+    assert re.findall(r"^(\w+):$", stage.inside("cost", "--help").out, re.MULTILINE) == ["Options", "Examples"]
+
+
+def test_what_few_people_need_stands_apart(stage: Stage) -> None:
+    """Training, evaluation and calibration are under "Advanced"; a command has examples, a group too."""
+    assert {"pools", "eval", "train"} == COMMANDS["Advanced"].keys()
+    shown = stage.inside("workers", "--help").out
+    assert shown.index("Commands:") < shown.index("  test ") < shown.index("Advanced:") < shown.index("  calibrate ")
+    assert "\nExamples:\n  # Add a model of Ollama\n  conductor workers add fast" in shown
+    assert 'conductor ask -c "And in French?"' in stage.inside("ask", "--help").out
+    assert "names" not in re.findall(r"^  (\w+) ", stage.inside("trace", "--help").out, re.MULTILINE)
 
 
 def test_every_heading_names_options_that_exist() -> None:
@@ -179,8 +187,8 @@ def test_options_of_every_command_may_follow_it(stage: Stage, tmp_path: Path) ->
 def test_the_last_of_two_equal_options_counts(stage: Stage, tmp_path: Path) -> None:
     """A file named after the command replaces the one named before it."""
     missing = str(tmp_path / "none.toml")
-    done = stage.inside("--config", missing, "config", "get", "limits.steps", "--config", str(stage.config))
-    assert (done.code, done.out) == (0, "5\n")
+    done = stage.inside("--config", missing, "config", "get", "limits.attempts", "--config", str(stage.config))
+    assert (done.code, done.out) == (0, "1\n")
 
 
 def test_words_after_two_dashes_are_no_options(stage: Stage) -> None:
@@ -201,26 +209,6 @@ def test_the_traceback_of_an_error_is_for_debug(stage: Stage) -> None:
     """An error shows its traceback with `--debug` only, and has the same code."""
     assert "Traceback" in stage.run("--debug", "ask", "hi", "--workers", "nobody").err
     assert "Traceback" not in stage.inside("ask", "hi", "--workers", "nobody").err
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("ask -c what next", "ask -c last what next"),
-        ("ask what next -c", "ask what next -c last"),
-        ("ask --continue --mode mini x", "ask --continue last --mode mini x"),
-        ("ask -c last x", "ask -c last x"),
-        ("ask -c 20261120-10 x", "ask -c 20261120-10 x"),
-        ("ask -c 20261120-101112-abcdef x", "ask -c 20261120-101112-abcdef x"),
-        ("ask -- -c x", "ask -- -c x"),
-        ("ask x", "ask x"),
-        ("workers add x --about -c", "workers add x --about -c"),
-        ("--quiet ask -c", "--quiet ask -c last"),
-    ],
-)
-def test_continue_without_a_run_means_the_last_one(given: str, meant: str) -> None:
-    """Only an id, or `last`, is taken for the run that `-c` names; everything else is the question."""
-    assert with_run_id(given.split()) == meant.split()
 
 
 def test_a_bug_is_reported_as_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

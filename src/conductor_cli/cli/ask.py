@@ -37,7 +37,10 @@ def ask(
     resume: Resume = None,
     schema: Schema = None,
 ) -> None:
-    """Ask a question: plan it, run the plan over the workers, print the answer."""
+    """Ask a question: plan it, run the plan over the workers, print the answer.
+
+    docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
+    """
     if resume is not None and (question or file or system or schema or continued):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
+from conductor_cli.cli.argument_words import describe_files, with_each_file, with_run_id
+from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.cli.options import HEADINGS, GlobalOptions
+from conductor_cli.cli.output import print_notice
 
 if TYPE_CHECKING:
     from typer._click import Command as AnyCommand
@@ -19,12 +22,28 @@ if TYPE_CHECKING:
 MANY: Final = 14
 """Options from which on they are shown under headings. Fewer are read faster as one list."""
 
+SEVERAL_FILES: Final = "conductor_cli.several_files"
+"""Where a context has the files that one `--file` attached together."""
+
 WIDEST_NAME: Final = 30
 """Columns for the name of an option; a longer one has its explanation on the next line."""
 
 
 class Command(TyperCommand):
     """A command without commands of its own."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the words of the command line, also several files after one `--file`, and `--continue` without a run."""
+        words = with_run_id(args, self._names_of("--continue"))
+        words, ctx.meta[SEVERAL_FILES] = with_each_file(words, self._names_of("--file"))
+        return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: Context) -> Any:  # noqa: ANN401 - what a command returns
+        """Run the command, and say first what was taken for a file."""
+        if not (ctx.obj and ctx.obj.quiet) and ctx.params.get("progress") != "none":
+            for line in describe_files(ctx.meta[SEVERAL_FILES], ctx.params.get("question") or ()):
+                print_notice(line)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write arguments and options; many of them under the headings that their declarations name."""
@@ -48,15 +67,46 @@ class Command(TyperCommand):
                 with formatter.section(heading):
                     formatter.write_dl([(name.ljust(width), text) for name, text in part])
 
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the examples of the command."""
+        write_examples(ctx, formatter)
+
+    def _names_of(self, option: str) -> Sequence[str]:
+        return next((each.opts for each in self.params if option in each.opts), ())
+
 
 class Group(TyperGroup):
-    """A command with commands of its own, each with its whole first sentence in the help."""
+    """A command with commands of its own, each with its whole first sentence in the help.
+
+    A command whose declaration has a `rich_help_panel` stands under that heading.
+    """
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the commands, one sentence each, in as many lines as it takes."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, below.get_short_help_str(1000)) for name, below in self.commands.items()])
+        shown = {name: below for name, below in self.commands.items() if not below.hidden}
+        width = max(map(len, shown))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, below in shown.items():
+            heading = getattr(below, "rich_help_panel", None) or "Commands"
+            sections.setdefault(heading, []).append((name.ljust(width), below.get_short_help_str(1000)))
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the examples of the group."""
+        write_examples(ctx, formatter)
+
+
+def write_examples(context: Context, formatter: HelpFormatter) -> None:
+    """Write the examples of a command, each in two lines, and where the options of every command are listed."""
+    if found := EXAMPLES.get(context.command_path.partition(" ")[2]):
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  # {text}\n  {line}\n" for text, line in found))
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text("For the options that every command takes, see: conductor --help")
 
 
 def accept_everywhere(options: Iterable[Parameter], command: AnyCommand) -> None:

@@ -14,27 +14,29 @@ from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 
 COMMANDS: Final[CommandTable] = {
-    "Ask": {
+    "Everyday": {
         "ask": ("conductor_cli.cli.ask:ask", "Ask a question and print the answer."),
         "chat": ("conductor_cli.cli.chat:chat", "Hold a conversation in the terminal."),
         "plan": ("conductor_cli.cli.plan:plan", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.run:run", "Run a plan from a file or from stdin."),
     },
-    "Look back": {
-        "trace": ("conductor_cli.cli.trace:app", "List, search, show, replay and rerun stored runs."),
-        "cost": ("conductor_cli.cli.cost:cost", "Show what was spent, by day, provider and worker."),
-    },
-    "Set up": {
+    "Setup": {
         "setup": ("conductor_cli.cli.setup:setup", "Set up what is missing, step by step."),
         "doctor": ("conductor_cli.cli.doctor:doctor", "Check the installation, the model and every worker."),
-        "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
-        "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
-        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
-        "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
         "config": ("conductor_cli.cli.config:app", "Show and change settings."),
         "completions": ("conductor_cli.cli.completions:completions", "Print the completion script of a shell."),
     },
-    "Measure and train": {
+    "Models, workers and keys": {
+        "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
+        "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
+        "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
+    },
+    "Records": {
+        "trace": ("conductor_cli.cli.trace:app", "List, search, show, replay and rerun stored runs."),
+        "cost": ("conductor_cli.cli.cost:cost", "Show what was spent, by day, provider and worker."),
+    },
+    "Advanced": {
+        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:evaluate", "Compare ways of using the workers on the same cases."),
         "train": ("conductor_cli.cli.train:train", "Train a conductor model by reinforcement learning."),
     },

@@ -147,7 +147,7 @@ def _ignore(text: str) -> None:
     """In the place of a notice."""
 
 
-@app.command("prepare")
+@app.command("prepare", rich_help_panel="Advanced")
 def prepare_prompt(context: typer.Context) -> None:
     """Read the fixed part of the prompt now. Its state is kept on disk, so that the next question need not wait."""
     print_line(_describe_warmup(warm_prefix(opt.stored_settings(context))))

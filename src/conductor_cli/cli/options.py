@@ -61,7 +61,7 @@ Words = Annotated[
     typer.Argument(metavar="QUESTION", help="The question; - reads it from stdin.", show_default=False),
 ]
 Files = Annotated[
-    list[Path] | None, typer.Option("--file", "-f", metavar="PATH", help="Attach a text file; may be repeated.")
+    list[Path] | None, typer.Option("--file", "-f", metavar="PATH...", help="Attach text files: -f a.txt b.txt.")
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
@@ -16,8 +15,6 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 if TYPE_CHECKING:
     from typer.exceptions import TyperException
 
-_RUN_ID = re.compile(r"last(~\d+)?|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
-
 
 class _RedactingFormatter(logging.Formatter):
     """Log lines and tracebacks without API keys, since libraries log what they send."""
@@ -28,10 +25,9 @@ class _RedactingFormatter(logging.Formatter):
 
 def start() -> NoReturn:
     """Run the command that `sys.argv` names and exit."""
-    arguments = with_run_id(sys.argv[1:])
     try:
         open_streams()
-        sys.exit(run(arguments))
+        sys.exit(run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -107,17 +103,3 @@ def open_streams() -> None:
         # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal keeps its own encoding.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
-
-
-def with_run_id(arguments: Sequence[str]) -> list[str]:
-    """The arguments, where `--continue` of `ask` and `chat` without a run means the last one."""
-    given = list(arguments)
-    for index, word in enumerate(given):
-        if word == "--":
-            break
-        if word in {"-c", "--continue"} and {"ask", "chat"} & {*given[:index]}:
-            following = given[index + 1] if index + 1 < len(given) else ""
-            if not _RUN_ID.fullmatch(following):
-                given.insert(index + 1, "last")
-            break
-    return given

@@ -251,4 +251,4 @@ class ResultTable:
             print_line(line)
 
 
-app.command("calibrate")(calibrate)
+app.command("calibrate", rich_help_panel="Advanced")(calibrate)

@@ -1,0 +1,88 @@
+"""Examples of each command, for its help, its man page and docs/cli.md: what it does, and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "": (
+        ("Try it with the demo models", 'conductor ask --rehearsal "Spell the capital of France backwards."'),
+        ("Set up a model that plans and the workers, step by step", "conductor setup"),
+        ("Hold a conversation", "conductor"),
+    ),
+    "ask": (
+        ("Ask about some files", 'conductor ask "Which schema survives a rename?" -f *.sql'),
+        ("Review a change", 'git diff | conductor ask "Review this change" -'),
+        ("Spend at most 25 cents, and see the plan first", 'conductor ask "…" --max-cost 0.25 --approve'),
+        ("Continue the conversation", 'conductor ask -c "And in French?"'),
+    ),
+    "chat": (
+        ("Continue the last conversation, with a file", "conductor chat -c -f notes.md"),
+        ("Keep everything on this machine", "conductor chat --local-only"),
+    ),
+    "plan": (
+        ("See the plan, what it may cost, and who reads what", 'conductor plan "…" --flow'),
+        ("Change the plan before it runs", 'conductor plan "…" > plan.json'),
+    ),
+    "run": (
+        ("Run a plan that you have edited", "conductor run plan.json"),
+        ("Plan and run in one pipe", 'conductor plan "…" | conductor run - --no-approve'),
+    ),
+    "trace": (
+        ("Find the runs about a subject", "conductor trace search migration --since 7d"),
+        ("See what the second step was sent", "conductor trace show last --step 2"),
+        ("Repeat that step with another worker", "conductor trace rerun last --from 2 --worker fast"),
+        ("Share a run as a page", "conductor trace export last > run.html"),
+    ),
+    "cost": (
+        ("See what this week has cost", "conductor cost --days 7"),
+        ("Limit what all runs of a day may cost", "conductor config set limits.cost_day 5"),
+    ),
+    "setup": (
+        ("Answer questions and set up the rest", "conductor setup"),
+        ("Set up everything without a question", "conductor setup --yes"),
+    ),
+    "doctor": (
+        ("Check everything", "conductor doctor"),
+        ("Check without a network", "conductor doctor --offline"),
+    ),
+    "model": (
+        ("See which models there are", "conductor model list"),
+        ("Download the default model and use it", "conductor model pull"),
+        ("Plan with a file that you have", "conductor model use planner.gguf"),
+    ),
+    "workers": (
+        ("Add a model of Ollama", "conductor workers add fast --kind ollama --model llama3.2"),
+        ("Check that each worker answers", "conductor workers test"),
+        ("Keep a worker, but do not use it", "conductor workers disable fast"),
+    ),
+    "pools": (
+        ("Add a pool that ships with this tool", "conductor pools add published"),
+        ("Name a set of your workers, and use it", "conductor pools add small fast local"),
+        ("Use all workers again", "conductor pools use"),
+    ),
+    "keys": (
+        ("Store a key in the keyring; it is asked for", "conductor keys set openai"),
+        ("See which keys are found, and where", "conductor keys list"),
+    ),
+    "config": (
+        ("See every setting and where it comes from", "conductor config show"),
+        ("Approve every plan before it runs", "conductor config set policy.approve yes"),
+        ("Go back to the default", "conductor config set policy.approve default"),
+    ),
+    "completions": (
+        ("Complete in this bash", "source <(conductor completions bash)"),
+        ("Complete in this fish", "conductor completions fish | source"),
+    ),
+    "eval": (
+        ("Compare the demo models on 40 small questions", "conductor eval rehearsal --n 40"),
+        ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),
+        ("See the report again", "conductor eval --show last"),
+    ),
+    "train": (
+        ("Check memory, workers and cost; train nothing", "conductor train --dry-run"),
+        ("Train a small adapter", "conductor train --lora --cases cases.jsonl --steps 50"),
+    ),
+}
+"""The examples of a command by its words. Those of a group show its commands."""
