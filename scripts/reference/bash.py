@@ -9,7 +9,7 @@ from scripts.reference.commands import Command, Parameter
 FRAME = r"""# Completion of `conductor` for bash. Generated from the commands: see CONTRIBUTING.md.
 
 _conductor() {{
-    local IFS=$' \t\n' path='' words='' asked='' files='' many='' head='' cur prev i
+    local IFS=$' \t\n' path='' words='' asked='' files='' many='' head='' left='' cur prev i
     cur=${{COMP_WORDS[COMP_CWORD]}}
     prev=${{COMP_WORDS[COMP_CWORD - 1]}}
     # bash makes `--option=value` three words
@@ -43,8 +43,12 @@ _conductor() {{
         words+=" $("${{1:-conductor}}" $asked 2>/dev/null)"
         compopt -o nosort 2>/dev/null
     fi
-    # names that are parted by commas: those before the last one stay
-    [[ -z $many || $cur != *,* ]] || head="${{cur%,*}},"
+    # names that are parted by commas: those before the last one stay, and are not offered again
+    if [[ -n $many && $cur == *,* ]]; then
+        head="${{cur%,*}},"
+        for i in $words; do [[ ",$head" == *",$i,"* ]] || left+=" $i"; done
+        words=$left
+    fi
     COMPREPLY=($(compgen -P "$head" -W "$words" -- "${{cur#"$head"}}"))
     if [[ -n $files ]]; then
         IFS=$'\n'
@@ -60,7 +64,7 @@ complete -F _conductor conductor conductor-llm
 def script(root: Command) -> str:
     """The whole file."""
     every = list(root.walk())
-    valued = [f"{c.path} {name}" for c in every for o in c.options if o.takes_value for name in o.names]
+    valued = [f"{c.path} {name}" for c in every for o in c.accepted if o.takes_value for name in o.names]
     return FRAME.format(
         commands=_pattern((c.path for c in every if c.words), 12),
         valued=_pattern(valued, 12),
@@ -77,7 +81,7 @@ def _values(every: list[Command]) -> Iterator[str]:
     """What may stand after an option; options with the same values together."""
     named: dict[str, list[str]] = {}
     for command in every:
-        for option in command.options:
+        for option in command.accepted:
             if option.takes_value:
                 named.setdefault(_offer(option), []).extend(f"{command.path} {name}" for name in option.names)
     for offer, options in named.items():
@@ -96,9 +100,12 @@ def _offer(parameter: Parameter) -> str:
 
 def _places(command: Command) -> Iterator[str]:
     """What may stand next when no option waits for its value: options after a dash, else commands or arguments."""
-    options = " ".join(name for option in command.options for name in option.names)
+    options = " ".join(name for option in command.accepted for name in option.names)
+    given = "|".join(f"*' {name} '*" for name in command.open_ended)
+    files = [f"""case " ${{COMP_WORDS[*]:0:COMP_CWORD}} " in {given}) files='-f' ;; esac"""] if given else []
     offers = [offer for argument in command.arguments if (offer := _offer(argument)) != ":"]
     if command.commands:
         offers = [f"words='{' '.join(c.words[-1] for c in command.commands)}'"]
     yield _pattern([command.path], 16)
-    yield f"                    if [[ $cur == -* ]]; then words='{options}'; else {'; '.join(offers) or ':'}; fi ;;"
+    offer = "; ".join(offers + files) or ":"
+    yield f"                    if [[ $cur == -* ]]; then words='{options}'; else {offer}; fi ;;"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from typer.main import get_command
 
+from conductor_cli.cli.examples import EXAMPLES
 from scripts.reference.values import asked_of, words_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ class Parameter:
         return "A,B" in self.metavar
 
     @property
+    def takes_several(self) -> bool:
+        """Whether an option may be followed by several values, up to the next word that is none."""
+        return bool(self.names) and self.metavar.endswith("...")
+
+    @property
     def may_stand_alone(self) -> bool:
         """Whether an option with a value may also come without one."""
         return self.metavar.startswith("[")
@@ -65,18 +71,34 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command: its words (`("trace", "list")`; none for the program itself), its text and what it takes."""
+    """One command: its words (`("trace", "list")`; none for the program itself), its text and what it takes.
+
+    An example is what a command line does, and the line. `everywhere` are the options of the program that may stand
+    after the command, too; only completion offers them there.
+    """
 
     words: tuple[str, ...]
     text: str
     options: tuple[Parameter, ...]
     arguments: tuple[Parameter, ...]
     commands: tuple[Command, ...]
+    examples: tuple[tuple[str, str], ...]
+    everywhere: tuple[Parameter, ...]
+
+    @property
+    def accepted(self) -> tuple[Parameter, ...]:
+        """Every option that may stand after the command."""
+        return self.options + self.everywhere
 
     @property
     def path(self) -> str:
         """The words, each after a space: what shell functions compare."""
         return "".join(f" {word}" for word in self.words)
+
+    @property
+    def open_ended(self) -> tuple[str, ...]:
+        """The names of the option that several files may follow, so that words after it may be files, too."""
+        return next((option.names for option in self.options if option.takes_several), ())
 
     @property
     def summary(self) -> str:
@@ -110,13 +132,17 @@ def read(app: typer.Typer, name: str) -> Command:
 
 def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Command:  # noqa: ANN401 - Typer's own Click
     context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
-    shown = [each for each in command.get_params(context) if not getattr(each, "hidden", False)]
+    known = [(each, getattr(each, "hidden", False)) for each in command.get_params(context)]
+    shown = [each for each, hidden in known if not hidden]
+    everywhere = getattr(context.find_root().command, "everywhere", ())
     return Command(
         words=words,
         text=_plain(command.help or command.short_help or ""),
         options=tuple(_parameter(each, words) for each in shown if each.param_type_name == "option"),
         arguments=tuple(_parameter(each, words) for each in shown if each.param_type_name == "argument"),
         commands=tuple(_children(command, context, words)),
+        examples=EXAMPLES.get(" ".join(words), ()),
+        everywhere=tuple(_parameter(each, words) for each, hidden in known if hidden and each.name in everywhere),
     )
 
 

@@ -34,10 +34,13 @@ function __conductor_names
     command $words[1] $argv 2>/dev/null
 end
 
-# Names that are parted by commas: those before the last one stay.
+# Names that are parted by commas: those before the last one stay, and are not offered again.
 function __conductor_after
     set -l head (string match -r -- '^(?:--[^=]*=)?(.*,)?' (commandline -ct))[2]
-    printf '%s\n' "$head"$argv
+    set -l taken (string split , -- "$head")
+    for name in $argv
+        contains -- $name $taken; or printf '%s\n' "$head$name"
+    end
 end
 
 complete -c conductor -f
@@ -49,7 +52,7 @@ complete -c conductor-llm -w conductor
 def script(root: Command) -> str:
     """The whole file."""
     every = list(root.walk())
-    valued = (f"{c.path} {name}" for c in every for o in c.options if o.takes_value for name in o.names)
+    valued = (f"{c.path} {name}" for c in every for o in c.accepted if o.takes_value for name in o.names)
     return FRAME.format(
         commands=_words(c.path for c in every if c.words),
         valued=_words(valued),
@@ -65,8 +68,11 @@ def _lines(command: Command) -> Iterator[str]:
     here = f'complete -c conductor -n "__conductor_at {_quoted(command.path)}"'
     for child in command.commands:
         yield f"{here} -a {child.words[-1]} -d {_quoted(child.summary)}"
-    for option in command.options:
+    for option in command.accepted:
         yield f"{here} {' '.join(_named(name) for name in option.names)}{_value(option)} -d {_quoted(option.help)}"
+    if names := command.open_ended:
+        words = " ".join(f"-s {name[1:]}" if len(name) == 2 else name[2:] for name in names)
+        yield f'complete -c conductor -n "__conductor_at {_quoted(command.path)}; and __fish_contains_opt {words}" -F'
     for argument in command.arguments:
         if argument.kind != "text" or argument.asked or argument.choices:
             yield f"{here}{_value(argument).removeprefix(' -r').removeprefix(' -x')}"

@@ -51,6 +51,7 @@ def _topic(topic: Topic, version: str) -> Iterator[str]:
         yield from _paragraphs(_marked(chapter.text)) if chapter.text else ()
         for part in chapter.parts:
             yield from _part(part)
+    yield from _examples(topic.examples)
     yield from _see(topic.see)
 
 
@@ -123,7 +124,19 @@ def _tail(command: Command, see: list[str]) -> Iterator[str]:
     if not command.words:
         yield ".SH EXIT STATUS"
         yield from _list([(str(code), meaning) for code, meaning in EXITS.items()])
+    yield from _examples(command.examples)
     yield from _see(see)
+
+
+def _examples(examples: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if examples:
+        yield ".SH EXAMPLES"
+    for place, (text, lines) in enumerate(examples):
+        yield from [".PP"] if place else []
+        yield from _lines(f"{text}:")
+        yield from (".PP", ".RS 4", ".nf")
+        yield from (f"\\fB{_plain(line)}\\fR" for line in lines.splitlines())
+        yield from (".fi", ".RE")
 
 
 def _see(pages: Sequence[str]) -> Iterator[str]:

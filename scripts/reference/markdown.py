@@ -35,6 +35,14 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield from [chapter.text + "\n"] if chapter.text else []
         for part in chapter.parts:
             yield from _part(part)
+    yield from ["## Examples\n"] if topic.examples else []
+    yield from _examples(topic.examples, topic.language)
+
+
+def _examples(examples: Sequence[tuple[str, str]], language: str) -> Iterator[str]:
+    if examples:
+        lines = "\n".join(f"# {text}\n{line}" for text, line in examples)
+        yield f"```{language}\n{lines}\n```\n"
 
 
 def _part(part: Part) -> Iterator[str]:
@@ -52,6 +60,7 @@ def _command(command: Command) -> Iterator[str]:
     yield from _table(("Argument", "Meaning"), [_row(argument) for argument in command.arguments])
     yield from _table(("Command", "What it does"), [_child(child) for child in command.commands])
     yield from _table(("Option", "Meaning"), [_row(option) for option in command.options])
+    yield from _examples(command.examples, "sh")
 
 
 def _child(command: Command) -> tuple[str, str]:

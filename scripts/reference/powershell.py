@@ -94,7 +94,7 @@ def script(root: Command) -> str:
     return FRAME.format(
         commands="\n".join(_words(c.path, ((s.words[-1], s.summary) for s in c.commands)) for c in every if c.commands),
         options="\n".join(
-            _words(c.path, ((n, o.help) for o in c.options for n in o.names)) for c in every if c.options
+            _words(c.path, ((n, o.help) for o in c.accepted for n in o.names)) for c in every if c.accepted
         ),
         values="\n".join(line for command in every for line in _values(command)),
     )
@@ -107,7 +107,7 @@ def _words(path: str, entries: Iterable[tuple[str, str]]) -> str:
 
 
 def _values(command: Command) -> Iterator[str]:
-    for option in command.options:
+    for option in command.accepted:
         if option.takes_value:
             for name in option.names:
                 yield _value(f"{command.path} {name}", [option])

@@ -36,7 +36,10 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A page: docs/NAME.md and conductor-NAME.SECTION. `see` are man pages with their sections."""
+    """A page: docs/NAME.md and conductor-NAME.SECTION. `see` are man pages with their sections.
+
+    An example is what its lines do, and the lines, which are of this `language`.
+    """
 
     name: str
     section: int
@@ -44,6 +47,8 @@ class Topic:
     summary: str
     text: str
     chapters: tuple[Chapter, ...]
+    language: str
+    examples: tuple[tuple[str, str], ...]
     see: tuple[str, ...]
 
 
@@ -82,6 +87,16 @@ _VARIABLES: Final = (
 )
 
 
+_SETTINGS_EXAMPLES: Final = (
+    ("Limit what a run and all runs of a day may cost, in US dollars", "[limits]\ncost = 0.50\ncost_day = 5"),
+    ("Let only workers on this machine see attached files", '[policy]\nfiles_only = ["provider:local"]'),
+    (
+        "A worker at an address of your own",
+        '[workers.reviewer]\nkind = "openai-compatible"\nmodel = "qwen3-32b"\nbase_url = "http://127.0.0.1:8000/v1"',
+    ),
+)
+
+
 def settings() -> Topic:
     """The settings, by section."""
     sections = dict.fromkeys(item.name.partition(".")[0] for item in SETTINGS)
@@ -100,6 +115,7 @@ def settings() -> Topic:
                 parts=(Part(title="", columns=("Variable", "Meaning"), rows=variables),),
             ),
         ),
+        language="toml", examples=_SETTINGS_EXAMPLES,
         see=("conductor(1)", "conductor-config(1)", "conductor-workers(1)", "conductor-pools(1)"),
     )  # fmt: skip
 
@@ -124,6 +140,15 @@ This is format {FORMAT}. Within a format, keys are only added: ignore keys that 
 missing in a trace from an earlier version, and then has its default. Money is text, so that it stays exact."""
 
 
+_EVENTS_EXAMPLES: Final = (
+    (
+        "Print each step of a run as it is planned",
+        'conductor ask "..." --format jsonl |\n  jq -r \'select(.kind == "step_planned") | .subtask\'',
+    ),
+    ("Count the events of the last run by kind", 'jq -r .kind "$(conductor trace path last)" | sort | uniq -c'),
+)
+
+
 def events() -> Topic:
     """The events, and the values in them."""
     kinds = tuple(_object(name, kind) for name, kind in KINDS.items())
@@ -135,6 +160,7 @@ def events() -> Topic:
             Chapter(title="Kinds", parts=kinds),
             Chapter(title="Values", text="Objects inside events.", parts=values),
         ),
+        language="sh", examples=_EVENTS_EXAMPLES,
         see=("conductor(1)", "conductor-trace(1)", "conductor-ask(1)"),
     )  # fmt: skip
 

@@ -27,11 +27,20 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
 }
 """Values from the program's own tables, by command and option, or by the name of an argument."""
 
-EVERY_WORKER: Final = ("workers test NAME", "workers show NAME", "pools add WORKER")
-OWN_WORKERS: Final = ("workers rm NAME", "workers enable NAME", "workers disable NAME")
+WORKERS: Final = {
+    "workers test NAME": "",
+    "workers show NAME": "",
+    "pools add WORKER": "",
+    "trace list --worker": "",
+    "trace search --worker": "",
+    "workers rm NAME": " --own",
+    "workers enable NAME": " --own --disabled",
+    "workers disable NAME": " --own --enabled",
+}
+"""Arguments and options that are workers, and the flags that list the suitable ones."""
 
 SELECTED: Final = ("--workers", "--worker", "--allow", "--deny")
-"""Options that name workers, in every command."""
+"""Options that choose among the workers that are enabled, in every other command."""
 
 RUNS: Final = ("ask --continue", "ask --resume", "chat --continue")
 """Options that name a stored run, as the arguments of `trace` do."""
@@ -59,12 +68,10 @@ def asked_of(place: str, metavar: str) -> str:
     command, _, name = place.rpartition(" ")
     if place in RUNS or (command.startswith("trace ") and {"RUN", "OTHER"} & {*re.split(r"\W+", metavar)}):
         return "trace names"
-    if name in SELECTED or place in EVERY_WORKER:
-        return "workers names"
+    if name in SELECTED or place in WORKERS:
+        return f"workers names{WORKERS.get(place, ' --enabled')}"
     if name == "--pool" or place in POOLS:
         return f"pools names{POOLS.get(place, '')}"
-    if place in OWN_WORKERS:
-        return "workers names --own"
     return _model_names(place, metavar)
 
 

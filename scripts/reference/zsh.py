@@ -11,11 +11,12 @@ HEAD = """#compdef conductor conductor-llm
 
 # The names that a command of the program prints, in its order, and more words: with files, or parted by commas.
 _conductor_values() {
-  local -a expl conductor_values
+  local -a expl conductor_values taken
   local ret=1
-  [[ $2 != list ]] || compset -P '*,'
+  [[ $2 != list ]] || { compset -P '*,' && taken=(${(s:,:)IPREFIX##*=}) }
   conductor_values=(${@[3,-1]})
   [[ -z $1 ]] || conductor_values+=(${(f)"$(_call_program names $service $1 2>/dev/null)"})
+  conductor_values=(${conductor_values:|taken})
   (( $#conductor_values )) && _wanted -V values expl value compadd -a conductor_values && ret=0
   [[ $2 != files ]] || { _files && ret=0 }
   return ret
@@ -77,7 +78,7 @@ def _function(command: Command) -> str:
 
 
 def _options(command: Command) -> Iterator[str]:
-    for option in command.options:
+    for option in command.accepted:
         value = f":{_message(option.metavar)}:{_action(option)}" if option.takes_value else ""
         value = f":{value}" if option.may_stand_alone else value
         names = [_marked(name, option) for name in option.names]
@@ -94,9 +95,11 @@ def _marked(name: str, option: Parameter) -> str:
 
 
 def _arguments(command: Command) -> Iterator[str]:
+    given = " + ".join(f"$words[(I){name}]" for name in command.open_ended)
     for place, argument in enumerate(command.arguments, start=1):
         position = "*" if argument.many else str(place) + ("" if argument.required else ":")
-        yield f"'{position}:{_message(argument.metavar)}:{_action(argument)}'"
+        action = "{ (( " + given + " )) && _files }" if given and argument.many else _action(argument)
+        yield f"'{position}:{_message(argument.metavar)}:{action}'"
 
 
 def _action(parameter: Parameter) -> str:

@@ -363,6 +363,23 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
     ]  # fmt: skip
 
 
+def test_tab_offers_workers_of_the_chat_only(stage: Stage) -> None:
+    """A step can be put to a worker of `--workers` only; a worker that stands before a comma is not offered again."""
+    found: list[list[str]] = []
+
+    async def work(chat: ChatSession) -> None:
+        for asks in (False, True):
+            if asks:
+                await chat.ask("Why?")
+            for text in ("/redo 1 ", "/workers alpha,", "/workers beta,a"):
+                offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
+                found.append([completion.text for completion in offered])
+
+    stage.plan = "beta | - | Answer it."
+    run_in_chat(work, only=("beta",))
+    assert found == [["beta"], ["beta"], ["alpha"]] * 2
+
+
 # Open models
 
 

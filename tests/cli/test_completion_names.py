@@ -25,6 +25,12 @@ OWN = """
 [workers.mine]
 kind = "openai"
 
+[workers.tired]
+enabled = false
+
+[workers.rested]
+enabled = false
+
 [pools.small]
 workers = ["mine"]
 """
@@ -45,7 +51,7 @@ def filled(home: Path) -> None:
     ("arguments", "some"),
     [
         (["workers", "names"], ["mine", "alpha", "beta"]),
-        (["workers", "names", "--own"], ["mine"]),
+        (["workers", "names", "--own"], ["mine", "tired"]),
         (["pools", "names"], ["small"]),
         (["pools", "names", "--own"], ["small"]),
         (["pools", "names", "--known"], ["small", "published"]),
@@ -98,6 +104,21 @@ def test_a_file_that_cannot_be_read_offers_nothing(tmp_path: Path, text: str) ->
     """A tab is no place for an error message."""
     tmp_path.joinpath("config.toml").write_text(text, encoding="latin-1")
     assert completion_names.names(["workers", "names"], {"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)}) == []
+
+
+def test_only_enabled_workers_are_offered_where_disabled_ones_are_refused(filled: None, stage: Stage) -> None:
+    """What config.toml says about a worker takes precedence over conductor's own file."""
+    with stage.config.open("a") as file:
+        file.write("\n[workers.rested]\nenabled = true\n[workers.off]\nenabled = false\n")
+
+    def offered(*flags: str) -> set[str]:
+        return {*(completion_names.names(["workers", "names", *flags], stage.environ()) or ())}
+
+    assert offered("--enabled") == {"mine", "rested", "alpha", "beta"}
+    assert offered("--disabled") == {"tired", "off"}
+    assert offered("--own", "--enabled") == {"mine", "rested"}
+    assert offered("--own", "--disabled") == {"tired"}
+    assert offered() == {"mine", "tired", "rested", "off", "alpha", "beta"}
 
 
 @pytest.mark.parametrize("words", [["ask", "names"], ["workers", "names", "more"], ["workers"], []])

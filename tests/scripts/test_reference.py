@@ -9,21 +9,23 @@ import shutil
 import subprocess
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pexpect
 import pytest
 import typer
+from typer.main import get_command
 
 from conductor_cli import __version__
 from conductor_cli.cli.commands import app as conductor
 from conductor_cli.cli.completion_names import names
+from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.events import KINDS
 from scripts.reference import bash, commands, fish, man, markdown, powershell, zsh
 from scripts.reference.__main__ import documents, stale, write
 from scripts.reference.topics import topics
-from scripts.reference.values import EVERY_WORKER, FIXED, OWN_WORKERS, POOLS, RUNS
+from scripts.reference.values import FIXED, POOLS, RUNS, WORKERS
 
 app = typer.Typer()
 trace = typer.Typer()
@@ -51,7 +53,7 @@ def main(
 def ask(
     question: Annotated[list[str] | None, typer.Argument(metavar="QUESTION", help="The words.")] = None,
     file: Annotated[
-        list[Path] | None, typer.Option("-f", "--file", envvar="CONDUCTOR_LLM_FILE", help="A file.")
+        list[Path] | None, typer.Option("-f", "--file", metavar="FILE...", envvar="CONDUCTOR_LLM_FILE", help="A file.")
     ] = None,
     go_on: Annotated[str | None, typer.Option("-c", "--continue", metavar="[ID]", help="Go on.")] = None,
     schema: Annotated[str | None, typer.Option(metavar="FILE", help="Text that is a path.")] = None,
@@ -151,6 +153,8 @@ LINES = [
     ("conductor ask --ma", {"--max-time"}),
     ("conductor ask --file note", {"notes one.txt", "notes two.txt"}),
     ("conductor ask hello -f notes", {"notes one.txt", "notes two.txt"}),
+    ("conductor ask -f other.txt notes", {"notes one.txt", "notes two.txt"}),
+    ("conductor ask notes", set()),
     ("conductor ask --max-time ", set()),
     ("conductor ask --continue --max", {"--max-time"}),
     ("conductor ask -c --max-time 5 --schema other", {"other.txt"}),
@@ -171,6 +175,10 @@ LINES = [
     ("conductor eval --show ", {"last"}),
     ("conductor eval --workers a", {"alpha"}),
     ("conductor eval --workers alpha,b", {"beta"}),
+    ("conductor eval --workers alpha,", {"beta"}),
+    ("conductor eval --workers=beta,", {"alpha"}),
+    ("conductor eval --workers alpha,beta,", set()),
+    ("conductor eval --systems all,vote,v", set()),
     ("conductor eval --workers=alpha,b", {"beta"}),
     ("conductor eval --systems all,vo", {"vote"}),
     ("conductor workers rm ", {"mine"}),
@@ -182,7 +190,7 @@ PROGRAM = """#!/bin/sh
 case "$*" in
 "model names --here") echo small.v1 ;;
 "model names --known") printf "small.v1\\nbig\\n" ;;
-"workers names") printf "alpha\\nbeta\\n" ;;
+"workers names --enabled") printf "alpha\\nbeta\\n" ;;
 "workers names --own") echo mine ;;
 *) echo "$*" >&2; exit 2 ;;
 esac
@@ -350,6 +358,28 @@ def test_a_man_page_is_shown_by_man(tmp_path: Path, name: str, monkeypatch: pyte
     assert max(len(line) for line in shown.splitlines()) <= 80
 
 
+def test_every_page_has_examples_that_fit() -> None:
+    """Each man page of the program has two to four examples, which need at most 80 columns with their indent."""
+    pages = documents(commands.read(conductor, "conductor"), __version__)
+    for name in (name for name in pages if name.startswith("man/")):
+        part = pages[name].partition(".SH EXAMPLES\n")[2].partition(".SH ")[0]
+        assert 2 <= part.count(".nf\n") <= 4, name
+    assert max(len(line) for found in EXAMPLES.values() for _, line in found) <= 80 - 11
+
+
+@pytest.mark.parametrize("line", [line for found in EXAMPLES.values() for _, line in found])
+def test_every_example_is_a_command_line_that_can_be_read(line: str) -> None:
+    """The program has each command and option of the examples, and takes each value."""
+    for part in re.findall(r"conductor[^|>)]*", line):
+        command: Any = get_command(conductor)
+        context = command.make_context("conductor", [])
+        words = shlex.split(part)[1:]
+        while words and hasattr(command, "commands"):
+            command = command.get_command(context, words.pop(0))
+            assert command is not None, part
+        command.make_context("conductor", words, parent=context)  # raises what is wrong with them
+
+
 def test_a_version_without_a_date_is_refused() -> None:
     """A man page shows the date of its version; a version without one is refused."""
     with pytest.raises(KeyError):
@@ -396,7 +426,7 @@ def test_the_markdown_page_names_everything_once() -> None:
         "conductor model use", "conductor keys", "conductor keys rm", "conductor workers", "conductor workers rm",
         "conductor workers calibrate",
     ]  # fmt: skip
-    assert "| `-f, --file FILE` | A file. Environment: `CONDUCTOR_LLM_FILE`. May be repeated. |" in shown
+    assert "| `-f, --file FILE...` | A file. Environment: `CONDUCTOR_LLM_FILE`. May be repeated. |" in shown
     assert "| `--color auto\\|always` | When to colour. Default: `auto`. |" in shown
     assert "| 130 | The command was interrupted (Ctrl-C). |" in shown
 
@@ -428,10 +458,20 @@ def test_every_place_with_known_values_exists() -> None:
         for each in (*command.options, *command.arguments)
     }
     assert {place: offered[place].choices for place in FIXED} == FIXED
-    assert {offered[place].asked for place in OWN_WORKERS} == {"workers names --own"}
-    assert {offered[place].asked for place in EVERY_WORKER} == {"workers names"}
+    assert {place: offered[place].asked for place in WORKERS} == {p: f"workers names{f}" for p, f in WORKERS.items()}
+    assert offered["ask --workers"].asked == "workers names --enabled"
     assert {offered[place].asked for place in RUNS} == {"trace names"}
     assert {place: offered[place].asked for place in POOLS} == {p: f"pools names{flag}" for p, flag in POOLS.items()}
+
+
+def test_options_of_every_command_are_completed_everywhere_and_listed_once() -> None:
+    """Completion offers `--quiet` after any command; the pages list it for the program only."""
+    program = commands.read(conductor, "conductor")
+    for command in program.walk():
+        assert [option.names[-1] for option in command.everywhere] == (
+            ["--config", "--color", "--debug", "--quiet"] if command.words else []
+        )
+    assert markdown.page(program).count("| `-q, --quiet` |") == 1
 
 
 def test_every_command_that_completion_calls_answers() -> None:

@@ -41,10 +41,12 @@ def names(words: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
     chosen = environ.get("CONDUCTOR_LLM_CONFIG")
     user_file = os.path.expanduser(chosen) if chosen else os.path.join(_directory("config", environ), "config.toml")
     match list(words):
-        case ["workers" | "pools" as section, "names", "--own"]:
-            found = _tables(own_file, section)
-        case ["workers" | "pools" as section, "names"]:
-            found = [*_tables(own_file, section), *_tables(user_file, section)]
+        case ["workers", "names", *flags] if {*flags} <= {"--own", "--enabled", "--disabled"}:
+            found = _workers(own_file, user_file, flags)
+        case ["pools", "names", "--own"]:
+            found = [*_tables(own_file, "pools")]
+        case ["pools", "names"]:
+            found = [*_tables(own_file, "pools"), *_tables(user_file, "pools")]
         case ["pools", "names", "--known"]:
             shipped = os.path.join(_MODELS, "presets.toml")
             found = [name for path in (own_file, user_file, shipped) for name in _tables(path, "pools")]
@@ -55,6 +57,18 @@ def names(words: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
         case _:
             return None
     return [name for name in dict.fromkeys(found) if _NAME.fullmatch(name)]
+
+
+def _workers(own_file: str, user_file: str, flags: Sequence[str]) -> list[str]:
+    """Workers of the files: with --own those of conductor's own file, with --enabled or --disabled only such."""
+    own, of_user = _tables(own_file, "workers"), _tables(user_file, "workers")
+    found = []
+    for name in own if "--own" in flags else [*own, *of_user]:
+        # The user's file takes precedence key by key.
+        enabled = (own.get(name, {}) | of_user.get(name, {})).get("enabled") is not False
+        if ("--enabled" if enabled else "--disabled") in flags or not {"--enabled", "--disabled"} & {*flags}:
+            found.append(name)
+    return found
 
 
 def _stored_models(environ: Mapping[str, str]) -> list[str]:
@@ -76,10 +90,11 @@ def _known_models(environ: Mapping[str, str]) -> Iterator[str]:
             yield str(entry.get("name", ""))
 
 
-def _tables(path: str, section: str) -> list[str]:
-    """The names of the tables `[section.NAME]` of a file."""
+def _tables(path: str, section: str) -> dict[str, dict[str, Any]]:
+    """The tables `[section.NAME]` of a file, by name."""
     tables = _read_toml(path).get(section)
-    return list(tables) if isinstance(tables, Mapping) else []
+    found = tables.items() if isinstance(tables, Mapping) else ()
+    return {name: table if isinstance(table, dict) else {} for name, table in found}
 
 
 def _read_toml(path: str) -> dict[str, Any]:

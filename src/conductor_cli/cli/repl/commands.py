@@ -187,6 +187,12 @@ def _offer_workers(chat: ChatSession) -> Offer:
     return found.items()
 
 
+def _offer_pool(chat: ChatSession) -> Offer:
+    """The workers that a run of this chat may use."""
+    pool = () if chat.conductor is None else chat.conductor.pool.names
+    return [(name, about) for name, about in _offer_workers(chat) if name in (pool or chat.only or (name,))]
+
+
 def _offer_steps(chat: ChatSession) -> Offer:
     steps = chat.runs[-1].steps if chat.runs else ()
     return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
@@ -207,7 +213,7 @@ _COMMANDS: Final = (
             offers=(lambda chat: [*_offer_workers(chat), ("all", "every worker of the settings")],)),
     Command(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
     Command(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
-            act=_redo, offers=(_offer_steps, _offer_workers)),
+            act=_redo, offers=(_offer_steps, _offer_pool)),
     Command(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
             offers=(_offer_steps_and_runs,)),
     Command(name="cost", help="show what this chat has cost", act=_cost),
@@ -242,11 +248,13 @@ class SlashCompleter(Completer):
         elif command is not None and command.takes_file:
             yield from self._paths.get_completions(Document(rest), complete_event)
         elif command is not None:
-            # `/workers` takes any number of names with commas between them, all of which are offered alike.
-            words = rest.rpartition(",")[2].split(" ")
+            # `/workers` takes any number of names with commas between them, each of which is offered once.
+            *taken, last = rest.split(",")
+            words = last.split(" ")
             typed = words[-1]
             for offer in command.offers[len(words) - 1 : len(words)]:
-                offered = list(offer(self._chat))
+                without = (*taken, "all") if taken else ()
+                offered = [each for each in offer(self._chat) if each[0] not in without]
         for word, about in offered:
             if word.startswith(typed):
                 takes = COMMANDS[word[1:]].takes if not space else ""
