@@ -1,17 +1,30 @@
 """A run as one self-contained HTML file: no scripts, no other files, no network. Pure.
 
-Workers may write anything, so control characters are removed from every value, and the template engine escapes it. The
-page's own policy forbids scripts, forms and fetches in case one is missed.
+Workers may write anything, so control characters are removed from every value, and the template engine escapes it.
+Only `markdown_html` makes HTML of a text, and takes out what could act. The page's own policy forbids scripts, forms
+and fetches in case one is missed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration
+from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.views.markdown_html import markdown_html
+from conductor_cli.views.plan_graph import MARKS, plan_graph
 from conductor_cli.views.run_lines import StepLayout, line_texts, run_lines
 from conductor_cli.views.run_text import (
+    LONGEST_MESSAGE,
+    REASONS,
+    describe_access,
     describe_failure,
+    describe_notice,
     describe_outcome,
     describe_setup,
     describe_totals,
@@ -19,10 +32,16 @@ from conductor_cli.views.run_text import (
     question_line,
 )
 from conductor_cli.views.text_layout import WIDEST, Screen
+from conductor_cli.views.timeline import timeline
+
+_KEYS: Final = (
+    ("planning", "planning"), ("done", "answered"), ("failed", "failed attempt"), ("waited", "wait before the next"),
+)  # fmt: skip
+"""The kinds of bars that the key under the timeline explains."""
 
 
 def html_page(trace: Trace, *, live: bool = False) -> str:
-    """The whole file: question, answer, the steps as `trace show` has them, and each with its prompt and answer."""
+    """The whole file: question, answer, plan and times as drawings, and each step with its prompt and response."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and only pages need it
 
     environment = Environment(
@@ -30,19 +49,53 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["line"] = one_line
+    environment.filters["markdown"] = markdown_html
     facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {trace.time}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     tree = "\n".join(line_texts(run_lines(trace, StepLayout(Screen(width=WIDEST), trace.at))))
+    times = timeline(trace)
     return environment.get_template("run.html.j2").render(
-        title=one_line(question_line(trace)[:120] or trace.run), trace=trace, facts=facts,
+        title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
         state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
-        outcome=describe_outcome(trace, live=live), tree=tree,
-        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "",
-        describe_worker=describe_worker, describe_failure=describe_failure,
+        outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
+        plan_graph=plan_graph, times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
+        usage=list(_usage_rows(trace)), tree=tree,
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS, reasons=REASONS,
+        describe_worker=describe_worker, describe_access=describe_access, describe_failure=describe_failure,
+        describe_attempt=_describe_attempt,
     )  # fmt: skip
 
 
 def _finalize(value: object) -> object:
     """What the template prints for a value. Markup, which is a subclass of `str`, is what a macro has rendered."""
-    return sanitize(value) if type(value) is str else value
+    if type(value) is str:
+        return sanitize(value)
+    return f"{value:.1f}" if isinstance(value, float) else value
+
+
+def _describe_attempt(failed: FailedAttempt) -> str:
+    """`claude, attempt 1 failed after 2.1 s: server error (500); again in 1.0 s`."""
+    after = "" if failed.started is None else f" after {format_duration(failed.ended - failed.started)}"
+    what = "was not asked" if failed.started is None else f"attempt {failed.attempt} failed{after}"
+    if failed.retry_in is not None:
+        then = f"; asked again after {format_duration(failed.retry_in)}"
+    else:
+        then = f"; {failed.substitute} took over" if failed.substitute is not None else ""
+    return f"{failed.worker}, {what}: {failed.message[:LONGEST_MESSAGE]}{then}"
+
+
+def _usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
+    """What the planner, each step and all together used, in the words of the page's table."""
+    if trace.planning.calls:
+        yield _usage_row("planner", trace.planning)
+    for record in trace.steps:
+        yield _usage_row(f"{record.number} {describe_worker(record)}", record.usage)
+    yield _usage_row("total", trace.usage)
+
+
+def _usage_row(label: str, usage: Usage) -> tuple[str, ...]:
+    if not usage.calls:
+        return (label, UNKNOWN, UNKNOWN, "0", UNKNOWN)
+    cost = format_cost_cell(usage.cost, usage.unpriced)
+    return (label, f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", f"{usage.calls:,}", cost)

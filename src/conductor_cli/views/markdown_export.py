@@ -14,8 +14,19 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.views.run_text import question_line
 from conductor_cli.views.trace_text import trace_text
 
-_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-]|(?<=:)/|(?<=www)\.)")
-"""Characters that may be markup; the last two make links of addresses."""
+_MARKUP: Final = re.compile(
+    r"""
+    \\(?=[!-/:-@\[-`{-~])        # a backslash that would escape something
+    | [`\[\]<~]                  # code, links, HTML, text that is struck out
+    | &(?=\#?\w+;)               # a character by its name or number
+    | (?<![^\W_])_ | _(?![^\W_])  # emphasis, which never begins or ends inside a word
+    | (?<![ ])\* | \*(?![ ])     # emphasis, which a star between spaces is not
+    | \#(?=\#*\ *$)              # the closing mark of a heading
+    | @(?=\w) | (?<=:)/ | (?<=www)\.  # names and addresses that become links
+    """,
+    re.VERBOSE,
+)
+"""Characters that are markup where they stand in a heading."""
 
 _TICKS: Final = re.compile(r"`{3,}")
 
@@ -39,4 +50,4 @@ def _fence(text: str) -> list[str]:
 
 def _escape(text: str) -> str:
     """The text in one line without any markup."""
-    return _MARKUP.sub(r"\\\1", one_line(text))
+    return _MARKUP.sub(r"\\\g<0>", one_line(text))
