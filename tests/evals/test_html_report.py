@@ -13,6 +13,7 @@ from conductor_cli.evals import html_report
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
 from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.report import system_table
 from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import summarize
 from tests.evals.sample_outcomes import outcomes
@@ -101,18 +102,39 @@ def plots(text: str) -> list[ET.Element]:
     return [ET.fromstring(found) for found in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
 
 
+def dot_of(svg: ET.Element) -> float:
+    """Where the mark of a bar is."""
+    return next(float(line.get("x1", "0")) for line in svg.iter("line") if line.get("class") == "dot")
+
+
 def test_the_plots_show_each_system_with_its_figures() -> None:
     """Each system is a mark with its figures as tooltip, and higher the more cases it got right."""
-    drawings = plots(render_html("e1", SPEC, summary()))
-    assert len(drawings) == 2
-    for svg in drawings:
-        titles = [found.text or "" for found in svg.iter("title")]
-        assert sum("alone:one" in title for title in titles) == 1
+    *bars, scatter = plots(render_html("e1", SPEC, summary()))
+    assert len(bars) == 3
+    titles = [found.text or "" for svg in (*bars, scatter) for found in svg.iter("title")]
+    assert sum("alone:one" in title for title in titles) == 2
+    place = {(svg.findtext("title") or "").rpartition(": ")[0]: dot_of(svg) for svg in bars}
+    assert place["alone:one"] < place["alone:two"] < place["conductor"]
     height = {
         (group.findtext("title") or "").rpartition(": ")[0]: float(circle.get("cy", "0"))
-        for group in drawings[1].iter("g") if (circle := group.find("circle")) is not None
+        for group in scatter.iter("g") if (circle := group.find("circle")) is not None
     }  # fmt: skip
     assert height["alone:one"] > height["alone:two"] > height["conductor"]
+
+
+def test_the_verdict_is_at_the_top() -> None:
+    """Before any figure, with the warning that the cases are too few."""
+    text = render_html("e1", SPEC, summary())
+    assert text.index("alone:two, the best single worker on these cases, did best") < text.index("<table")
+    assert text.index("3 cases cannot tell these apart.") < text.index("<table")
+
+
+def test_each_figure_has_its_heading_with_it() -> None:
+    """A narrow page shows each row as a block, in which the headings of the columns are not above the figures."""
+    text = render_html("e1", SPEC, summary())
+    heads = [column.head for column in system_table(summary()).columns]
+    for head in heads[1:]:
+        assert text.count(f'<td data-head="{head}">') == 3
 
 
 def test_costs_are_compared_in_dollars_only_if_every_price_is_known() -> None:

@@ -47,6 +47,7 @@ def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width
 
 def shown_heads(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
     """The headings of the columns that are not left out at this width."""
+    rows = [[_clean_cell(cell) for cell in row] for row in rows]
     return [columns[index].head for index in _kept_columns(columns, _natural_widths(columns, rows), width)]
 
 

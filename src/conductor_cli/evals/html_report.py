@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import axis_ticks, format_money
 from conductor_cli.core.sanitize import one_line, sanitize
-from conductor_cli.core.table import shown_heads
+from conductor_cli.core.table import crop_text, shown_heads
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.evals.report import report_notes, system_table, tag_table
+from conductor_cli.evals.scatter import AREA, Label, place_labels
 from conductor_cli.evals.storage import EvaluationSpec
-from conductor_cli.evals.summary import Summary
+from conductor_cli.evals.summary import Summary, SystemResult
 from conductor_cli.evals.verdict import reach_verdict
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 MAX_CASES: Final = 500
 """How many cases the page shows; it says so if there are more."""
+MAX_NAME: Final = 24
+"""Characters of a system's name in a plot."""
 MAX_TEXT: Final = 400
 """Characters of a question or an answer; the page says how many are left out."""
 
@@ -74,6 +77,27 @@ def _crop(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text) - MAX_TEXT:,} characters more)"
 
 
+class _Point(NamedTuple):
+    """A system in the plots: where its point is in the second one, what it costs there, and where its name goes."""
+
+    system: SystemResult
+    kind: str
+    x: float
+    y: float
+    name: str
+    amount: str
+    label: Label
+
+
+def _kind(system: SystemResult) -> str:
+    """Who makes its plans, as a class of the page."""
+    return "planned" if system.valid_plans else "fixed"
+
+
+def _short_name(system: SystemResult) -> str:
+    return crop_text(one_line(_clean(system.name)), MAX_NAME)
+
+
 def _plot_data(summary: Summary) -> dict[str, Any]:
     """The systems with a judged case, each with its cost, and the cost axis; 1 is the end of that axis.
 
@@ -87,12 +111,18 @@ def _plot_data(summary: Summary) -> dict[str, Any]:
     def format_amount(amount: float) -> str:
         return format_money(amount) if in_dollars else f"{amount:,.0f}"
 
+    judged = [system for system in systems if system.accuracy.n]
+    places = [
+        (AREA.x(costs[system.name] / ticks[-1]), AREA.y(system.accuracy.accuracy or 0.0), _short_name(system))
+        for system in judged
+    ]
+    labels = place_labels(places, AREA)
     return {
         "points": [
-            (number, system, costs[system.name] / ticks[-1], format_amount(costs[system.name]))
-            for number, system in enumerate(systems, start=1)
-            if system.accuracy.n
+            _Point(system, _kind(system), *place, format_amount(costs[system.name]), label)
+            for system, place, label in zip(judged, places, labels, strict=True)
         ],
-        "ticks": [(tick / ticks[-1], format_amount(tick)) for tick in ticks],
+        "area": AREA,
+        "ticks": [(AREA.x(tick / ticks[-1]), format_amount(tick)) for tick in ticks],
         "cost_name": "US dollars" if in_dollars else "tokens",
     }

@@ -47,7 +47,7 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
     others = [item for item in compared if not _is_single_worker(item[1].name)]
     others = others or [item for item in compared if item[1].name != BEST_WORKER]
     if not others:
-        return EvaluationVerdict(finding=f"{one_line(best.name)} is alone: {_right(best.accuracy)}.")
+        return EvaluationVerdict(finding=f"Only {one_line(best.name)} was measured: {_right(best.accuracy)}.")
     comparison, system = max(others, key=lambda item: item[0].difference)
     finding = _finding(comparison, system, best, len(others))
     return _with_warning(finding, comparison, len(others))
