@@ -100,7 +100,7 @@ def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> No
         ("[policy]\nlocal_only = false", 2, "policy.local_only = false"),
         ("[policy]\nproject = true", 2, "policy.project"),
         ("[policy]\napprove = false", 2, "policy.approve = false"),
-        ("[traces]\nkeep = false", 2, "traces.keep"),
+        ('[traces]\nkeep = "never"', 2, "traces.keep"),
         ("steps = 3", 1, "steps"),
         ("[limits]\nnonsense = 3", 2, "limits.nonsense"),
         ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),

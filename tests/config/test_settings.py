@@ -82,7 +82,7 @@ WRONG = {
     f"[timeouts]\nidle = {10**400}": "line 2: timeouts.idle is 1000",
     "[conductor]\nmode = 'turbo'": "line 2: conductor.mode is 'turbo'; expected one of mini, auto, ultra",
     "[conductor]\ngpu_layers = 12": "line 2: conductor.gpu_layers is 12; expected auto, all or a number",
-    "[traces]\nkeep = 1": "line 2: traces.keep is 1; expected true or false",
+    "[traces]\nkeep = 1": "line 2: traces.keep is 1; expected one of auto, always, never",
     "[limits]\nweight = 1": "line 2: [limits] has no key 'weight'",
     "[limit]\nsteps = 1": "line 1: unknown section 'limit'",
     "steps = 1": "line 1: unknown section 'steps'",
@@ -135,7 +135,7 @@ def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str)
     ("name", "text", "value"),
     [
         ("limits.steps", "3", 3), ("limits.seconds", "1.5", 1.5), ("limits.cost", "0.10", Decimal("0.10")),
-        ("traces.keep", "OFF", False), ("traces.keep", "yes", True), ("conductor.gpu_layers", "12", "12"),
+        ("output.markdown", "OFF", False), ("output.markdown", "yes", True), ("conductor.gpu_layers", "12", "12"),
         ("conductor.model", "a b", "a b"),
     ],
 )  # fmt: skip

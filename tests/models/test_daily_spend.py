@@ -339,7 +339,8 @@ def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> 
     free = OneRun(place, DayLimits())
     free.spend.check()
     free.call()
-    assert free.spend.problem.startswith("what was spent is not recorded")
+    assert free.spend.take_problem().startswith("what was spent is not recorded")
+    assert free.spend.take_problem() == ""
     if wrong != "a file":
         with pytest.raises(ConfigError, match="cannot be read"):
             read_spent(place, NOON.date())

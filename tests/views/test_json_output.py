@@ -17,7 +17,7 @@ from tests.views.terminals import Sink
 Run = Callable[[], list[ev.Event]]
 
 KEYS = [
-    "state", "answer", "partial", "error", "run", "resumed", "mode", "conductor", "policy", "plan", "steps",
+    "state", "answer", "partial", "error", "run", "trace", "resumed", "mode", "conductor", "policy", "plan", "steps",
     "planning", "usage", "notices", "rejected_plans",
 ]  # fmt: skip
 STEP_KEYS = [

@@ -26,7 +26,8 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
-from conductor_cli.app.run_session import PLAN_DROPPED, open_trace, record
+from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, open_store, record
+from conductor_cli.app.run_session import PLAN_DROPPED
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
@@ -125,23 +126,22 @@ class _RunProperties:
 class AsyncRun(_RunProperties):
     """One question being answered. Iterate over it once for its events; it begins with the iteration."""
 
-    def __init__(self, run: Run, store: TraceStore | None, approve: ApprovePlan | None) -> None:
+    def __init__(self, run: Run, recorder: RunRecorder, approve: ApprovePlan | None) -> None:
         super().__init__(run)
-        self._store = store
+        self._recorder = recorder
         self._approve = approve
         self._begun = False
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The events as `docs/events.md` lists them, each after it was stored.
 
-        Raises `ConfigError` where the trace cannot be stored, `RuntimeError` the second time. What goes wrong in the
-        run is no exception here: it is in the events, and in `error`.
+        Raises `ConfigError` where `traces.keep` is always and the trace cannot be stored, `RuntimeError` the second
+        time. What goes wrong in the run is no exception here: it is in the events, and in `error`.
         """
         if self._begun:
             raise RuntimeError("a run can be iterated over once")
         self._begun = True
-        writer = open_trace(self._store, self._run)
-        async with aclosing(record(self._run, writer)) as events:
+        async with aclosing(record(self._run, self._recorder)) as events:
             async for event in events:
                 if isinstance(event, PlanOffered) and self._approve is not None:
                     plan = self._run.trace.plan
@@ -182,8 +182,7 @@ class AsyncConductor:
         self._workers = tuple(options.get("workers", ()))
         self._rehearsal = options.get("rehearsal", False)
         self._seed = options.get("seed")
-        is_stored = options.get("store", True) and self.settings["traces.keep"]
-        self._store = TraceStore(self.settings.paths.traces) if is_stored else None
+        self._store = open_store(self.settings, wanted=options.get("store", True))
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:
@@ -219,7 +218,8 @@ class AsyncConductor:
         if self._rehearsal:
             check_question(question)
         run = self._opened.conductor.run(question, approve=self._approve is not None)
-        return AsyncRun(run, self._store, self._approve)
+        recorder = RunRecorder(run, self._store, required=self.settings["traces.keep"] == ALWAYS)
+        return AsyncRun(run, recorder, self._approve)
 
 
 class SyncRun(_RunProperties):

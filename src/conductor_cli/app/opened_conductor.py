@@ -82,7 +82,7 @@ class OpenedConductor:
         daily_spend = self.conductor.daily_spend
         if daily_spend is not None:
             daily_spend.close()
-            self.problem = daily_spend.problem
+            self.problem = daily_spend.take_problem()
 
 
 async def open_conductor(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
-from conductor_cli.core.events import Event, PlanOffered, RunStarted
+from conductor_cli.app.run_recorder import RunRecorder, record
+from conductor_cli.core.errors import ConductorError, Failure, FailureReason
+from conductor_cli.core.events import Event, PlanOffered
 from conductor_cli.core.plan import Decision
 from conductor_cli.run import Run
-from conductor_cli.store.trace_file import TraceWriter
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.base import View
 
@@ -46,80 +45,39 @@ class RunResult:
         return self.run.trace.exit_code or (self.errors[0].exit_code if self.errors else 0)
 
 
-def open_trace(store: TraceStore | None, run: Run) -> TraceWriter | None:
-    """The file for a run's trace, None without a store. Raises `ConfigError` before anything is paid for."""
-    if store is None:
-        return None
-    try:
-        return store.open(run.id)
-    except OSError as error:
-        raise _cannot_store(store.directory, error) from None
-
-
-async def record(run: Run, writer: TraceWriter | None) -> AsyncGenerator[Event, None]:
-    """The events of a run, each after it was stored. Closes the run and the writer.
-
-    Only a disk that refuses the first event stops the run, since nothing is paid for yet. Later `writer.error` says
-    what went wrong, and the run goes on. Raises `ConfigError`.
-    """
-    try:
-        async with aclosing(aiter(run)) as events:
-            async for event in events:
-                if writer is not None:
-                    writer.write(event)
-                    # Nothing is paid for at the first event; after it, a full disk must not cost the answer.
-                    if writer.error is not None and isinstance(event, RunStarted):
-                        writer.discard()
-                        raise _cannot_store(writer.path.parent, writer.error)
-                yield event
-    finally:
-        if writer is not None:
-            writer.close()
-
-
 async def drive(
     run: Run,
     view: View,
     store: TraceStore | None = None,
     decider: PlanDecider | None = None,
     *,
+    required: bool = False,
     on_output_lost: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Read the run to its end. An event is stored before the view sees it.
 
     A run that holds its plan needs a `decider`, which is asked when the view has shown the plan. `on_output_lost` is
-    called on the view's thread when standard output cannot be written. Raises `ConfigError` where no trace can be
-    begun, and whatever the view raised.
+    called on the view's thread when standard output cannot be written. Raises `ConfigError` where a trace is `required`
+    and cannot be begun, and whatever the view raised.
     """
-    writer = open_trace(store, run)
-    shown = _ViewThread(run, view, decider, on_output_lost)
+    recorder = RunRecorder(run, store, required=required)
+    shown = _ViewThread(run, view, decider, on_output_lost, recorder)
     try:
-        async with aclosing(record(run, writer)) as events:
+        async with aclosing(record(run, recorder)) as events:
             async for event in events:
                 shown.show(event)
     finally:
         await shown.close()
-    return RunResult(run=run, errors=tuple(_errors_of(run, shown.error, writer)))
+    return RunResult(run=run, errors=tuple(_errors_of(run, shown.error, recorder)))
 
 
-def _errors_of(run: Run, output_error: OSError | None, writer: TraceWriter | None) -> list[ConductorError]:
-    errors = []
-    if output_error is not None:
-        hint = "free some disk space"
-        if writer is not None:
-            hint = f"the answer so far is in the trace: conductor trace show {run.id}"
-        errors.append(ConductorError(f"standard output cannot be written: {output_error.strerror}", hint=hint))
-    if writer is not None and writer.error is not None:
-        message = f"the trace is incomplete: {writer.path}: {writer.error.strerror}"
-        errors.append(ConductorError(message, hint="free some disk space before the next run"))
-    return errors
-
-
-def _cannot_store(directory: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"the trace cannot be stored in {directory}: {error.strerror}",
-        hint="free some disk space or fix the permissions, or run with --no-trace",
-    )
+def _errors_of(run: Run, output_error: ConductorError | None, recorder: RunRecorder) -> Iterator[ConductorError]:
+    """What could not be written, other than what the run itself reports as its failure."""
+    failure = run.trace.error
+    if output_error is not None and (failure is None or failure.reason != "output_failed"):
+        yield output_error
+    if recorder.error is not None:
+        yield recorder.error
 
 
 class _ViewThread:
@@ -128,13 +86,21 @@ class _ViewThread:
     The run is stopped when nobody reads standard output any more, or when it cannot be written.
     """
 
-    def __init__(self, run: Run, view: View, decider: PlanDecider | None, on_output_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        view: View,
+        decider: PlanDecider | None,
+        on_output_lost: Callable[[], None],
+        recorder: RunRecorder,
+    ) -> None:
         self.run = run
         self.view = view
         self.decider = decider
-        self.error: OSError | None = None
+        self.error: ConductorError | None = None
         """Why standard output cannot be written; None also where its reader has gone, which is no error."""
         self._on_output_lost = on_output_lost
+        self._recorder = recorder
         self._fault: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._events: SimpleQueue[Event | None] = SimpleQueue()
@@ -180,12 +146,18 @@ class _ViewThread:
             self._stop("nobody reads standard output any more")
         except OSError as error:
             self._on_output_lost()
-            self.error = error
-            self._stop("standard output cannot be written", "output_failed")
+            self.error = self._output_error(error)
+            self._stop(self.error.message, self.error.hint, "output_failed")
         except Exception as error:  # noqa: BLE001 - a bug in a view; `close` raises it on the event loop's thread
             self._fault = self._fault or error
             self._stop("the run cannot be shown any more")
 
-    def _stop(self, message: str, reason: FailureReason = "output_closed") -> None:
-        failure = Failure(kind="cancelled", message=message, reason=reason)
+    def _output_error(self, error: OSError) -> ConductorError:
+        hint = "free some disk space"
+        if self._recorder.is_storing:
+            hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
+        return ConductorError(f"standard output cannot be written: {error.strerror}", hint=hint)
+
+    def _stop(self, message: str, hint: str = "", reason: FailureReason = "output_closed") -> None:
+        failure = Failure(kind="cancelled", message=message, hint=hint, reason=reason)
         self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))

@@ -38,7 +38,7 @@ def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) 
     if flow:
         printer.print([BLANK, *planned_flow_lines(run, screen)])
     if out.terminal:
-        hints = [f"run it: conductor ask --resume {run.id}"] if context.stored else []
+        hints = [f"run it: conductor ask --resume {run.id}"] if context.stored and run.trace.stored else []
         hints.append("to edit it as a file: conductor plan … > plan.json")
         printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
 

@@ -126,7 +126,7 @@ def show(
     if step is not None:
         check_step_exists(trace, step)
     if json:
-        data = run_data(trace, live=live, prompts=prompts)
+        data = run_data(trace, store.path(found), live=live, prompts=prompts)
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
     width = terminal_width(sys.stdout) or WIDEST
@@ -149,7 +149,7 @@ def replay(
     flags = {"output.color": context.obj.color, "output.progress": progress}
     settings, store = display_settings(context.obj.config, flags), open_trace_store()
     events = store.events(store.find(run))
-    view = open_replay_view(settings, format_, quiet=context.obj.quiet)
+    view = open_replay_view(settings, format_, store, quiet=context.obj.quiet)
     try:
         code = replay_events(events, view, speed)
     except BrokenPipeError:

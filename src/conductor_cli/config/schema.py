@@ -171,7 +171,8 @@ SETTINGS: Final = (
             help="render the answer as Markdown on a terminal with colours"),
     Setting(name="chat.context", type="whole", default=8000, least=256,
             help="approximate tokens of earlier questions and answers that a chat sends with a question"),
-    Setting(name="traces.keep", type="yes-no", default=True, help="store a trace of each run"),
+    Setting(name="traces.keep", type="text", default="auto", choices=("auto", "always", "never"),
+            help="store a trace of each run; auto runs without one where none can be stored, always does not"),
 )  # fmt: skip
 
 SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTINGS}

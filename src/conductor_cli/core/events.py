@@ -29,6 +29,7 @@ FORMAT: Final = 2
 Mode = Literal["mini", "auto", "ultra"]
 StopReason = Literal["cancelled", "limit", "not_needed", "run_failed"]
 Verdict = Literal["approved", "edited", "replan"]
+NoticeReason = Literal["", "trace_not_stored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,13 +206,15 @@ class NestedEvent(_StepEvent):
 class Notice(_TimedEvent):
     """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run.
 
-    `healed` says that the run went on with less, or with something else, than was asked for or planned.
+    `healed` says that the run went on with less, or with something else, than was asked for or planned. `reason` is for
+    code; empty if the text says all there is to say.
     """
 
     kind: ClassVar[str] = "notice"
     text: str
     step: int = 0
     healed: bool = False
+    reason: NoticeReason = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,6 +97,11 @@ class Trace:
         return self.state in ("finished", "failed")
 
     @property
+    def stored(self) -> bool:
+        """Whether no notice says that this run could not be stored."""
+        return not any(notice.reason == "trace_not_stored" for notice in self.notices)
+
+    @property
     def exit_code(self) -> int:
         """0, or the code of the error or of a partial answer. A limit (6) wins over a partial answer (7)."""
         if self.error is not None and (self.state == "failed" or self.error.kind in _STRONGER_THAN_PARTIAL):

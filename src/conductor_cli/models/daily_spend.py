@@ -96,8 +96,7 @@ class DailySpend:
     ) -> None:  # fmt: skip
         self.directory = directory
         self.limits = limits
-        self.problem = ""
-        """Why something that was spent is not recorded."""
+        self._problem = ""
         self._planner = planner
         self._now = now
         # Not the process id alone: another container that shares the directory may have the same.
@@ -111,14 +110,26 @@ class DailySpend:
         """Raise `ConfigError` if there are limits and spending cannot be recorded."""
         if not self.limits:
             return
+        problem = self.find_problem()
+        if problem:
+            raise ConfigError(
+                f"the limits per day cannot be enforced: {self.directory}: {problem}",
+                hint="free some disk space, fix the permissions, or unset limits.cost_day, limits.tokens_day and"
+                " limits.calls_day",
+            )
+
+    def find_problem(self) -> str:
+        """Why nothing can be recorded; empty where it can."""
         try:
             with self._transaction():
-                pass
+                return ""
         except (OSError, sqlite3.Error) as error:
-            raise ConfigError(
-                f"the limits per day cannot be enforced: {self.directory}: {_describe(error)}",
-                hint="fix its permissions, or unset limits.cost_day, limits.tokens_day and limits.calls_day",
-            ) from None
+            return _describe(error)
+
+    def take_problem(self) -> str:
+        """Why something that was spent is not recorded; empty if it is, or if that was asked before."""
+        problem, self._problem = self._problem, ""
+        return problem
 
     def today(self) -> DayBudget:
         """What is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
@@ -155,7 +166,7 @@ class DailySpend:
     def settle(
         self, reservation: Reservation, usage: Usage, worker: Worker | None, *, failed: bool = False
     ) -> None:  # fmt: skip
-        """A call of `worker`, or of the conductor if that is None, has ended. A failure to record it is a `problem`.
+        """A call of `worker`, or of the conductor if that is None, has ended. See `take_problem`.
 
         `failed`: nothing of its reply is used.
         """
@@ -177,7 +188,7 @@ class DailySpend:
                     values,
                 )
         except (OSError, sqlite3.Error) as error:
-            self.problem = f"what was spent is not recorded: {self.directory}: {_describe(error)}"
+            self._problem = f"what was spent is not recorded: {self.directory}: {_describe(error)}"
 
     def close(self) -> None:
         """Let go of reservations and the file."""

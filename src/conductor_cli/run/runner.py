@@ -19,7 +19,7 @@ from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.healing import describe_left_out
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import ENDED, Trace
+from conductor_cli.core.trace import ENDED, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.executor import run_step
@@ -101,6 +101,12 @@ class Run:
         waiting = self.state.decision
         if waiting is not None and not waiting.done():
             waiting.set_result(decision)
+
+    def add_notice(self, at: float, text: str, reason: ev.NoticeReason = "") -> ev.Notice:
+        """Add a notice of whoever reads the run to its trace. It is not in the stream: the reader shows it."""
+        notice = ev.Notice(at=at, text=text, reason=reason)
+        self.state.trace = apply_event(self.trace, notice)
+        return notice
 
     @property
     def may_edit_plan(self) -> bool:

@@ -107,7 +107,7 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
 
 OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
     "answer": _open_answer,
-    "json": lambda stdout, _context: JsonOutput(stdout),
+    "json": lambda stdout, context: JsonOutput(stdout, context.trace_path),
     "jsonl": lambda stdout, _context: JsonLinesOutput(stdout),
 }
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 from conductor_cli.views.base import Clock, Stdout
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import IO
 
     from rich.console import Console
@@ -23,8 +24,8 @@ ColorName = Literal["auto", "always", "never"]
 class OutputContext:
     """Where a run is shown, and how.
 
-    `stored`: its trace is on disk, so the run can be resumed. `markdown`: answers are rendered where the terminal shows
-    colours. `width` and `height` override the terminal's size in tests.
+    `stored`: its trace is on disk, so the run can be resumed; `trace_path` is where, by the run's id. `markdown`:
+    answers are rendered where the terminal shows colours. `width` and `height` override the terminal's size in tests.
     """
 
     stdout: TextIO
@@ -33,6 +34,7 @@ class OutputContext:
     color: ColorName = "auto"
     quiet: bool = False
     stored: bool = True
+    trace_path: Callable[[str], Path] | None = None
     markdown: bool = True
     clock: Clock = time.monotonic
     width: int | None = None

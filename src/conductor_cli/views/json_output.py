@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from conductor_cli.core.events import Event, PlanRejected, to_line
@@ -31,10 +33,11 @@ class JsonLinesOutput:
 
 
 class JsonOutput:
-    """Writes `run_data` once, when the view is closed."""
+    """Writes `run_data` once, when the view is closed. `trace_path` is where a run's trace is, by the run's id."""
 
-    def __init__(self, stdout: Stdout) -> None:
+    def __init__(self, stdout: Stdout, trace_path: Callable[[str], Path] | None = None) -> None:
         self._stdout = stdout
+        self._trace_path = trace_path
         self._trace = Trace()
 
     def show(self, event: Event) -> None:
@@ -42,7 +45,10 @@ class JsonOutput:
 
     def close(self) -> None:
         if self._trace.run:
-            write_json(self._stdout, json.dumps(run_data(self._trace), ensure_ascii=False, separators=(",", ":")))
+            locate = self._trace_path if self._trace.stored else None
+            path = locate(self._trace.run) if locate is not None else None
+            data = run_data(self._trace, path)
+            write_json(self._stdout, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
             self._stdout.flush()
 
 
@@ -56,12 +62,12 @@ def write_json(stdout: Stdout, line: str) -> None:
     stdout.write(line + "\n")
 
 
-def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
+def run_data(trace: Trace, path: Path | None, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
-    null when the run failed. `notices` holds also what was healed, and the notices of nested runs. Money is text, as in
-    the trace, because a float is not exact.
+    null when the run failed, and `trace` when no file, `path`, has the run. `notices` holds also what was healed, and
+    the notices of nested runs. Money is text, as in the trace, because a float is not exact.
     """
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
@@ -69,6 +75,7 @@ def run_data(trace: Trace, *, live: bool = False, prompts: bool = False) -> dict
         "partial": trace.partial,
         "error": dump(trace.error and with_hint(trace.error)),
         "run": trace.run,
+        "trace": None if path is None else str(path),
         "resumed": trace.resumed or None,
         "mode": trace.mode,
         "conductor": trace.conductor,

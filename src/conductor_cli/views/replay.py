@@ -42,7 +42,7 @@ def fast_replay(words: Sequence[str]) -> int | None:
         store = TraceStore(settings.paths.traces)
         # Only a replay with pauses needs the streamed pieces.
         events = store.events(store.find(*names or ["last"]), pieces=speed != "0")
-        view = open_replay_view(settings.values, "answer")
+        view = open_replay_view(settings.values, "answer", store)
         events = chain([next(events)], events)  # a file that cannot be read is reported by the command
     except ConductorError:
         return None
@@ -56,14 +56,14 @@ def fast_replay(words: Sequence[str]) -> int | None:
         return error.exit_code
 
 
-def open_replay_view(settings: Mapping[str, Any], output: str, *, quiet: bool = False) -> View:
+def open_replay_view(settings: Mapping[str, Any], output: str, store: TraceStore, *, quiet: bool = False) -> View:
     """The view of a replay, by the output settings."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     context = OutputContext(
         stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet,
-        markdown=settings["output.markdown"],
+        markdown=settings["output.markdown"], trace_path=store.path,
     )  # fmt: skip
     return open_views(cast("OutputName", output), cast("ProgressName", settings["output.progress"]), context)
 

@@ -146,7 +146,7 @@ def describe_totals(trace: Trace, *, stored: bool) -> str:
     """Steps, tokens, cost, time and the trace's id, in one line."""
     parts = (
         format_count(len(trace.steps), "step"), format_count(trace.usage.tokens, "token"), format_cost(trace.usage),
-        format_duration(trace.at), f"trace {one_line(trace.run)}" if stored else "",
+        format_duration(trace.at), f"trace {one_line(trace.run)}" if stored and trace.stored else "",
     )  # fmt: skip
     return ", ".join(filter(None, parts))
 
@@ -172,7 +172,7 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
         what = "not every step could finish" if trace.ended else "the run was interrupted before its end"
     partial = "partial answer: " if trace.state == "finished" and trace.partial else ""
     lines = [f"conductor: {partial}{what}"]
-    resume = _resume_line(trace) if stored else ""
+    resume = _resume_line(trace) if stored and trace.stored else ""
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied
         return [*lines, f"{resume} {flag}"]

@@ -1,0 +1,132 @@
+"""Storing a run while it is read: each event before it is shown. A notice says once what cannot be stored."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Final
+
+from conductor_cli.config import Settings
+from conductor_cli.core.errors import ConductorError, ConfigError
+from conductor_cli.core.events import Event, Notice, RunFailed, RunFinished, RunStarted
+from conductor_cli.run import Run
+from conductor_cli.store.trace_file import TraceWriter
+from conductor_cli.store.trace_store import TraceStore
+
+ALWAYS: Final = "always"
+"""The value of `traces.keep` with which no run takes place that cannot be stored."""
+
+
+class RunRecorder:
+    """Stores the events of one run. Close it.
+
+    A disk that refuses does not stop the run. With `required` it does, as long as nothing was called: `store_event`
+    raises `ConfigError`; later it is the `error`.
+    """
+
+    def __init__(self, run: Run, store: TraceStore | None, *, required: bool = False) -> None:
+        """Without a store nothing is stored, and only spending that cannot be recorded is reported."""
+        self._run = run
+        self._store = store
+        self._required = required
+        self._writer: TraceWriter | None = None
+        self._reported_trace = self._reported_spending = False
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether there is a trace, even if it is incomplete."""
+        return self._writer is not None
+
+    @property
+    def error(self) -> ConductorError | None:
+        """What is missing at the end of a trace that is required."""
+        if not self._required or self._writer is None or self._writer.error is None:
+            return None
+        message = f"the trace is incomplete: {self._writer.path}: {self._writer.error.strerror}"
+        return ConductorError(message, hint="free some disk space before the next run")
+
+    def store_event(self, event: Event) -> Notice | None:
+        """Store an event; returns a notice for the reader where something cannot be stored. Raises `ConfigError`."""
+        if isinstance(event, RunStarted):
+            return self._begin(event)
+        texts = []
+        if self._writer is not None:
+            self._writer.write(event)
+            if self._writer.error is not None and not self._reported_trace:
+                self._reported_trace = True
+                why = self._writer.error.strerror
+                texts.append(f"the trace cannot be written any more: {self._writer.path}: {why}; the run goes on")
+        spending = self._run.config.daily_spend
+        problem = spending.take_problem() if spending is not None else ""
+        if problem and not self._reported_spending:
+            self._reported_spending = True
+            texts.append(problem)
+        if not texts:
+            return None
+        notice = self._run.add_notice(event.at, "; ".join(texts))
+        # No event follows the end of a run.
+        if self._writer is not None and not isinstance(event, RunFinished | RunFailed):
+            self._writer.write(notice)
+        return notice
+
+    def _begin(self, event: RunStarted) -> Notice | None:
+        """Begin the trace. Nothing is called before this returns."""
+        if self._store is None:
+            return None
+        error: OSError | None = None
+        try:
+            self._writer = self._store.open(event.run)
+            self._writer.write(event)
+            error = self._writer.error
+        except OSError as refused:
+            error = refused
+        if error is None:
+            return None
+        if self._writer is not None:
+            with suppress(OSError):
+                self._writer.discard()
+            self._writer = None
+        if self._required:
+            raise ConfigError(
+                f"the trace cannot be stored in {self._store.directory}: {error.strerror}",
+                hint="free some disk space, fix the permissions, or set traces.keep to auto",
+            )
+        spending = self._run.config.daily_spend
+        self._reported_spending = spending is not None and bool(spending.find_problem())
+        what = "no trace and no daily total can" if self._reported_spending else "no trace can"
+        text = f"{what} be kept of this run: {self._store.directory.parent}: {error.strerror}"
+        return self._run.add_notice(event.at, text, "trace_not_stored")
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def open_store(settings: Settings, *, wanted: bool = True) -> TraceStore | None:
+    """Where runs are stored; None where they are not. Raises `ConfigError` where they must be and are not `wanted`."""
+    keep = settings["traces.keep"]
+    if keep == ALWAYS and not wanted:
+        raise ConfigError(
+            "a run without a trace is not allowed: traces.keep is always",
+            hint="to allow it: conductor config set traces.keep auto",
+        )
+    return TraceStore(settings.paths.traces) if wanted and keep != "never" else None
+
+
+async def record(run: Run, recorder: RunRecorder) -> AsyncGenerator[Event, None]:
+    """The events of a run, each after it was stored, and notices of what could not be. Closes the run and the recorder.
+
+    Raises `ConfigError` before anything is called where a trace is required and cannot be stored.
+    """
+    try:
+        async with aclosing(aiter(run)) as events:
+            async for event in events:
+                notice = recorder.store_event(event)
+                ends = isinstance(event, RunFinished | RunFailed)
+                if notice is not None and ends:
+                    yield notice
+                yield event
+                if notice is not None and not ends:
+                    yield notice
+    finally:
+        recorder.close()
