@@ -184,6 +184,14 @@ class Stage:
         return Done(code=code, out=texts[0], err=texts[1])
 
 
+def limit_file_size(blocks: int) -> tuple[str, ...]:
+    """A command prefix: files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
+
+    The record of what was spent needs 32 KiB.
+    """
+    return ("bash", "-c", f'ulimit -S -f {blocks}; exec "$@"', "limited")
+
+
 def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None) -> Done:
     """Wait for a command, at most half a minute."""
     data = given.encode() if isinstance(given, str) else given

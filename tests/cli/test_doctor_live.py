@@ -187,14 +187,14 @@ def test_a_check_that_hangs_is_abandoned(stage: Stage, monkeypatch: pytest.Monke
 
 
 def test_a_directory_that_cannot_be_written_is_a_failure(stage: Stage, home: Path) -> None:
-    """A file is where traces should be: exit code 3, with the path and a command."""
+    """A file is where traces should be: exit code 3, with the path and the variable that names another."""
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
     done = stage.inside("doctor", "--offline", "--json")
     check = checks(done)["traces"]
     assert (check["state"], done.code) == ("failed", 3)
     assert str(stage.traces) in check["found"]
-    assert check["hint"].startswith("check who owns it: ls -ld")
+    assert check["hint"] == "use another directory: CONDUCTOR_LLM_STATE_DIR=DIR"
 
 
 def test_doctor_creates_no_directory(stage: Stage, home: Path) -> None:

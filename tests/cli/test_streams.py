@@ -21,7 +21,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
-from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, says, until
+from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
 from tests.servers import SeenStep, Wire, delta, usage
 
 
@@ -78,7 +78,7 @@ def test_full_standard_output_is_an_error(stage: Stage, form: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = stage.run("ask", "hi", "--format", form, stdout=full)
     explained(done)
-    assert "standard output cannot be written: No space left on device" in done.err
+    assert done.err.count("standard output cannot be written: No space left on device") == 1
     assert done.code == (130 if form == "jsonl" else 1)
     (entry,) = stage.inside("trace", "list", "--json").json
     assert entry["state"] in ("finished", "failed")
@@ -103,22 +103,13 @@ def test_closed_streams_are_not_reused(stage: Stage, closed: str) -> None:
     assert stage.inside("trace", "show").code == 0
 
 
-def limit_file_size(blocks: int) -> tuple[str, ...]:
-    """A command prefix: files cannot grow beyond so many KiB, as on a full disk, until the limit is lifted.
-
-    The record of what was spent needs 32 KiB.
-    """
-    return ("bash", "-c", f'ulimit -S -f {blocks}; exec "$@"', "limited")
-
-
 def test_disk_that_fills_up_truncates_the_trace_only(stage: Stage) -> None:
-    """The answer is still printed, the trace is readable up to its last whole event, and the exit code is not 0."""
+    """The answer is printed with one warning, and the trace is readable up to its last whole event."""
     stage.plan = TWO
     stage.models["alpha"] = says("word " * 20_000)
     done = stage.run("ask", "hi", under=limit_file_size(64))
-    assert (done.code, done.out) == (1, "beta answers\n")
-    explained(done)
-    assert "the trace is incomplete" in done.err
+    assert (done.code, done.out) == (0, "beta answers\n")
+    assert done.err.count("the trace cannot be written any more") == 1
     (entry,) = stage.inside("trace", "list", "--json").json
     assert (entry["state"], entry["bytes"]) == ("interrupted", 65536)
     assert "hi" in stage.inside("trace", "show").out
@@ -146,16 +137,6 @@ def test_events_are_written_once_the_disk_has_room_again(stage: Stage) -> None:
     assert [json.loads(line) for line in file.read_text().splitlines()] == shown + done.events
 
 
-def test_full_disk_at_the_start_stops_the_run_before_any_call(stage: Stage) -> None:
-    """If the first event cannot be stored, no worker is called and no partial file is left; exit code 3."""
-    done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert "--no-trace" in done.err
-    assert list(stage.traces.iterdir()) == []
-    assert stage.asked("alpha") == []
-
-
 @pytest.fixture
 def small_disk(stage: Stage) -> Iterator[tuple[str, ...]]:
     """A 64 KiB file system for the traces; where mounting is not allowed, a prefix that sets the same limit."""
@@ -168,25 +149,15 @@ def small_disk(stage: Stage) -> Iterator[tuple[str, ...]]:
     subprocess.run(["umount", str(stage.traces)], check=True)
 
 
-def test_full_file_system_is_an_error(stage: Stage, small_disk: tuple[str, ...]) -> None:
-    """On a full file system the answer is printed, and the error says why the trace is incomplete."""
+def test_full_file_system_costs_only_the_trace(stage: Stage, small_disk: tuple[str, ...]) -> None:
+    """On a full file system the answer is printed, and a warning says why the trace is incomplete."""
     stage.models["alpha"] = says("word " * 20_000)
     done = stage.run("ask", "hi", under=small_disk)
-    assert done.code == 1
+    assert done.code == 0
     assert done.out == "word " * 20_000 + "\n"
     explained(done)
     assert ("File too large" if small_disk else "No space left on device") in done.err
     assert stage.inside("trace", "list", "--json").json[0]["state"] == "interrupted"
-
-
-def test_trace_directory_that_cannot_be_created_is_an_error(stage: Stage) -> None:
-    """If a file blocks the state directory, the exit code is 3 before any call; `--no-trace` still answers."""
-    (stage.home / "state").write_text("in the way")
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert stage.asked("alpha") == []
-    assert stage.inside("ask", "hi", "--no-trace").out == "alpha answers\n"
 
 
 def test_slow_reader_gets_every_line(stage: Stage) -> None:

@@ -58,8 +58,9 @@ def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))
-    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor") as caught:
         play(over(book, price=None))
+    assert "conductor workers add NAME … --price IN,OUT, then conductor model use NAME" in caught.value.hint
 
 
 def test_a_day_limit_that_cannot_be_enforced_is_refused(tmp_path: Path) -> None:

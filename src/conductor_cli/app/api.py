@@ -26,7 +26,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
-from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, open_store, record
+from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, keeps_trace, record
 from conductor_cli.app.run_session import PLAN_DROPPED
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
@@ -182,7 +182,8 @@ class AsyncConductor:
         self._workers = tuple(options.get("workers", ()))
         self._rehearsal = options.get("rehearsal", False)
         self._seed = options.get("seed")
-        self._store = open_store(self.settings, wanted=options.get("store", True))
+        is_stored = keeps_trace(self.settings, wanted=options.get("store", True))
+        self._store = TraceStore(self.settings.paths.traces) if is_stored else None
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:

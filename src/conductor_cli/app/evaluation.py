@@ -14,6 +14,7 @@ from conductor_cli import __version__
 from conductor_cli.app import rehearsal
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.config import Settings
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.builtin import COUNT, NAME, make_basics
@@ -25,6 +26,7 @@ from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import Evaluation, EvaluationSpec
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.models.disk import check_writable
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
@@ -87,8 +89,9 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
     The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no system can run,
     `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
-    names needs the conductor model and there is none.
+    names needs the conductor model and there is none, `ConfigError` if nothing can be stored.
     """
+    check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     opened, no_planner = await _open_models(request, settings)
     conductor = opened.conductor
     try:

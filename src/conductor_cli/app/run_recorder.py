@@ -7,14 +7,17 @@ from contextlib import aclosing, suppress
 from typing import Final
 
 from conductor_cli.config import Settings
+from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, ConfigError
-from conductor_cli.core.events import Event, Notice, RunFailed, RunFinished, RunStarted
 from conductor_cli.run import Run
 from conductor_cli.store.trace_file import TraceWriter
 from conductor_cli.store.trace_store import TraceStore
 
 ALWAYS: Final = "always"
 """The value of `traces.keep` with which no run takes place that cannot be stored."""
+
+ENDS: Final = (ev.RunFinished, ev.RunFailed)
+"""The last event of a run."""
 
 
 class RunRecorder:
@@ -45,9 +48,9 @@ class RunRecorder:
         message = f"the trace is incomplete: {self._writer.path}: {self._writer.error.strerror}"
         return ConductorError(message, hint="free some disk space before the next run")
 
-    def store_event(self, event: Event) -> Notice | None:
+    def store_event(self, event: ev.Event) -> ev.Notice | None:
         """Store an event; returns a notice for the reader where something cannot be stored. Raises `ConfigError`."""
-        if isinstance(event, RunStarted):
+        if isinstance(event, ev.RunStarted):
             return self._begin(event)
         texts = []
         if self._writer is not None:
@@ -65,11 +68,11 @@ class RunRecorder:
             return None
         notice = self._run.add_notice(event.at, "; ".join(texts))
         # No event follows the end of a run.
-        if self._writer is not None and not isinstance(event, RunFinished | RunFailed):
+        if self._writer is not None and not isinstance(event, ENDS):
             self._writer.write(notice)
         return notice
 
-    def _begin(self, event: RunStarted) -> Notice | None:
+    def _begin(self, event: ev.RunStarted) -> ev.Notice | None:
         """Begin the trace. Nothing is called before this returns."""
         if self._store is None:
             return None
@@ -93,27 +96,29 @@ class RunRecorder:
             )
         spending = self._run.config.daily_spend
         self._reported_spending = spending is not None and bool(spending.find_problem())
-        what = "no trace and no daily total can" if self._reported_spending else "no trace can"
-        text = f"{what} be kept of this run: {self._store.directory.parent}: {error.strerror}"
-        return self._run.add_notice(event.at, text, "trace_not_stored")
+        if self._reported_spending:
+            text = f"no trace and no daily total can be kept of this run: {self._store.directory.parent}"
+        else:
+            text = f"no trace can be kept of this run: {self._store.directory}"
+        return self._run.add_notice(event.at, f"{text}: {error.strerror}", "trace_not_stored")
 
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
 
 
-def open_store(settings: Settings, *, wanted: bool = True) -> TraceStore | None:
-    """Where runs are stored; None where they are not. Raises `ConfigError` where they must be and are not `wanted`."""
+def keeps_trace(settings: Settings, *, wanted: bool) -> bool:
+    """Whether a run is stored. Raises `ConfigError` where it must be and is not `wanted`."""
     keep = settings["traces.keep"]
     if keep == ALWAYS and not wanted:
         raise ConfigError(
             "a run without a trace is not allowed: traces.keep is always",
             hint="to allow it: conductor config set traces.keep auto",
         )
-    return TraceStore(settings.paths.traces) if wanted and keep != "never" else None
+    return wanted and keep != "never"
 
 
-async def record(run: Run, recorder: RunRecorder) -> AsyncGenerator[Event, None]:
+async def record(run: Run, recorder: RunRecorder) -> AsyncGenerator[ev.Event, None]:
     """The events of a run, each after it was stored, and notices of what could not be. Closes the run and the recorder.
 
     Raises `ConfigError` before anything is called where a trace is required and cannot be stored.
@@ -122,11 +127,10 @@ async def record(run: Run, recorder: RunRecorder) -> AsyncGenerator[Event, None]
         async with aclosing(aiter(run)) as events:
             async for event in events:
                 notice = recorder.store_event(event)
-                ends = isinstance(event, RunFinished | RunFailed)
-                if notice is not None and ends:
-                    yield notice
-                yield event
-                if notice is not None and not ends:
-                    yield notice
+                if notice is None:
+                    yield event
+                    continue
+                for shown in (notice, event) if isinstance(event, ENDS) else (event, notice):
+                    yield shown
     finally:
         recorder.close()

@@ -43,6 +43,8 @@ def calibrate(
     from conductor_cli.app.calibration import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config import load_settings
+    from conductor_cli.config.cards import cards_file
+    from conductor_cli.models.disk import check_writable
 
     if rehearsal and cases is not None:
         raise UsageError("--rehearsal has its own cases", hint="leave out the file, or --rehearsal")
@@ -55,6 +57,9 @@ def calibrate(
         rehearsal=rehearsal, repeat=again or out is not None,
     )  # fmt: skip
     fresh: list[MeasuredCard] = []
+    # Checked now, because nobody wants to pay for cards that have no place.
+    if not rehearsal or out is not None:
+        check_writable((out or cards_file(settings.paths)).absolute().parent, "the cards", "--out FILE")
     if calibration.request.workers:
         evaluation, code = run_evaluation(calibration.request, settings, yes=yes, quiet=context.obj.quiet)
         if code or evaluation is None:

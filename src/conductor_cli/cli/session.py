@@ -13,7 +13,7 @@ from typing import Any
 from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
-from conductor_cli.app.run_recorder import ALWAYS, open_store
+from conductor_cli.app.run_recorder import ALWAYS, keeps_trace
 from conductor_cli.app.run_session import RunResult, drive
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
@@ -39,8 +39,7 @@ class Session:
         self.store = TraceStore(self.settings.paths.traces)
         self.output: OutputName = options.format
         self.quiet = common.quiet
-        self.trace_store = open_store(self.settings, wanted=not options.no_trace)
-        """Where this command's runs are stored; None where they are not."""
+        self.stores_traces = keeps_trace(self.settings, wanted=not options.no_trace)
         self.rehearsal = options.rehearsal
 
     @property
@@ -48,8 +47,8 @@ class Session:
         """Where and how a run is shown."""
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
-            quiet=self.quiet, stored=self.trace_store is not None, markdown=self.settings["output.markdown"],
-            trace_path=self.trace_store.path if self.trace_store is not None else None,
+            quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
+            trace_path=self.store.path if self.stores_traces else None,
         )  # fmt: skip
 
     @property
@@ -149,8 +148,8 @@ class Session:
 
                 approver = stack.enter_context(closing(PlanApprover(self.output_context)))
             result = await drive(
-                run, view, self.trace_store, approver, required=self.settings["traces.keep"] == ALWAYS,
-                on_output_lost=leave_stdout,
+                run, view, self.store if self.stores_traces else None, approver,
+                required=self.settings["traces.keep"] == ALWAYS, on_output_lost=leave_stdout,
             )  # fmt: skip
         for error in result.errors:
             print_error(error)

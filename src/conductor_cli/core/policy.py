@@ -175,7 +175,8 @@ def check_pool(pool: Pool, limits: Limits) -> None:
             verb = "has" if len(unpriced) == 1 else "have"
             raise PolicyError(
                 f"the cost limit cannot be enforced: {', '.join(unpriced)} {verb} no price",
-                hint="set a price for each (conductor workers add), leave these workers out, or limit tokens instead",
+                hint="set a price for each (conductor workers add NAME … --price IN,OUT), leave these workers out,"
+                " or limit tokens instead",
             )
 
 

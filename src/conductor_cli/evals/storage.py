@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -89,7 +89,9 @@ class Evaluation:
             text = escape_json(json.dumps(dump(spec), ensure_ascii=False, indent=2))
             disk.write_atomically(directory / SPEC, f"{text}\n", mode=0o600)
         except OSError as error:
-            raise UsageError(f"cannot write {directory}: {error.strerror}", hint="use another directory") from None
+            raise UsageError(
+                f"cannot write {directory}: {error.strerror}", hint="make it writable and free some space"
+            ) from None
         return cls(directory)
 
     @property
@@ -118,15 +120,13 @@ class Evaluation:
         def busy() -> NoReturn:
             raise UsageError(f"{self.directory} is being evaluated by another process", hint="wait until it has ended")
 
-        with exclusive_lock(self.directory / LOCK, busy):
+        with ExitStack() as stack:
             try:
-                writer = ResultWriter(self.directory)
+                stack.enter_context(exclusive_lock(self.directory / LOCK, busy))
+                writer = stack.enter_context(closing(ResultWriter(self.directory)))
             except OSError as error:
                 raise _write_error(self.directory, error) from None
-            try:
-                yield writer
-            finally:
-                writer.close()
+            yield writer
 
     def _written_outcomes(self) -> Iterator[Outcome]:
         for text in read_lines(self.directory / OUTCOMES):

@@ -160,7 +160,7 @@ class DailySpend:
                 self._begun.pop(id(reservation), None)
                 release(reservation)
             message = f"today's limit cannot be enforced: {self.directory}: {_describe(error)}"
-            raise LimitReached(message, hint="fix its permissions and run it again") from None
+            raise LimitReached(message, hint="free some disk space or fix the permissions, then run it again") from None
         return reservation
 
     def settle(
@@ -268,7 +268,9 @@ def read_spent(directory: Path, first: date) -> tuple[SpentRow, ...]:
     path = directory / FILE
     try:
         path.stat()
-        uri = f"{path.absolute().as_uri()}?mode=ro"
+        # The reader of a database with a write-ahead log writes beside it too, unless it knows that nobody writes.
+        immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
+        uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
             rows = database.execute(
                 "SELECT day, provider, worker, model, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"

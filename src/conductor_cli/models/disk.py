@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConductorUnusable
+from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.formatting import format_size
 
 MARGIN: Final = 256 << 20
@@ -28,8 +28,33 @@ POLL_SECONDS: Final = 0.02
 
 def free_bytes(directory: Path) -> int:
     """Free bytes on the disk of a directory that may not exist yet. Raises `OSError`."""
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(nearest_existing(directory)).free
+
+
+def nearest_existing(directory: Path) -> Path:
+    """The directory, or the one in which it would have to be made."""
+    # Unlike `Path.exists`, this takes what may not be looked at for missing.
+    return next(path for path in (directory, *directory.absolute().parents) if os.path.exists(path))  # noqa: PTH110
+
+
+def try_writing(directory: Path) -> None:
+    """Write where a directory is or would have to be made; nothing is left there. Raises `OSError`."""
+    import tempfile  # only for commands that need a directory before they begin
+
+    with tempfile.TemporaryFile(dir=nearest_existing(directory)) as probe:
+        probe.write(b"conductor")
+        probe.flush()
+
+
+def check_writable(directory: Path, what: str, other: str) -> None:
+    """Whether a directory can be written. `what` is to be stored, `other` names another place. Raises `ConfigError`."""
+    try:
+        try_writing(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"{what} cannot be stored in {directory}: {error.strerror}",
+            hint=f"free some disk space or fix the permissions, or use another directory: {other}",
+        ) from None
 
 
 def check_room(directory: Path, size: int, other: str = "") -> None:

@@ -54,7 +54,8 @@ class Conductor(RunConfig):
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
                 f"the cost limit cannot be enforced: the conductor {self.name} has no price",
-                hint="plan with a local model, or limit tokens instead",
+                hint="give it a price: conductor workers add NAME … --price IN,OUT, then conductor model use NAME\n"
+                "or plan with a local model, or limit tokens instead",
             )
         nests = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
         if nests and self.model is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import platform
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.config import Settings
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, ModelError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.keys.keyring import KeyringError, probe_keyring
@@ -129,28 +130,34 @@ def directories(settings: Settings) -> Iterator[Check]:
     paths = settings.paths
     download = load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
     downloads = cache_directory()
-    yield _check_directory("settings", paths.config, ROOM_FOR_TRACES)
-    yield _check_directory("data", paths.data, ROOM_FOR_TRACES)
-    yield _check_directory("traces", paths.traces, ROOM_FOR_TRACES)
-    yield _check_directory("prefixes", paths.prefixes, ROOM_FOR_STATES)
-    yield _check_directory("downloads", downloads, download)
+    yield _check_directory("settings", paths.config, ROOM_FOR_TRACES, f"{PREFIX}CONFIG_DIR")
+    yield _check_directory("data", paths.data, ROOM_FOR_TRACES, f"{PREFIX}DATA_DIR")
+    yield _check_directory("traces", paths.traces, ROOM_FOR_TRACES, f"{PREFIX}STATE_DIR")
+    yield _check_directory("prefixes", paths.prefixes, ROOM_FOR_STATES, f"{PREFIX}CACHE_DIR")
+    yield _check_directory("downloads", downloads, download, "HF_HOME")
 
 
-def _check_directory(name: str, directory: Path, wanted: int) -> Check:
+def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> Check:
     # A directory that does not exist yet is judged by the one in which it would be made; doctor makes none.
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     try:
         free = disk.free_bytes(directory)
-        with tempfile.TemporaryFile(dir=existing) as probe:  # it has no name, so nothing can be left behind
-            probe.write(b"conductor")
-            probe.flush()
+        disk.try_writing(directory)
     except OSError as error:
-        hint = f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
+        hint = _directory_hint(error, disk.nearest_existing(directory), variable)
         return Check(name=name, state="failed", found=f"{directory}: {error.strerror}", hint=hint, code=3)
     found = f"{directory}, {format_size(free)} free"
     if free >= wanted:
         return Check(name=name, state="ok", found=found)
     return Check(name=name, state="warning", found=found, hint=f"free some space: {format_size(wanted)} may be needed")
+
+
+def _directory_hint(error: OSError, existing: Path, variable: str) -> str:
+    """What to do about a directory that cannot be written. `variable` is the one that names another."""
+    if error.errno in disk.DISK_FULL_ERRORS:
+        return f"free some space, or use another directory: {variable}=DIR"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
+    return f"use another directory: {variable}=DIR"
 
 
 def model_store(settings: Settings) -> Iterator[Check]:

@@ -37,7 +37,7 @@ def run_chat(chat: ChatSession) -> int:
 
 async def _read_messages(chat: ChatSession) -> int:
     settings = chat.session.settings
-    prompt = Prompt(chat, SlashCompleter(chat), settings.paths.state if chat.session.trace_store else None)
+    prompt = Prompt(chat, SlashCompleter(chat), settings.paths.state if chat.session.stores_traces else None)
     chat.changed = prompt.refresh
     chat.failed = lambda error: prompt.above(lambda: print_error(error))
     if chat.turns and not chat.session.quiet:
