@@ -31,7 +31,9 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
     place = stage.home / "state"
     place.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "none", str(place)]
-    mounted = shutil.which("mount") is not None and not subprocess.run(mount, capture_output=True, check=False).returncode
+    mounted = (
+        shutil.which("mount") is not None and not subprocess.run(mount, capture_output=True, check=False).returncode
+    )
     assert stage.inside("ask", "hi").code == 0
     if not mounted:
         yield limit_file_size(0)
@@ -114,7 +116,7 @@ def test_a_limit_of_the_day_that_cannot_be_kept_stops_the_run(blocked: Stage) ->
     explained(done)
     assert done.err.startswith("conductor: the limits per day cannot be enforced: ")
     assert "trace" not in done.err
-    assert blocked.server.requests == []
+    assert blocked.asked("planner") == blocked.asked("alpha") == []
 
 
 @pytest.mark.parametrize("keep", ["auto", "always"])
@@ -134,6 +136,16 @@ def test_a_required_trace_that_cannot_be_begun_stops_the_run(blocked: Stage) -> 
     assert blocked.asked("planner") == blocked.asked("alpha") == []
 
 
+def test_a_required_trace_on_a_full_disk_stops_the_run(stage: Stage) -> None:
+    """The first event does not fit: nothing is called, and no partial file is left."""
+    stage.configure(REQUIRED)
+    done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
+    assert (done.code, done.out) == (3, "")
+    explained(done)
+    assert list(stage.traces.iterdir()) == []
+    assert stage.asked("planner") == stage.asked("alpha") == []
+
+
 def test_a_required_trace_that_breaks_off_is_an_error(stage: Stage) -> None:
     """The answer is paid for and printed; the exit code says that its trace is incomplete."""
     stage.configure(REQUIRED)
@@ -149,7 +161,7 @@ def test_a_required_trace_cannot_be_left_out(stage: Stage) -> None:
     assert (done.code, done.out) == (3, "")
     explained(done)
     assert "traces.keep is always" in done.err
-    with pytest.raises(ConfigError, match="traces.keep is always"):
+    with pytest.raises(ConfigError, match=r"traces\.keep is always"):
         conductor_cli.open(store=False)
     assert stage.inside("ask", "hi").code == 0
 

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 PLANNING: Final = 0
 """The number of the planning task among those of the steps."""
 _STOPPED: Final = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
+_INTERRUPTED: Final = Failure(kind="cancelled", message="interrupted")
 _NOT_NEEDED: Final = Failure(kind="cancelled", message="this answer is no longer needed")
 
 
@@ -151,6 +152,8 @@ class Run:
         try:
             self.state.restart_clock()
             self._announce_start()
+            # The reader takes the start before anything is called: it may have to store it first, and fail.
+            await asyncio.sleep(0)
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 # Planning is a task like a step, because steps start while the plan is still being written.
@@ -158,6 +161,7 @@ class Run:
                 await self._wait_until_over()
             self._finish()
         except asyncio.CancelledError:
+            self._drain(_INTERRUPTED)
             self._finish()
             raise
         finally:
@@ -208,7 +212,7 @@ class Run:
             failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
             self.stop("limit", failure=failure)
         except asyncio.CancelledError:
-            self._drain(Failure(kind="cancelled", message="interrupted"))
+            self._drain(_INTERRUPTED)
             self._over.set()
             raise
         finally:
