@@ -469,4 +469,4 @@ def test_conductor_alone_in_a_pipe_prints_its_help(stage: Stage) -> None:
     """In a pipe, `conductor` without a command prints its help and exits with the usage error code."""
     done = stage.inside()
     assert (done.code, done.out) == (2, "")
-    assert "Look back:" in done.err
+    assert "Everyday:" in done.err
