@@ -91,6 +91,8 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         screen.program.send(CTRL_C)
         shown = screen.until(lambda shown: shown.splitlines()[-1].startswith(f"{MARK} typed ahead"))
         screen.program.send(CTRL_C)
+        screen.program.kill(signal.SIGINT)  # as a Ctrl-C just before the prompt took the keys
+        screen.until("Ctrl-D or /exit leaves")
         assert "conductor: partial answer: interrupted" in shown
         assert "resume: conductor ask --resume" in shown
         assert "here: /redo" in shown
@@ -124,9 +126,19 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
         writer.join()
         assert not stage.asked("planner")
         ask_and_wait(screen, "", "alpha answers")
-        assert "(+4,999 lines)" in screen.scrolled
+        assert "line 7 … +4,992 lines" in screen.scrolled
     (sent,) = stage.asked("alpha")
     assert "\n".join(lines) in sent.json["messages"][-1]["content"]
+
+
+def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None:
+    """On the head of its run, wherever the line was broken."""
+    with chat(stage) as screen:
+        ask_and_wait(screen, "Spell the capital\x1b\rof France,\\\rbackwards", "alpha answers")
+        shown = [line.strip() for line in screen.scrolled.splitlines()]
+        first = shown.index("Spell the capital")
+        assert shown[first : first + 3] == ["Spell the capital", "of France,", "backwards"]
+        assert screen.scrolled.count("of France,") == 1
 
 
 def test_rehearsal_chat_answers(stage: Stage) -> None:

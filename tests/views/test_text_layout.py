@@ -26,6 +26,31 @@ def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one\n\ntwo\n", ["one", "", "two"]),
+        ("a\nb\nc\nd", ["a", "b", "c", "d"]),
+        ("a\nb\nc\nd\ne", ["a", "b", "c", "d … +1 line"]),
+        ("\n".join("abcdefg"), ["a", "b", "c", "d … +3 lines"]),
+        ("a\nb\nthe third line is a long one\nd", ["a", "b", "the third line is a", "long one … +1 line"]),
+        ("word " * 100, ["word word word word"] * 3 + ["word word word wor …"]),
+        (" \n", []),
+    ],
+)
+def test_block_shows_all_lines_up_to_a_third_of_the_screen(text: str, expected: list[str]) -> None:
+    """Where more follow, the last line says how many; one that is cut counts."""
+    assert Screen(height=12).block(text, 20) == expected
+
+
+@given(TEXT, st.integers(20, 60), st.integers(1, 60), ENCODINGS)
+def test_block_fits_the_screen(text: str, width: int, height: int, encoding: str) -> None:
+    """No line is wider than asked, and no more than a third of the screen is taken, or three lines."""
+    lines = Screen(height=height, encoding=encoding).block(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert len(lines) <= max(3, height // 3)
+
+
+@pytest.mark.parametrize(
     ("text", "width", "expected"),
     [
         ("short", 10, "short"),

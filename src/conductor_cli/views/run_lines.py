@@ -22,7 +22,6 @@ from conductor_cli.views.run_text import (
     describe_totals,
     describe_waiting,
     problem_lines,
-    question_line,
     tokens_so_far,
 )
 from conductor_cli.views.text_layout import BLANK, Line, Screen, cells
@@ -104,9 +103,9 @@ def line_texts(lines: Iterable[Line]) -> list[str]:
 
 def header(trace: Trace, screen: Screen) -> list[Line]:
     """The question and who works on it, between blank lines."""
-    question: Line = ((screen.crop(question_line(trace), screen.width), "question"),)
+    question: list[Line] = [((line, "question"),) for line in screen.block(trace.question.text, screen.width)]
     setup: Line = ((screen.crop(describe_setup(trace), screen.width), "quiet"),)
-    return [BLANK, question, setup, BLANK]
+    return [BLANK, *question, setup, BLANK]
 
 
 def footer(trace: Trace, screen: Screen, *, stored: bool) -> list[Line]:

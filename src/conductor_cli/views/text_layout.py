@@ -8,6 +8,7 @@ from typing import Final
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.views.base import encodable
 
@@ -87,6 +88,23 @@ class Screen:
             else:
                 lines += chop_cells(word, width)
         return [line for line in lines if line]
+
+    def block(self, text: str, width: int) -> list[str]:
+        """All lines of `text`, wrapped; at most a third of the screen, and then how many lines follow: `+3 lines`."""
+        most, lines = max(3, self.height // 3), text.strip().splitlines()
+        left, shown = len(lines), list[str]()
+        for line in lines:
+            # No more of a very long line is wrapped than can be shown.
+            shown += self.wrap(line[: (most + 1) * width], width) or [""]
+            if len(shown) > most:
+                break  # this line is not shown whole
+            left -= 1
+            if len(shown) == most:
+                break
+        if left:
+            more = f"{self.dots} +{format_count(left, 'line')}" if len(lines) > 1 else self.dots
+            shown[most - 1 :] = [f"{set_cell_size(shown[most - 1], max(0, width - len(more) - 1)).rstrip()} {more}"]
+        return shown
 
     def tail(self, text: str, width: int, count: int) -> list[str]:
         """At most the last `count` lines of `text`, each of at most `width` cells. As fast for any length."""

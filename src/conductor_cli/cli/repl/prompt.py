@@ -22,7 +22,6 @@ from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.cli.signals import ENDING, on_signal
-from conductor_cli.core.formatting import format_count
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.text_layout import Screen
 
@@ -126,13 +125,15 @@ class Prompt:
         self._session.reserve_space_for_menu = min(MENU, self._session.app.output.get_size().rows - 1)
 
     def echo(self, message: str) -> None:
-        """Print the first line of a message where it was typed, unless the terminal shows all of it anyway."""
+        """Print a message where it was typed, unless the terminal shows it there anyway."""
         if self._plain:
             return
-        screen = Screen(width=self._session.app.output.get_size().columns)
-        lines = message.splitlines()
-        more = f" (+{format_count(len(lines) - 1, 'line')})" if len(lines) > 1 else ""
-        sys.stderr.write(f"{self._mark}{screen.crop(lines[0], screen.width - len(self._mark) - len(more))}{more}\n")
+        size = self._session.app.output.get_size()
+        screen = Screen(width=size.columns, height=size.rows, encoding=sys.stderr.encoding)
+        mark = self._mark
+        for line in screen.block(message, screen.width - len(mark)):
+            sys.stderr.write(f"{mark}{line}\n")
+            mark = " " * len(mark)
         sys.stderr.flush()
 
 
@@ -160,8 +161,11 @@ class _RedactedHistory(FileHistory):
 
 
 def _return_to_line_start() -> None:
-    """Go back to the start of the line, over the mark that was printed before anything was loaded."""
-    sys.stdout.write("\r")
+    """Go back to the start of the line, over the mark that was printed before anything was loaded.
+
+    Keys that were typed after it are erased; the terminal has kept them for the prompt.
+    """
+    sys.stdout.write("\r" if is_plain_terminal() else "\r\x1b[K")
     sys.stdout.flush()
 
 
