@@ -343,23 +343,30 @@ def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytes
 
 
 def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path) -> None:
-    """Tab completes commands, modes, workers after a comma, steps, runs and files, and nothing in a question."""
+    """Tab completes commands, modes, steps, runs and files, and nothing in a question.
+
+    Of the workers it offers those that can be chosen: to /workers those of the settings that are not named yet, to
+    /redo those of this chat.
+    """
     (tmp_path / "notes.txt").write_text("x")
+    off = stage.worker("gamma", "enabled = false")
+    stage.configure(f'[policy]\ndeny = ["delta"]\n{off}', workers=("alpha", "beta", "delta"))
     found: dict[str, list[str]] = {}
 
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why?")
         for text in (
-            "/re", "/mode u", "/workers alpha,b", "/redo ", "/redo 1 a", "/trace ", f"/file {tmp_path}/no",
-            "/limits co", "Why", "/re\n",
+            "/re", "/mode u", "/workers ", "/workers alpha,", "/workers alpha, b", "/redo ", "/redo 1 ", "/trace ",
+            f"/file {tmp_path}/no", "/limits co", "Why", "/re\n",
         ):  # fmt: skip
             offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
 
-    chat = run_in_chat(work)
+    chat = run_in_chat(work, only=("alpha",))
     runs = ["1", "last", chat.runs[0].run]
     assert list(found.values()) == [
-        ["/redo"], ["ultra"], ["beta"], ["1"], ["alpha"], runs, ["tes.txt"], ["cost"], [], [],
+        ["/redo"], ["ultra"], ["alpha", "beta", "all"], ["beta"], ["beta"], ["1"], ["alpha"], runs,
+        ["tes.txt"], ["cost"], [], [],
     ]  # fmt: skip
 
 

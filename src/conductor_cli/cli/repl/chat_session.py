@@ -10,14 +10,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.app.opened_conductor import LoadedModels, OpenedConductor, open_conductor
+from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.run_session import RunResult
+from conductor_cli.app.worker_selection import offered_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_from_step
 from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -67,6 +70,7 @@ class ChatSession:
         """Held while the conductor is opened or replaced."""
         self._loading: asyncio.Task[None] | None = None
         self._shown_remarks: set[str] = set()
+        self._seen_workers: dict[str, str] = {}
         self._first_sent = 0  # the first turn that goes along with the next question
 
     def _session(self, flags: Mapping[str, Any]) -> Session:
@@ -113,6 +117,7 @@ class ChatSession:
         """Use this conductor from now on."""
         self._leave()
         self._opened = opened
+        self._seen_workers |= {worker.name: worker.about for worker in opened.conductor.pool}
         self.changed()
 
     def _leave(self) -> None:
@@ -126,6 +131,17 @@ class ChatSession:
     def conductor(self) -> Conductor | None:
         """The conductor, None while it is not open."""
         return self._opened.conductor if self._opened is not None else None
+
+    def choosable_workers(self) -> dict[str, str]:
+        """The workers that this chat may choose from, each with what is known about it."""
+        listed: tuple[Worker, ...] = ()
+        if not self.rehearsal:
+            with suppress(ConductorError):
+                listed = offered_workers(self.session.settings)
+        allowed = {
+            worker.name: worker.about for worker in listed if not policy_objection(self.session.settings, worker)
+        }
+        return allowed | self._seen_workers
 
     async def open(self) -> Conductor:
         """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""

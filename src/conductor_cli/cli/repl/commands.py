@@ -40,6 +40,9 @@ class Command:
     takes_file: bool = False
 
 
+ALL: Final = "all"
+"""What `/workers` takes for every worker."""
+
 LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
 
 
@@ -74,7 +77,7 @@ async def _mode(chat: ChatSession, rest: str) -> None:
 async def _workers(chat: ChatSession, rest: str) -> None:
     names = tuple(rest.replace(",", " ").split())
     if names:
-        await chat.change({}, () if names == ("all",) else names)
+        await chat.change({}, () if names == (ALL,) else names)
     display.print_workers(await chat.open())
 
 
@@ -179,23 +182,16 @@ async def _exit(chat: ChatSession, rest: str) -> None:
 # What Tab offers
 
 
-def _offer_workers(chat: ChatSession) -> Offer:
-    listed = chat.session.settings.workers if not chat.rehearsal else ()
-    found = {item.worker.name: item.worker.about for item in listed if item.enabled}
-    if chat.conductor is not None:
-        found |= {worker.name: worker.about for worker in chat.conductor.pool}
-    return found.items()
-
-
 def _offer_pool(chat: ChatSession) -> Offer:
     """The workers that a run of this chat may use."""
-    pool = () if chat.conductor is None else chat.conductor.pool.names
-    return [(name, about) for name, about in _offer_workers(chat) if name in (pool or chat.only or (name,))]
+    if chat.conductor is not None:
+        return [(worker.name, worker.about) for worker in chat.conductor.pool]
+    return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
 
 
 def _offer_steps(chat: ChatSession) -> Offer:
-    steps = chat.runs[-1].steps if chat.runs else ()
-    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
+    last = chat.runs[-1:] or chat.turns[-1:]
+    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for run in last for record in run.steps]
 
 
 def _offer_steps_and_runs(chat: ChatSession) -> Offer:
@@ -210,7 +206,7 @@ _COMMANDS: Final = (
     Command(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
             offers=(lambda _: display.MODES.items(),)),
     Command(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
-            offers=(lambda chat: [*_offer_workers(chat), ("all", "every worker of the settings")],)),
+            offers=(lambda chat: [*chat.choosable_workers().items(), (ALL, "every worker of the settings")],)),
     Command(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
     Command(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
             act=_redo, offers=(_offer_steps, _offer_pool)),
@@ -248,13 +244,13 @@ class SlashCompleter(Completer):
         elif command is not None and command.takes_file:
             yield from self._paths.get_completions(Document(rest), complete_event)
         elif command is not None:
-            # `/workers` takes any number of names with commas between them, each of which is offered once.
-            *taken, last = rest.split(",")
-            words = last.split(" ")
+            # `/workers` takes any number of names with commas between them; each can be named once, `all` only alone.
+            before, _, last = rest.rpartition(",")
+            named = {*map(str.strip, before.split(",")), ALL} if before else set()
+            words = last.lstrip().split(" ") if before else last.split(" ")
             typed = words[-1]
             for offer in command.offers[len(words) - 1 : len(words)]:
-                without = (*taken, "all") if taken else ()
-                offered = [each for each in offer(self._chat) if each[0] not in without]
+                offered = [(word, about) for word, about in offer(self._chat) if word not in named]
         for word, about in offered:
             if word.startswith(typed):
                 takes = COMMANDS[word[1:]].takes if not space else ""
