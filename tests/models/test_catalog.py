@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
 from conductor_cli.models.worker_options import kinds
-from tests.servers import SeenStep, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.servers import SeenStep, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
 
@@ -119,6 +120,22 @@ def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
         ask(open_model(worker("openai", "m", base_url=server.url, key_env="MINE"), environ=environ))
     sent = [seen.headers.get("authorization") for seen in server.requests]
     assert sent == [None, "Bearer sk-mine-123"]
+
+
+def test_a_server_at_another_address_is_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that speaks Anthropic's protocol, and also where litellm could read the provider's key by itself."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-theirs-123")
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.say("Yes.")
+        await speaker.end()
+
+    with loopback(script) as server:
+        chunks = ask(open_model(worker("anthropic", "claude-haiku-4-5", base_url=server.url), environ=os.environ))
+    assert "".join(chunk.text for chunk in chunks) == "Yes."
+    assert "sk-theirs-123" not in str(server.requests[0].headers)
 
 
 @pytest.mark.parametrize("own", ["https://api.openai.com/v1", "https://api.openai.com/v1/"])

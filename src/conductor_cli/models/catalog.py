@@ -30,6 +30,10 @@ _SECRET_VARIABLE: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKE
 _SECRET_HEADER: Final = re.compile(r"auth|token|key|secret|password|cookie|credential", re.IGNORECASE)
 
 
+NO_KEY: Final = "no-key-is-needed"
+"""What litellm sends as a key to a server that may need none."""
+
+
 def no_stored_key(_kind: str, _base_url: str) -> None:
     """No key is stored."""
 
@@ -129,6 +133,9 @@ def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
     model = model_of(worker)
     if not model:
         raise OptionError(worker, "model", "names no model", 'for example: model = "bedrock/…"')
+    if not key and worker.kind != "litellm" and not is_own_address(worker):
+        # Such a server may need none. Without one litellm would refuse, or send it the key of the provider's variable.
+        key = NO_KEY
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
     preload()  # the import is slow, so it runs while the plan is made
     # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
