@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import select
 import signal
 import subprocess
+import sys
+import termios
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from conductor_cli.cli import signals
+from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
 from tests.cli.stage import ONE, TWO, Stage, explained, finished, says, stalls, until
 from tests.cli.test_terminal import Gate
+
+if TYPE_CHECKING:
+    from conductor_cli.run import Run
 
 
 def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
@@ -63,6 +73,43 @@ def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
     assert done.code == 130
     assert sent >= 2
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("chat", "seconds", "ends"), [(False, 3600, True), (False, -1, False), (True, 3600, False), (True, -1, True)]
+)
+def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
+    monkeypatch: pytest.MonkeyPatch, chat: bool, seconds: float, ends: bool
+) -> None:
+    """Soon after the first it ends the process elsewhere; in a chat only long after it."""
+    ended, stopped = list[bool](), list[str]()
+    monkeypatch.setattr(signals, "_end_process", lambda: ended.append(True))
+    monkeypatch.setattr(signals, "TWICE", seconds)
+
+    async def go() -> None:
+        with signals.stop_on_signals(cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0.01)
+
+    asyncio.run(go())
+    assert (bool(ended), stopped[:1]) == (ends, ["cancelled"])
+
+
+def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows what is typed again, and what was typed before is dropped: a shell would run it."""
+    user, program = os.openpty()
+    before = termios.tcgetattr(program)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: program))
+    with keep_typed_text(echo=False):
+        assert termios.tcgetattr(program) != before
+        os.write(user, b"typed during the run\n")
+        assert select.select([program], [], [], 5)[0]
+        restore_terminal()
+        assert termios.tcgetattr(program) == before
+        assert not select.select([program], [], [], 0)[0]
+    for file in (user, program):
+        os.close(file)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
