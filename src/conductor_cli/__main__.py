@@ -38,10 +38,10 @@ def main() -> None:
 
     from conductor_cli.cli.chat_banner import greet_early
 
-    with greet_early(words):
+    with greet_early(words) as greeted:
         from conductor_cli.cli.start import start
 
-        start()
+        start(chat=greeted)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.config.cards import read_cards
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.evals.cases import Case, read_cases
 from conductor_cli.rehearsal import conductor_model, workers
 from conductor_cli.rehearsal.normalize import CAPABILITIES, KEYWORDS, is_known
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.core.question import Question
     from conductor_cli.core.trace import Trace
+    from conductor_cli.evals.cases import Case
     from conductor_cli.run import Conductor
 
 NAME: Final = "rehearsal"
@@ -97,6 +97,8 @@ def practice_cases(count: int, seed: int) -> tuple[Case, ...]:
 
 
 def _shipped_cases(name: str, count: int, seed: int) -> tuple[Case, ...]:
+    from conductor_cli.evals.cases import read_cases  # a question needs none
+
     cases = read_cases(Path(workers.__file__).with_name(name))
     if count > len(cases):
         raise UsageError(f"--n {count}: the demo has {len(cases):,} questions of this kind", hint="ask for fewer")

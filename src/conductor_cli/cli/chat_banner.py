@@ -16,14 +16,14 @@ REHEARSAL = (
 
 
 @contextmanager
-def greet_early(arguments: Sequence[str]) -> Iterator[None]:
-    """Print the banner and a prompt where the command line can only become a chat.
+def greet_early(arguments: Sequence[str]) -> Iterator[bool]:
+    """Print the banner and a prompt where the command line can only become a chat. The block is told whether it does.
 
     The terminal keeps what is typed while the block runs, and the real prompt takes it over. SIGTERM and a hang-up
     raise `SystemExit`, so that the terminal is as it was when the process ends.
     """
     if [*arguments] not in ([], ["chat"], ["chat", "--rehearsal"]) or not is_interactive() or is_plain_terminal():
-        yield
+        yield False
         return
     import signal
 
@@ -38,7 +38,7 @@ def greet_early(arguments: Sequence[str]) -> Iterator[None]:
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     with keep_typed_text():
-        yield
+        yield True
 
 
 @cache  # once in a process: at its start, or where the chat begins

@@ -90,10 +90,8 @@ def conductor(
     if context.invoked_subcommand is not None:
         return
     if is_interactive():
-        from conductor_cli.cli.options import RunOptions
-        from conductor_cli.cli.repl.chat_session import ChatSession
-        from conductor_cli.cli.repl.loop import run_chat  # prompt_toolkit: only where a chat begins
+        from conductor_cli.cli.repl.loop import start_chat  # prompt_toolkit: only where a chat begins
 
-        raise typer.Exit(run_chat(ChatSession(context.obj, RunOptions())))
+        raise typer.Exit(start_chat(context.obj))
     print_notice(context.get_help())
     raise typer.Exit(UsageError("").exit_code)

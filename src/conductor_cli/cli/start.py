@@ -23,16 +23,16 @@ class _RedactingFormatter(logging.Formatter):
         return KNOWN_SECRETS.redact(super().format(record))
 
 
-def start() -> NoReturn:
-    """Run the command that `sys.argv` names and exit."""
+def start(*, chat: bool = False) -> NoReturn:
+    """Run the command that `sys.argv` names and exit. `chat`: it is a chat, with no option but `--rehearsal`."""
     try:
         open_streams()
-        sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:], chat=chat))
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], *, chat: bool = False) -> int:
     """Run one command and return its exit code. Errors go to stderr."""
     debug = "--debug" in takewhile("--".__ne__, arguments)
     if debug:
@@ -40,6 +40,12 @@ def run(arguments: Sequence[str]) -> int:
         handler.setFormatter(_RedactingFormatter("%(relativeCreated)7d ms %(name)s: %(message)s"))
         logging.basicConfig(level=logging.DEBUG, handlers=[handler])
     try:
+        if chat:
+            # Typer would take as long to find no options as the prompt takes to load.
+            from conductor_cli.cli.options import GlobalOptions
+            from conductor_cli.cli.repl.loop import start_chat
+
+            return start_chat(GlobalOptions(), rehearsal="--rehearsal" in arguments)
         from conductor_cli.cli.commands import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0

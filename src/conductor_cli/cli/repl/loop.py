@@ -9,8 +9,9 @@ from typing import Final
 
 from conductor_cli.app.planner_resolution import has_no_model
 from conductor_cli.cli.chat_banner import print_banner
-from conductor_cli.cli.keypress import end_on_ctrl_d, keep_typed_text
+from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
 from conductor_cli.cli.model_download import offer_model
+from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error, print_notice
 from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.cli.repl.commands import SlashCompleter, find_command
@@ -23,8 +24,19 @@ from conductor_cli.views import choose_progress
 PATIENCE: Final = 0.3
 """Seconds of waiting for the conductor before a notice says so."""
 
+NO_MODEL: Final = """\
+There is no conductor model yet, the one that plans.
+  conductor setup              proposes what is missing
+  conductor model pull         downloads the default one
+  conductor chat --rehearsal   answers with tiny demo models"""
+
 LEAVING: Final = frozenset({"exit", "quit", "/quit"})
 """Messages that end the chat, like Ctrl-D and `/exit`."""
+
+
+def start_chat(options: GlobalOptions, *, rehearsal: bool = False) -> int:
+    """Run a chat with the settings as they are; returns the exit code."""
+    return run_chat(ChatSession(options, RunOptions(rehearsal=rehearsal)))
 
 
 def run_chat(chat: ChatSession) -> int:
@@ -42,7 +54,7 @@ async def _read_messages(chat: ChatSession) -> int:
     chat.failed = lambda error: prompt.above(lambda: print_error(error))
     if chat.turns and not chat.session.quiet:
         print_notice(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
-    if chat.rehearsal or not has_no_model(settings):
+    if chat.rehearsal or not has_no_model(settings) or _find_model(chat):
         chat.begin()
     try:
         while True:
@@ -61,9 +73,9 @@ async def _handle(chat: ChatSession, prompt: Prompt, message: str) -> None:
     text, before = message.strip(), len(chat.runs)
     if text in LEAVING:
         raise ChatEnded
-    # The live tree shows a question of one line itself.
+    # The live tree shows the question itself.
     progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
-    echoed = message.startswith("/") or "\n" in text or progress != "tree"
+    echoed = message.startswith("/") or progress != "tree"
     if echoed:
         prompt.echo(text)
     # What is typed during a run is hidden, so that it does not disturb the display, unless the run asks for approval.
@@ -86,11 +98,25 @@ async def _handle(chat: ChatSession, prompt: Prompt, message: str) -> None:
         print_how_to_finish(chat.last)
 
 
-def _offer_model(chat: ChatSession) -> bool:
+def _find_model(chat: ChatSession) -> bool:
+    """Say that no model plans and what to do, and offer to download one. Whether there is one then."""
+    if chat.session.quiet:
+        return False
+    print_notice(NO_MODEL)
+    # What was typed already is a question, and must not become the answer to ours: it is offered again after that.
+    if not has_typed_text():
+        try:
+            _offer_model(chat, explained=True)
+        except ConductorError as error:
+            print_error(error)
+    return not has_no_model(chat.session.settings)
+
+
+def _offer_model(chat: ChatSession, *, explained: bool = False) -> bool:
     """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
     try:
         with handle_signal(signal.SIGINT, signal.default_int_handler), end_on_ctrl_d():
-            offer_model(chat.session.settings, quiet=chat.session.quiet)
+            offer_model(chat.session.settings, quiet=chat.session.quiet, explained=explained)
     except KeyboardInterrupt:
         print_notice("")
         return False

@@ -13,13 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
-from conductor_cli.models.llama.gguf import Header, read_header
 from conductor_cli.models.weights.model_store import Manifest
+
+if TYPE_CHECKING:
+    from conductor_cli.models.llama.gguf import Header
 
 VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
 """Names a file that replaces the registry that is shipped."""
@@ -202,6 +204,8 @@ def manifest_memory(manifest: Manifest, stored: Mapping[str, Manifest], registry
 
 def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
     """Bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context; 0 if it is not one."""
+    from conductor_cli.models.llama.gguf import read_header  # most of what reads the registry reads no file
+
     try:
         header = read_header(path, brief=True)
     except ModelError:
