@@ -204,6 +204,56 @@ def test_a_no_is_remembered(stage: Stage, pulled: Hub) -> None:
         no(stage).unlink()
 
 
+def test_a_chat_says_at_its_start_that_no_model_plans(stage: Stage, pulled: Hub) -> None:
+    """What to do, then the one question; after a yes the chat has its model, and its first question is answered."""
+    with terminal(stage) as shown:
+        screen = shown.until("Download it now, about 0 s at 10.0 MB/s? [Y/n]")
+        for command in ("conductor setup", "conductor model pull", "conductor chat --rehearsal"):
+            assert f"  {command}  " in screen
+        shown.program.send("\r")
+        shown.until("2 workers")
+        shown.program.send("How many?\r")
+        shown.until("answers")
+        assert shown.scrolled.count("[Y/n]") == 1
+        shown.until(lambda screen: screen.splitlines()[-1].startswith("\u203a"))
+        shown.program.send("\x04")
+        assert shown.end() == 0
+    assert chosen(stage) == "small"
+
+
+def test_a_chat_without_a_model_goes_on_after_a_no(stage: Stage, pulled: Hub) -> None:
+    """Ctrl-C and a no go to the prompt; a no is remembered, and the next chat only says what to do."""
+    for answer in ("\x03", "n\r"):
+        with terminal(stage) as shown:
+            shown.until("[Y/n]")
+            shown.program.send(answer)
+            shown.until("$0.00")
+            shown.program.send("\x04")
+            assert shown.end() == 0
+    with terminal(stage) as shown:
+        shown.until("$0.00")
+        assert "conductor setup" in shown.screen
+        assert "[Y/n]" not in shown.screen
+        shown.program.send("How many?\r")
+        shown.until("no conductor model is chosen")
+        shown.program.send("\x04")
+        assert shown.end() == 0
+    assert pulled.front.requests == []
+
+
+def test_a_question_typed_ahead_is_no_answer_to_the_download(stage: Stage, pulled: Hub) -> None:
+    """It stands at the prompt, and the download is offered once it was asked."""
+    with terminal(stage) as shown:
+        shown.until("\u203a")
+        shown.program.send("How many?")
+        shown.until(lambda screen: "$0.00" in screen and "\u203a How many?" in screen)
+        assert "conductor setup" in shown.screen
+        assert "[Y/n]" not in shown.screen
+        shown.program.send("\r")
+        shown.until("[Y/n]")
+    assert pulled.front.requests == []
+
+
 def test_an_unclear_answer_is_asked_again(stage: Stage, pulled: Hub) -> None:
     """`maybe` is no answer; a no is said to be kept, with the command that takes it back."""
     with terminal(stage, "plan", "How many?") as shown:
@@ -217,24 +267,6 @@ def test_an_unclear_answer_is_asked_again(stage: Stage, pulled: Hub) -> None:
             shown.screen.split()
         )
     assert no(stage).exists()
-
-
-def test_a_chat_asks_too(stage: Stage, pulled: Hub) -> None:
-    """Ctrl-C returns to the prompt and is no answer; Ctrl-D is a no."""
-    with terminal(stage, "chat") as shown:
-        shown.until("$0.00")
-        shown.program.send("How many?\r")
-        shown.until("[Y/n]")
-        shown.program.send("\x03")
-        shown.until(lambda screen: screen.splitlines()[-1].startswith("\u203a"))
-        assert not no(stage).exists()
-        shown.program.send("How many?\r")
-        shown.until(lambda screen: screen.count("[Y/n]") == 2)
-        shown.program.send("\x04")
-        shown.until(lambda screen: "no conductor model" in screen and screen.splitlines()[-1].startswith("\u203a"))
-        assert no(stage).exists()
-        shown.program.send("\x04")
-        assert shown.end() == 0
 
 
 def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:

@@ -125,8 +125,10 @@ def describe_files(manifest: Manifest, *, named: bool = False) -> list[str]:
     return first + [line for file in manifest.files for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")]
 
 
-def offer_model(settings: Settings, *, quiet: bool) -> None:
+def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> None:
     """Ask a person once whether to download the default model if none plans, and download it.
+
+    `explained`: it was said already that none is there.
 
     Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
     """
@@ -140,7 +142,7 @@ def offer_model(settings: Settings, *, quiet: bool) -> None:
     if model is None:
         return
     missing = missing_bytes(model)
-    print_notice("No conductor model is installed yet. The default one is")
+    print_notice("The default one is:" if explained else "No conductor model is installed yet. The default one is:")
     for line in describe_pull(model):
         print_notice(line)
     duration = format_duration(missing / USUAL_RATE, tenths=False)
