@@ -393,3 +393,42 @@ def test_a_plan_over_one_worker_has_one_step_by_default() -> None:
     assert [record.state for record in run.trace.steps] == ["done", "done"]
     own = replace(alone, model=ScriptedModel([["A | - | one\nA | 1 | two"]]), limits=Limits(steps=2))
     assert len(play(own)[0].trace.steps) == 2
+
+
+SAME = "\n".join(["A | - | What is the capital of France?"] * 5)
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool) -> None:
+    """One call, one answer, one notice; also where the first step has ended before the plan has."""
+    for pause in (0.0, 5.0):
+        ann = ScriptedModel([[1.0, "Paris"]])
+        head, tail = SAME[:50], SAME[50:]
+        run, events = play(setting([head, pause, tail], {"ann": ann, "bob": says("no")}, constrained=constrained))
+        assert len(ann.requests) == 1
+        assert notices(events) == ["the planner repeated an earlier step word for word; left out: steps 2, 3, 4 and 5"]
+        assert [notice.healed for notice in of(events, ev.Notice)] == [True]
+        assert run.trace.plan == plan_of(("ann", (), "What is the capital of France?"))
+        assert [record.last for record in run.trace.steps] == [True]
+        assert (run.trace.exit_code, run.trace.partial) == (0, False)
+        assert run.trace.answer == run.trace.steps[0].text == "Paris"
+
+
+def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:
+    """The first of two equal steps was started before anybody knew that it answers, so the last one stays."""
+    question = replace(QUESTION, schema={"type": "integer"})
+    run, _ = play(
+        setting("A | - | solve\nA | - | solve\nA | - | solve", {"ann": says("42"), "bob": says("no")}), question
+    )
+    assert [record.last for record in run.trace.steps] == [False, True]
+    assert "JSON Schema" in run.trace.steps[1].prompt[0].content
+
+
+def test_a_step_that_sees_a_repeated_one_sees_the_one_that_ran() -> None:
+    """Steps are numbered without the repetition."""
+    run, events = play(
+        setting("A | - | solve\nA | - | solve\nB | 1 2 | compare", {"ann": says("42"), "bob": says("yes")})
+    )
+    assert run.trace.plan == plan_of(("ann", (), "solve"), ("bob", (1,), "compare"))
+    assert notices(events) == ["the planner repeated an earlier step word for word; left out: step 2"]
+    assert run.trace.answer == "yes"

@@ -79,7 +79,10 @@ class PlanDelta(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlanned(_StepEvent):
-    """A step of the plan is complete. `last` says whether its answer is the run's answer."""
+    """A step of the plan is complete. `last` says whether its answer is the run's answer.
+
+    Where a plan is ready without such a step, because the planner's last one repeated it, the newest step is the last.
+    """
 
     kind: ClassVar[str] = "step_planned"
     worker: str

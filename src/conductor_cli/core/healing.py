@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Final
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.formatting import format_count
+from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.usage import Usage
 
 LONGEST_REASON: Final = 200
@@ -64,6 +64,12 @@ def describe_repaired_plan(problem: str, *, written: bool) -> str:
 def describe_left_out(worker: str, why: Failure) -> str:
     """A worker of the pool that takes no part in the run, because it cannot be opened."""
     return f"{worker} is left out: {_with_hint(why.message, why.hint)}"
+
+
+def describe_repeated_steps(numbers: Sequence[int]) -> str:
+    """What a reader is told when the planner wrote steps again that it had written before."""
+    which = f"step{'s' * (len(numbers) > 1)} {format_list([*map(str, numbers)])}"
+    return f"the planner repeated an earlier step word for word; left out: {which}"
 
 
 def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:

@@ -164,7 +164,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
         case ev.PlanRejected() | ev.PlanReady():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             if isinstance(event, ev.PlanReady):
-                return {"plan": event.plan, "state": "running", "healed": _healed_plan(trace, event), **usage}
+                steps, healed = _with_answering_step(trace.steps), _healed_plan(trace, event)
+                return {"plan": event.plan, "state": "running", "steps": steps, "healed": healed, **usage}
             return {"rejected": (*trace.rejected, event), **usage}
         case ev.PlanOffered():
             return {}
@@ -198,6 +199,13 @@ def _step_changes(trace: Trace, event: _StepEvent) -> dict[str, Any]:
                 changes["healed"] = (*trace.healed, ev.Notice(at=event.at, step=event.step, text=text, healed=True))
             return changes
     return {}
+
+
+def _with_answering_step(steps: tuple[StepRecord, ...]) -> tuple[StepRecord, ...]:
+    """The steps of a plan that is ready. Where none was announced as the last, the newest one answers."""
+    if not steps or any(record.last for record in steps):
+        return steps
+    return (*steps[:-1], changed(steps[-1], last=True))
 
 
 def _healed_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:

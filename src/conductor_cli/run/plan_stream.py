@@ -10,9 +10,11 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
+from conductor_cli.core.healing import describe_repeated_steps
 from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
+from conductor_cli.core.repeats import RepeatFilter
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
@@ -42,6 +44,9 @@ class PlanStream:
         self._cached = False
         self._usage = NO_USAGE
         self._prompt: tuple[Message, ...] = ()
+        # A step that must follow a schema, or that a review follows, is announced as what it is.
+        keep_last = state.question.schema is not None or state.reviews > 0
+        self._repeats = RepeatFilter(state.current_plan().steps, keep_last=keep_last)
 
     async def read(self, standing: tuple[Step, ...], fault: str) -> None:
         """Ask for the plan, or for what follows the `standing` steps, and stream the reply.
@@ -123,28 +128,37 @@ class PlanStream:
             if isinstance(item, KeepAnswer):
                 self._keep_answer, self._complete = item, True
                 return
-            forbidden = self._state.policy.violation(self._state.steps_before(), item.step)
+            kept = self._repeats.take(item)
+            forbidden = self._state.policy.violation(self._state.steps_before(), kept.step) if kept else ""
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last
-            announce_parsed(self._state, item)
+            if kept is not None:
+                announce_parsed(self._state, kept)
             if item.last:
                 return
 
     def finish(self) -> None:
         """The reply was a valid plan: report it with what it cost."""
+        self._tell_left_out()
         reasoning = self._parser.reasoning or _describe_shares(self._choice_shares, self._context)
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, self._take_usage(), self._prompt)
 
     def reject(self, attempt: int, text: str, error: ConductorError) -> None:
         """The reply was not a valid plan, from `text` on."""
+        self._tell_left_out()
         rejected = ev.PlanRejected(
             at=self._state.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint,
             usage=self._take_usage(), prompt=self._prompt, reason=error.reason,
         )  # fmt: skip
         self._state.emit(rejected)
+
+    def _tell_left_out(self) -> None:
+        """Say which steps of the reply repeat others."""
+        if self._repeats.left_out:
+            self._state.notice(describe_repeated_steps(self._repeats.left_out), healed=True)
 
     def _take_usage(self) -> Usage:
         usage, self._usage = self._usage, NO_USAGE

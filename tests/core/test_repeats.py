@@ -1,0 +1,84 @@
+"""Steps of a plan that repeat an earlier one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
+from conductor_cli.core.plan_formats import ParsedStep
+from conductor_cli.core.repeats import RepeatFilter
+
+SOLVE = Step(worker="ann", subtask="Solve it.")
+
+
+def kept(*steps: Step, standing: tuple[Step, ...] = (), keep_last: bool = False) -> tuple[list[Step], list[int]]:
+    """The steps of a whole plan that are left, and the numbers of the others."""
+    repeats, found = RepeatFilter(standing, keep_last=keep_last), list(standing)
+    for number, step in enumerate(steps, start=len(standing) + 1):
+        item = repeats.take(ParsedStep(number=number, step=step, last=number == len(standing) + len(steps)))
+        if item is not None:
+            found.append(item.step)
+            assert item.number == len(found)
+    return found, repeats.left_out
+
+
+def test_a_planner_that_writes_one_step_five_times_has_written_one() -> None:
+    """Also the last one is left out: the step that it repeats gives the answer. White space does not count."""
+    again = Step(worker="ann", subtask="Solve  it. ")
+    assert kept(SOLVE, again, SOLVE, again, SOLVE) == ([SOLVE], [2, 3, 4, 5])
+
+
+def test_a_step_that_differs_in_anything_stays() -> None:
+    """In its worker, a word or its access list. The order of an access list does not matter."""
+    steps = (
+        SOLVE, Step(worker="bob", subtask="Solve it."), Step(worker="ann", subtask="Solve it!"),
+        Step(worker="ann", subtask="Solve it.", access=(1,)), Step(worker="ann", subtask="Solve it.", access=(2, 1)),
+    )  # fmt: skip
+    assert kept(*steps) == ([*steps], [])
+    assert kept(*steps, Step(worker="ann", subtask="Solve it.", access=(1, 2)))[1] == [6]
+
+
+def test_access_lists_follow_the_new_numbers() -> None:
+    """A step that sees a repetition sees the step that it repeats, once."""
+    check = Step(worker="bob", subtask="Check.", access=(1, 2, 3))
+    other = Step(worker="bob", subtask="Solve it.")
+    assert kept(SOLVE, SOLVE, other, check) == (
+        [SOLVE, other, Step(worker="bob", subtask="Check.", access=(1, 2))],
+        [2],
+    )
+
+
+def test_a_last_step_that_repeats_an_older_one_stays() -> None:
+    """The newest step cannot answer in its place."""
+    check = Step(worker="bob", subtask="Check.", access=(1,))
+    assert kept(SOLVE, check, SOLVE) == ([SOLVE, check, SOLVE], [])
+    assert kept(SOLVE, SOLVE, keep_last=True) == ([SOLVE, SOLVE], [])
+
+
+def test_steps_that_stand_count_too() -> None:
+    """After a repair the planner may write again what it has written before."""
+    assert kept(SOLVE, Step(worker="bob", subtask="Check.", access=(2,)), standing=(SOLVE,)) == (
+        [SOLVE, Step(worker="bob", subtask="Check.", access=(1,))], [2],
+    )  # fmt: skip
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ann", "bob"]), st.sampled_from("xy"), st.sets(st.integers(1, 4))), min_size=1
+)
+
+
+@given(STEPS, st.booleans())
+def test_what_is_left_is_a_valid_plan_without_repetitions(
+    rows: list[tuple[str, str, set[int]]], keep_last: bool
+) -> None:
+    """Every access list names earlier steps, and only the last step may be written twice."""
+    steps = [
+        Step(worker=worker, subtask=subtask, access=tuple(sorted(item for item in access if item < number)))
+        for number, (worker, subtask, access) in enumerate(rows, start=1)
+    ]
+    found, left_out = kept(*steps, keep_last=keep_last)
+    check_plan(Plan(steps=tuple(found)), PlanRules(workers=("ann", "bob"), steps=len(steps)))
+    assert len(found) + len(left_out) == len(steps)
+    unique = {(step.worker, step.subtask, frozenset(step.access)) for step in found}
+    assert len(unique) >= len(found) - 1
