@@ -82,4 +82,7 @@ def _model_names(place: str, metavar: str) -> str:
     of_model = command.startswith("model ") and not name.startswith("-")
     if "NAME" not in re.split(r"\W+", metavar) or not (of_model or name in {"--conductor", "--base"}):
         return ""
+    # A worker may plan, too.
+    if name == "--conductor" or command == "model use":
+        return "model names --planners"
     return "model names --known" if command == "model pull" else "model names --here"

@@ -57,6 +57,7 @@ def filled(home: Path) -> None:
         (["pools", "names", "--known"], ["small", "published"]),
         (["model", "names"], ["here", "broken"]),
         (["model", "names", "--here"], ["here", "broken"]),
+        (["model", "names", "--planners"], ["here", "broken", "mine", "alpha", "beta"]),
         (["model", "names", "--known"], ["here", "qwen2.5-7b-q4_k_m"]),
     ],
     ids=" ".join,

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner, resolve_profile
+from conductor_cli.app.planner_resolution import (
+    describe_choice,
+    describe_planner,
+    name_planner,
+    open_model_store,
+    planner_as_worker,
+    resolve_planner,
+    resolve_profile,
+)
 from conductor_cli.app.policy_filter import build_guard, filter_pool
 from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool, without_pool
@@ -126,13 +134,17 @@ async def open_conductor(
 
     loaded = loaded or LoadedModels()
     model = _open_planner(planner, settings, loaded) if planner is not None else None
+    also_worker = ""
+    if planner is not None and model is not None:
+        planner, also_worker, choice = await _name_planner(planner, model, pool)
+        remarks = (*remarks, *choice)
     workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
     limits = settings.day_limits if day_limits else DayLimits()
     daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
-        seed=seed, daily_spend=daily_spend,
+        planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
         pool_policy=pool_policy,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
@@ -144,6 +156,14 @@ async def open_conductor(
 def _with_price(planner: Worker) -> Worker:
     # A problem with the price table is reported once, with the pool.
     return with_prices([planner])[0][0]
+
+
+async def _name_planner(planner: Worker, model: Model, pool: Pool) -> tuple[Worker, str, tuple[str, ...]]:
+    """The planner with its model's id, the worker that is the same model, and remarks about the choice to show."""
+    named = await name_planner(planner, model)
+    worker = planner_as_worker(planner, named, pool)
+    choice = describe_choice(planner, named, worker)
+    return named, worker, (choice,) if choice else ()
 
 
 async def _make_conductor(settings: Settings, planner: Worker | None, model: Model | None, pool: Pool) -> Conductor:

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
-from conductor_cli.core.pool import Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.usage import FREE
-from conductor_cli.models.base import Model
-from conductor_cli.models.presets import PRESETS, is_free
+from conductor_cli.models.base import ChoosesModel, Model
+from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
@@ -167,6 +167,42 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
     hint = "conductor model pull, or one of yours: conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=hint)
+
+
+async def name_planner(planner: Worker, model: Model) -> Worker:
+    """The planner with the id of its model, also where its provider's preset or its server chooses that."""
+    chosen = model_of(planner)
+    if not chosen and isinstance(model, ChoosesModel):
+        chosen = await model.chosen_model()
+    return replace(planner, model=chosen)
+
+
+def describe_choice(planner: Worker, named: Worker, worker: str) -> str:
+    """What a reader is told where nobody named the model that plans; else empty. `worker` as in `planner_as_worker`."""
+    if model_of(planner) or not named.model:
+        return ""
+    also = f", and is also the worker {worker}" if worker else ""
+    return (
+        f"{named.model} plans{also}: it is the first chat model that {base_url_of(planner)} lists; "
+        f"to choose another: --conductor URL#MODEL"
+    )
+
+
+def planner_as_worker(planner: Worker, named: Worker, pool: Pool) -> str:
+    """The name of the worker that is the planner's model, too; empty if there is none.
+
+    It has the same name, or the same address and id, or the same file. `named` is the planner as `name_planner` has it.
+    """
+    planners = {_served_model(planner), _served_model(named)}
+    return next((item.name for item in pool if item.name == planner.name or _served_model(item) in planners), "")
+
+
+def _served_model(worker: Worker) -> tuple[str, ...]:
+    """Where a worker's model is, and its id there."""
+    if worker.kind == "llama":
+        files = (worker.model, str(worker.options.get("adapter") or ""))
+        return ("llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files))
+    return base_url_of(worker) or worker.kind, model_of(worker)
 
 
 def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:

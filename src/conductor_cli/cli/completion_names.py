@@ -52,6 +52,8 @@ def names(words: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
             found = [name for path in (own_file, user_file, shipped) for name in _tables(path, "pools")]
         case ["model", "names"] | ["model", "names", "--here"]:
             found = _stored_models(environ)
+        case ["model", "names", "--planners"]:
+            found = [*_stored_models(environ), *_tables(own_file, "workers"), *_tables(user_file, "workers")]
         case ["model", "names", "--known"]:
             found = [*_known_models(environ), *_stored_models(environ)]
         case _:

@@ -73,7 +73,7 @@ ConductorOption = Annotated[
     typer.Option(
         "--conductor",
         metavar="NAME|PATH|URL",
-        help="The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.",
+        help="The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.",
     ),
 ]
 Flow = Annotated[

@@ -117,7 +117,8 @@ class Setting:
 
 SETTINGS: Final = (
     Setting(name="conductor.model", type="text", default="",
-            help="the model that plans: a GGUF file, a URL, or provider/model"),
+            help="the model that plans: a stored model, a worker, a GGUF file, provider/model, a URL (its first chat "
+                 "model) or URL#MODEL"),
     Setting(name="conductor.profile", type="text", default="auto",
             choices=("auto", "prompted", "prompted-json", "published"),
             help="how prompts and plans of the conductor are written; auto depends on the model"),

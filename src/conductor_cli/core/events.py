@@ -48,7 +48,8 @@ class _StepEvent(_TimedEvent):
 class RunStarted(_TimedEvent):
     """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
 
-    `recipient` is who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    `planner_worker` is the worker that is the same model as the one that plans, empty if there is none. `recipient` is
+    who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
     `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
     the planner is or was shown the attached files, so that its subtasks may quote them.
     """
@@ -67,6 +68,7 @@ class RunStarted(_TimedEvent):
     policy: Policy = NO_POLICY
     resumed: str = ""
     planner_saw_files: bool = True
+    planner_worker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,11 @@ def format_list(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def without_file_hash(planner: str) -> str:
+    """The name of a planner without the hash of its file."""
+    return planner.partition(" sha256")[0].partition(" (sha256")[0]
+
+
 def format_age(seconds: float) -> str:
     """`now`, `5 min ago`, `3 h ago`, `12 d ago`."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

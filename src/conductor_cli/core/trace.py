@@ -78,6 +78,7 @@ class Trace:
     policy: Policy = NO_POLICY
     resumed: str = ""
     planner_saw_files: bool = True
+    planner_worker: str = ""
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from conductor_cli.core.chat import Chunk, Request
 
@@ -24,3 +24,12 @@ class Model(Protocol):
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class ChoosesModel(Protocol):
+    """A model behind a server that lists what it has: where the settings name no model, the first of them is asked."""
+
+    async def chosen_model(self) -> str:
+        """The id of the model that is asked for, empty if the server does not answer. Raises nothing."""
+        ...

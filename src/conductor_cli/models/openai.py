@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Request
@@ -102,8 +102,15 @@ class OpenAI:
     async def holds(self) -> Constraint:
         """What the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
         if self._form == "ask":
-            await self._learn_form(None, None)
+            await self._learn_form(None)
         return constraint_of(self._form, self._dropped, schemas=self._schemas)
+
+    async def chosen_model(self) -> str:
+        """The model that is asked for: its own, else its server's first; empty if that is not known. Raises nothing."""
+        if not self._model:
+            with suppress(ModelError):
+                self._choose_model(await self._server.list_json("/models", seconds=LIST_SECONDS))
+        return self._model
 
     async def close(self) -> None:
         """Close the connections."""
@@ -152,21 +159,25 @@ class OpenAI:
 
     async def _prepare(self, request: Request, ends: float | None) -> None:
         """Learn which model to ask, and how its server takes a constraint if the request has one."""
-        listed: Mapping[str, Any] | None = None
         if not self._model:
-            listed = await self._server.list_json("/models", seconds=_remaining(ends))
-            self._model = first_chat_model(listed)
+            self._choose_model(await self._server.list_json("/models", seconds=_remaining(ends)))
         if not self._model:
             hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
         if self._form == "ask" and is_constrained(request):
-            await self._learn_form(listed, _remaining(ends))
+            await self._learn_form(_remaining(ends))
 
-    async def _learn_form(self, listed: Mapping[str, Any] | None, remaining: float | None) -> None:
+    def _choose_model(self, listed: Mapping[str, Any]) -> None:
+        """Take the server's first chat model; the same list says which server this is."""
+        self._model = first_chat_model(listed)
+        if self._form == "ask":
+            self._form, self._schemas = form_of(listed, self._model)
+
+    async def _learn_form(self, remaining: float | None) -> None:
         """Find out which server this is. One that does not say is sent schemas; one still loading is asked again."""
         try:
             seconds = LIST_SECONDS if remaining is None else min(remaining, LIST_SECONDS)
-            listed = listed or await self._server.list_json("/models", seconds=seconds)
+            listed = await self._server.list_json("/models", seconds=seconds)
         except ModelError as error:
             self._form = "ask" if error.retryable else "response_format"
         else:

@@ -33,6 +33,7 @@ class RunConfig:
 
     - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
       receives what it is sent, `price` its price (None: not known). `constrained` says that its backend obeys grammars.
+      `planner_worker` is the worker that is the same model, empty if there is none.
     - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
     - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
       to its limits.
@@ -47,6 +48,7 @@ class RunConfig:
     pool: Pool
     workers: Mapping[str, Model]
     name: str = "conductor"
+    planner_worker: str = ""
     recipient: str = ""
     pool_policy: PoolPolicy = PoolPolicy()
     profile: Profile = PROMPTED

@@ -184,6 +184,7 @@ class Run:
             limits=config.limits,
             mode=config.mode,
             conductor=planner,
+            planner_worker=config.planner_worker,
             profile=config.profile.name,
             recipient=config.recipient,
             policy=config.pool_policy.policy,

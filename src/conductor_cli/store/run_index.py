@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from conductor_cli.store.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Raise it when rows are computed differently, so that existing indexes are rebuilt."""
 
 STABLE_AFTER: Final = 3_000_000_000

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
 from conductor_cli.core.table import ELLIPSIS, Column, crop_text, render_rows
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
 
 LONGEST_QUESTION: Final = 100
 """Cells of a question when the width is not limited."""
+
+LONGEST_PLANNER: Final = 32
+"""Cells of the name of the model that planned."""
 
 MOST_MATCHES: Final = 4
 """Matching texts that are shown under one run."""
@@ -25,6 +28,7 @@ COLUMNS: Final = (
     Column("RUN"),
     Column("WHEN", drop=2),
     Column("RESULT", drop=6),
+    Column("PLANNER", drop=7),
     Column("WORKERS", drop=4),
     Column("COST", drop=1),
     Column("TOOK", drop=5),
@@ -62,6 +66,7 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
     title = ("again: " if run.resumed else "") + (run.title or run.problem)
     return [
         run.run, format_time(run.time, now), f"{run.state}, healed" if run.healed else run.state,
+        crop_text(without_file_hash(run.conductor), LONGEST_PLANNER) or UNKNOWN,
         run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
         format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, LONGEST_QUESTION),

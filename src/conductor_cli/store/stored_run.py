@@ -21,11 +21,11 @@ LONGEST_TITLE: Final = 300
 class StoredRun(NamedTuple):
     """A stored run as a list shows it, and its texts, which can be searched.
 
-    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US dollars as
-    text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished steps were
-    taken over. `state` is finished, partial, failed, running, interrupted or unreadable; `problem` says why a file is
-    unreadable. `healed` are the texts about what the run healed by itself. Each text is one line; several in one field
-    are joined by `SEPARATOR`.
+    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US
+    dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
+    steps were taken over. `conductor` is the model that planned. `state` is finished, partial, failed, running,
+    interrupted or unreadable; `problem` says why a file is unreadable. `healed` are the texts about what the run
+    healed by itself. Each text is one line; several in one field are joined by `SEPARATOR`.
     """
 
     run: str
@@ -39,6 +39,7 @@ class StoredRun(NamedTuple):
     tokens: int = 0
     seconds: float = 0.0
     resumed: str = ""
+    conductor: str = ""
     problem: str = ""
     healed: str = ""
     question: str = ""
@@ -70,7 +71,8 @@ def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
     """The run as a JSON object. Unknown values are null; money is text."""
     return {
         "run": row.run, "time": row.time, "state": row.state, "question": row.title,
-        "workers": row.workers.split(SEPARATOR) if row.workers else [], "cost": row.cost or None,
+        "conductor": row.conductor or None, "workers": row.workers.split(SEPARATOR) if row.workers else [],
+        "cost": row.cost or None,
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,
         "healed": row.healed.split(SEPARATOR) if row.healed else [],

@@ -79,6 +79,7 @@ def run_data(trace: Trace, path: Path | None, *, live: bool = False, prompts: bo
         "resumed": trace.resumed or None,
         "mode": trace.mode,
         "conductor": trace.conductor,
+        "planner_worker": trace.planner_worker or None,
         "policy": dump(trace.policy),
         **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +16,7 @@ from conductor_cli.core.events import (
     StopReason,
     innermost_event,
 )
-from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event
@@ -55,7 +54,6 @@ _DAY_LIMITS: Final = {
     "limit_tokens_day": "limits.tokens_day",
     "limit_cost_day": "limits.cost_day",
 }
-_FILE_HASH: Final = re.compile(r" \(?sha256.*")
 
 
 # Events and texts
@@ -138,8 +136,17 @@ def describe_decision(event: PlanDecided) -> str:
 
 def describe_setup(trace: Trace) -> str:
     """The mode, the conductor without the hash of its file, and the number of workers."""
-    name = _FILE_HASH.sub("", one_line(trace.conductor))
-    return f"{trace.mode} mode, conductor {name}, {format_count(len(trace.pool), 'worker')}"
+    return f"{trace.mode} mode, conductor {describe_planner(trace)}, {format_count(len(trace.pool), 'worker')}"
+
+
+def describe_planner(trace: Trace) -> str:
+    """The model that plans, without the hash of its file; with the worker that is the same model, if there is one."""
+    return without_file_hash(one_line(trace.conductor)) + also_worker(trace)
+
+
+def also_worker(trace: Trace) -> str:
+    """What is added to the name of a planner whose model is a worker of the run, too; else empty."""
+    return f" (also the worker {one_line(trace.planner_worker)})" if trace.planner_worker else ""
 
 
 def describe_totals(trace: Trace, *, stored: bool) -> str:

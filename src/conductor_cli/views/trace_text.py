@@ -13,7 +13,7 @@ from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_lines import StepLayout, find_step, line_texts, run_lines, step_lines
-from conductor_cli.views.run_text import describe_outcome
+from conductor_cli.views.run_text import also_worker, describe_outcome
 from conductor_cli.views.text_layout import WIDEST, Screen
 
 
@@ -24,7 +24,7 @@ def trace_text(
     about = {
         "run": trace.run,
         "started": trace.time,
-        "conductor": f"{trace.conductor}, profile {trace.profile}, mode {trace.mode}",
+        "conductor": f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}",
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
         "policy": policy_text(trace.policy),
         "resumes": trace.resumed,
