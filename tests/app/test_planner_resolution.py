@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import Stage, explained, finished
+from tests.cli.stage import ONE, Stage, explained, finished, says
 from tests.models.test_llama_model_info import lora
 
 
@@ -68,3 +68,62 @@ def test_a_file_is_stored_in_a_setting_by_its_whole_path(stage: Stage, tiny: Pat
     assert tomllib.loads(stage.own.read_text())[section][key] == str(stage.home / "my.gguf")
     assert stage.inside("config", "set", name, "other.gguf").code == 0
     assert tomllib.loads(stage.own.read_text())[section][key] == "other.gguf"
+
+
+def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
+    """In a pipe, in JSON, in the trace and in the list: the first chat model, and how to choose another."""
+    stage.configure(workers=("beta",), conductor=stage.url)
+    stage.models["alpha"] = says("beta | - | Answer it.")
+    said = f"alpha plans: it is the first chat model that {stage.url} lists; to choose another: --conductor URL#MODEL"
+    done = stage.inside("ask", "How many?")
+    assert (done.code, done.out, done.err) == (0, "beta answers\n", f"conductor: note: {said}\n")
+    data = stage.inside("ask", "How many?", "--format", "json").json
+    assert (data["conductor"], data["planner_worker"]) == ("openai-compatible/alpha", None)
+    assert [notice["text"] for notice in data["notices"]] == [said]
+    shown = stage.inside("trace", "show").out
+    assert "conductor  openai-compatible/alpha, profile" in shown
+    assert said in shown
+    assert stage.inside("trace", "list").out.count("openai-compatible/alpha") == 2
+    assert stage.inside("trace", "list", "--json").json[0]["conductor"] == "openai-compatible/alpha"
+    plain = stage.inside("ask", "How many?", "--progress", "plain").err
+    assert "auto mode, conductor openai-compatible/alpha, 1 worker" in plain
+
+
+def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
+    """The user chose it, on the command line or in the settings; the server is not asked which models it has."""
+    stage.configure(workers=("beta",), conductor=f"{stage.url}#planner")
+    stage.plan = "beta | - | Answer it."
+    for more in ((), ("--conductor", f"{stage.url}#planner")):
+        done = stage.inside("ask", "How many?", "--format", "json", *more)
+        assert (done.json["conductor"], done.json["notices"]) == ("openai-compatible/planner", [])
+
+
+@pytest.mark.parametrize("named", ["alpha", "url", "url#alpha"])
+def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) -> None:
+    """By its name, or by the same address and model; and nobody is called so who only has the same address."""
+    stage.models["alpha"] = says("beta | - | Answer it.")
+    conductor = named.replace("url", stage.url)
+    done = stage.inside("ask", "How many?", "--conductor", conductor, "--progress", "plain")
+    assert "conductor openai-compatible/alpha (also the worker alpha), 2 workers" in done.err
+    assert ("alpha plans, and is also the worker alpha: it is the first" in done.err) == (named == "url")
+    assert "openai-compatible/alpha (also the worker alpha), profile" in stage.inside("trace", "show").out
+    other = stage.inside("ask", "How many?", "--format", "json", "--conductor", f"{stage.url}#planner")
+    assert other.json["planner_worker"] is None
+
+
+def test_a_server_that_does_not_answer_has_no_model_to_name(stage: Stage) -> None:
+    """The run fails as it would, and nothing is said about a model."""
+    done = stage.inside("ask", "How many?", "--conductor", "http://127.0.0.1:9/v1")
+    assert done.code == 5
+    assert "plans:" not in done.err
+
+
+def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage) -> None:
+    """The planner reads what the provider's preset chooses, and the trace has it."""
+    kind = '[workers.big]\nkind = "openai"\n'
+    stage.configure(f"[limits]\nattempts = 1\n{kind}", workers=("alpha",))
+    stage.plan = ONE
+    done = stage.inside("ask", "How many?", "--format", "jsonl")
+    asked = stage.asked("planner")[0].json["messages"][0]["content"]
+    assert "big: gpt-6.1-sol (general purpose, reasoning, very long texts)" in asked
+    assert {item["name"]: item["model"] for item in done.events[0]["pool"]["workers"]}["big"] == "gpt-6.1-sol"

@@ -246,7 +246,7 @@ def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -
     """The lines fit the terminal, and the demo models answer a first question."""
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
-    person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""))
+    person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""), ("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
     assert "SIRAP" in text
@@ -264,11 +264,39 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     person.answers(("Enter for none:", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("unreachable")
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
     assert KEY not in text
     assert [name for name, _ in items(keyring)] == ["mistral"]
     assert [item.worker.name for item in load_settings(fresh.environ()).workers] == ["mistral"]
+
+
+@pytest.mark.parametrize(("answer", "measured"), [("", []), ("n", []), ("y", ["alpha", "beta"])])
+def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: str, measured: list[str]) -> None:
+    """With what that takes; a bare Enter is a no. What was measured is not offered again."""
+    stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
+    person = Person(stage, 100)
+    person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
+    code, text = person.end()
+    assert code == 0, text
+    offer = " ".join(text.split())
+    assert "2 workers without a measured card: alpha, beta; 120 calls, cost unknown, 15 s to 150 s" in offer.replace(
+        "2 min 30 s", "150 s"
+    )
+    assert "conductor workers calibrate" in text
+    assert sorted({card.worker for card in load_settings(stage.environ()).cards.measured}) == measured
+    assert bool(stage.asked("alpha")) == bool(measured)
+    if measured:
+        assert "measured card" not in stage.inside("setup").out
+
+
+def test_yes_does_not_measure(stage: Stage) -> None:
+    """Measuring costs money and improves what works already: `--yes` only shows the command."""
+    done = stage.inside("setup", "--yes", "--model", "none")
+    assert done.code == 0, done.err
+    assert "2 workers without a measured card: alpha, beta" in done.out
+    assert stage.server.requests == []
 
 
 def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:

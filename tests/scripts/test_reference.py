@@ -167,6 +167,7 @@ LINES = [
     ("conductor model use --name ", set()),
     ("conductor ask hello --conductor sm", {"small.v1"}),
     ("conductor ask --conductor=sm", {"small.v1"}),
+    ("conductor ask --conductor al", {"alpha"}),
     ("conductor ask --conductor not", {"notes one.txt", "notes two.txt"}),
     ("conductor eval reh", {"rehearsal"}),
     ("conductor eval not", {"notes one.txt", "notes two.txt"}),
@@ -189,6 +190,7 @@ LINES = [
 PROGRAM = """#!/bin/sh
 case "$*" in
 "model names --here") echo small.v1 ;;
+"model names --planners") printf "small.v1\nalpha\n" ;;
 "model names --known") printf "small.v1\\nbig\\n" ;;
 "workers names --enabled") printf "alpha\\nbeta\\n" ;;
 "workers names --own") echo mine ;;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,7 +26,7 @@ from conductor_cli.cli.output import print_json, print_line, print_notice, print
 from conductor_cli.cli.prompts import can_ask, confirm, read_line
 from conductor_cli.cli.start import run as run_command
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.store.trace_store import TraceStore
 
 INTERRUPTED: Final = 130
@@ -116,6 +116,24 @@ class Interview:
             print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
             if confirm("Run it?", default=True):
                 self._run(["ask", "--rehearsal", DEMO_QUESTION])
+        self._offer_calibration()
+
+    def _offer_calibration(self) -> None:
+        """Show what measuring the workers takes, and measure them where somebody agrees; `--yes` is no such consent."""
+        # Imported here, because only this step needs the evaluations.
+        from conductor_cli.app.calibration import offer_calibration
+
+        offer = None
+        with suppress(ConductorError):  # workers that cannot be used are reported above
+            offer = offer_calibration(self.settings)
+        if offer is None:
+            return
+        command = ["workers", "calibrate", "--yes"]
+        _print_heading("Capability cards, by which the conductor model knows what each worker is good at")
+        print_text(f"  {offer.describe()}")
+        print_text(f"  conductor {' '.join(command[:-1])}")
+        if self.asks and confirm("Measure them now?", default=False):
+            self.exit_code = self.exit_code or self._run(command)
 
     def _ask_for_keys(self) -> None:
         _print_heading("Keys")
