@@ -29,6 +29,21 @@ def test_a_planner_that_writes_one_step_five_times_has_written_one() -> None:
     assert kept(SOLVE, again, SOLVE, again, SOLVE) == ([SOLVE], [2, 3, 4, 5])
 
 
+def test_a_planner_that_only_repeats_itself_is_in_a_loop() -> None:
+    """After three repetitions of the newest step in a row; a new step ends the count."""
+    steps = [SOLVE, SOLVE, SOLVE, Step(worker="bob", subtask="Check."), SOLVE, SOLVE, SOLVE]
+    for keep_last in (False, True):
+        repeats, seen = RepeatFilter(keep_last=keep_last), []
+        for number, step in enumerate([*steps[:4], *[steps[3]] * 3], start=1):
+            repeats.take(ParsedStep(number=number, step=step, last=False))
+            seen.append(repeats.is_loop)
+        assert seen == [False] * 6 + [not keep_last]
+    repeats = RepeatFilter()
+    for number, step in enumerate(steps, start=1):
+        repeats.take(ParsedStep(number=number, step=step, last=False))
+    assert not repeats.is_loop
+
+
 def test_a_step_that_differs_in_anything_stays() -> None:
     """In its worker, a word or its access list. The order of an access list does not matter."""
     steps = (

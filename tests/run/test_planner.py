@@ -406,12 +406,22 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
         head, tail = SAME[:50], SAME[50:]
         run, events = play(setting([head, pause, tail], {"ann": ann, "bob": says("no")}, constrained=constrained))
         assert len(ann.requests) == 1
-        assert notices(events) == ["the planner repeated an earlier step word for word; left out: steps 2, 3, 4 and 5"]
+        assert notices(events) == ["the planner repeated an earlier step word for word; left out: steps 2, 3 and 4"]
         assert [notice.healed for notice in of(events, ev.Notice)] == [True]
         assert run.trace.plan == plan_of(("ann", (), "What is the capital of France?"))
         assert [record.last for record in run.trace.steps] == [True]
         assert (run.trace.exit_code, run.trace.partial) == (0, False)
         assert run.trace.answer == run.trace.steps[0].text == "Paris"
+
+
+def test_a_planner_in_a_loop_is_not_waited_for() -> None:
+    """One that no grammar stops would repeat itself up to its limit of tokens, which is no valid plan."""
+    line = "A | - | solve\n"
+    planner = ScriptedModel([[line * 5, *[1.0, line] * 50]])
+    run, _ = play(setting(planner, {"ann": ScriptedModel([[2.0, "42"]]), "bob": says("no")}))
+    assert len(planner.requests) == 1
+    assert (run.trace.answer, run.trace.exit_code, run.trace.rejected) == ("42", 0, ())
+    assert run.trace.at < 5
 
 
 def test_an_answer_that_must_follow_a_schema_is_asked_for_as_such() -> None:

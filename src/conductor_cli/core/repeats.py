@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.plan_formats.base import ParsedStep
+
+LOOP: Final = 3
+"""So many repetitions one after another are a planner that would go on like this up to its limit of tokens."""
 
 
 class RepeatFilter:
@@ -26,6 +30,12 @@ class RepeatFilter:
         self._keep_last = keep_last
         self._numbers = {number: number for number in range(len(standing) + 1)}
         """The new number of each step, by the number that the planner wrote. 0 is the given answer."""
+        self._in_a_row = 0
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the planner only repeats itself by now, so that its plan can end with the newest step."""
+        return self._in_a_row >= LOOP and not self._keep_last
 
     def take(self, item: ParsedStep) -> ParsedStep | None:
         """The step under its new number, with an access list of new numbers; None where it is left out.
@@ -39,7 +49,9 @@ class RepeatFilter:
         if number and (not item.last or (is_newest and not self._keep_last)):
             self._numbers[item.number] = number
             self.left_out.append(item.number)
+            self._in_a_row = self._in_a_row + 1 if is_newest else 0
             return None
+        self._in_a_row = 0
         self._kept.append(step)
         self._numbers[item.number] = len(self._kept)
         return replace(item, number=len(self._kept), step=step)

@@ -133,10 +133,10 @@ class PlanStream:
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
-            self._complete = item.last
+            self._complete = item.last or self._repeats.is_loop
             if kept is not None:
                 announce_parsed(self._state, kept)
-            if item.last:
+            if self._complete:
                 return
 
     def finish(self) -> None:
