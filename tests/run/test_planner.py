@@ -417,7 +417,8 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
 def test_a_planner_in_a_loop_is_not_waited_for() -> None:
     """One that no grammar stops would repeat itself up to its limit of tokens, which is no valid plan."""
     line = "A | - | solve\n"
-    planner = ScriptedModel([[line * 5, *[1.0, line] * 50]])
+    script: list[str | float] = [line * 5, *[1.0, line] * 50]
+    planner = ScriptedModel([script])
     run, _ = play(setting(planner, {"ann": ScriptedModel([[2.0, "42"]]), "bob": says("no")}))
     assert len(planner.requests) == 1
     assert (run.trace.answer, run.trace.exit_code, run.trace.rejected) == ("42", 0, ())
@@ -442,3 +443,13 @@ def test_a_step_that_sees_a_repeated_one_sees_the_one_that_ran() -> None:
     assert run.trace.plan == plan_of(("ann", (), "solve"), ("bob", (1,), "compare"))
     assert notices(events) == ["the planner repeated an earlier step word for word; left out: step 2"]
     assert run.trace.answer == "yes"
+
+
+def test_a_planner_without_a_choice_is_not_asked_again() -> None:
+    """One worker and one step: after a fault the worker is asked directly."""
+    planner = ScriptedModel([["A | - | one\nA | - | two"]])
+    run, events = play(replace(setting(planner, {"ann": says("42")}), limits=Limits()))
+    assert len(planner.requests) == 1
+    assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 1 step"
+    assert notices(events) == ["the planner's output was not a valid plan; asking ann directly"]
+    assert run.trace.answer == "42"

@@ -165,7 +165,7 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
         case ev.PlanRejected() | ev.PlanReady():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             if isinstance(event, ev.PlanReady):
-                steps, healed = _with_answering_step(trace.steps), _healed_plan(trace, event)
+                steps, healed = _with_answering_step(trace.steps, event.plan), _healed_plan(trace, event)
                 return {"plan": event.plan, "state": "running", "steps": steps, "healed": healed, **usage}
             return {"rejected": (*trace.rejected, event), **usage}
         case ev.PlanOffered():
@@ -202,9 +202,10 @@ def _step_changes(trace: Trace, event: _StepEvent) -> dict[str, Any]:
     return {}
 
 
-def _with_answering_step(steps: tuple[StepRecord, ...]) -> tuple[StepRecord, ...]:
-    """The steps of a plan that is ready. Where none was announced as the last, the newest one answers."""
-    if not steps or any(record.last for record in steps):
+def _with_answering_step(steps: tuple[StepRecord, ...], plan: Plan | KeepAnswer) -> tuple[StepRecord, ...]:
+    """The steps of a plan that is ready. Where all are there and none was announced as the last, the newest answers."""
+    is_whole = isinstance(plan, Plan) and len(plan.steps) == len(steps)
+    if not steps or not is_whole or any(record.last for record in steps):
         return steps
     return (*steps[:-1], changed(steps[-1], last=True))
 

@@ -176,6 +176,8 @@ class Planner:
             except PlanError as error:
                 fault = error.message
                 stream.reject(attempt, error.line, error)
+                if not context.offers_choice:
+                    break
             except LimitReached as error:
                 return error.failure
             except ModelError as error:

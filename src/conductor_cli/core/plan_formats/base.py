@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any, Final, Literal, Protocol
 
 from conductor_cli.core.errors import PlanError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
 
 Column = Literal["worker", "access", "subtask"]
@@ -54,6 +55,11 @@ class PlanFormatContext:
     def reasons(self) -> bool:
         """Whether reasoning comes first: not where steps already stand and the text only appends."""
         return self.reasoning and self.first == 1
+
+    @property
+    def offers_choice(self) -> bool:
+        """Whether there is more than one way to plan: several workers, several steps, or an answer to keep."""
+        return len(self.allowed) > 1 or self.rules.steps > 1 or self.rules.given
 
     @property
     def may_accept(self) -> bool:
@@ -157,7 +163,7 @@ def checked(step: Step, number: int, context: PlanFormatContext, line: str) -> S
 
 def too_many(context: PlanFormatContext, line: str) -> PlanError:
     """The error of a plan with more steps than allowed."""
-    return PlanError(f"the plan has more than {context.rules.steps} steps", line=line.strip())
+    return PlanError(f"the plan has more than {format_count(context.rules.steps, 'step')}", line=line.strip())
 
 
 def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
