@@ -28,9 +28,10 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
         stage.inside("ask", question)
     done = stage.inside("trace", "list", "-n", "2")
     head, *lines = [line.split() for line in done.out.splitlines()]
-    assert head == ["RUN", "WHEN", "RESULT", "WORKERS", "COST", "TOOK", "QUESTION"]
-    assert [[*line[1:4], line[-1]] for line in lines] == [
-        ["now", "finished", "alpha", "third"], ["now", "finished", "alpha", "second"],
+    assert head == ["RUN", "WHEN", "RESULT", "PLANNER", "WORKERS", "COST", "TOOK", "QUESTION"]
+    assert [[*line[1:5], line[-1]] for line in lines] == [
+        ["now", "finished", "openai-compatible/planner", "alpha", "third"],
+        ["now", "finished", "openai-compatible/planner", "alpha", "second"],
     ]  # fmt: skip
     assert done.err == "for more runs: -n 4\n"
     assert [entry["question"] for entry in stage.inside("trace", "list", "--json").json] == ["third", "second", "first"]

@@ -417,7 +417,9 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
 def test_a_planner_in_a_loop_is_not_waited_for() -> None:
     """One that no grammar stops would repeat itself up to its limit of tokens, which is no valid plan."""
     line = "A | - | solve\n"
-    script: list[str | float] = [line * 5, *[1.0, line] * 50]
+    script: list[str | float] = [line * 5]
+    for _ in range(50):
+        script += [1.0, line]
     planner = ScriptedModel([script])
     run, _ = play(setting(planner, {"ann": ScriptedModel([[2.0, "42"]]), "bob": says("no")}))
     assert len(planner.requests) == 1

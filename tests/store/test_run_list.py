@@ -13,7 +13,7 @@ from conductor_cli.store.stored_run import SEPARATOR, StoredRun
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ROW = StoredRun(
     run="20261122-100000-00000a", state="finished", time="2026-11-22T10:00:00.000+00:00",
-    workers=f"alpha{SEPARATOR}beta",
+    workers=f"alpha{SEPARATOR}beta", conductor="qwen2.5-7b-q4_k_m sha256-ends:0123456789abcdef",
     cost="0.0042", unpriced=1, tokens=1200, seconds=42.4, question="How many pears? " * 10,
 )  # fmt: skip
 
@@ -21,8 +21,9 @@ ROW = StoredRun(
 def test_all_columns_are_shown_if_there_is_room() -> None:
     """The question is cropped."""
     head, row = run_lines([ROW], 140, NOW)
-    assert head.split() == ["RUN", "WHEN", "RESULT", "WORKERS", "COST", "TOOK", "QUESTION"]
-    assert row.startswith("20261122-100000-00000a  2 h ago  finished  alpha, beta  $0.0042+  42 s  How many pears?")
+    assert head.split() == ["RUN", "WHEN", "RESULT", "PLANNER", "WORKERS", "COST", "TOOK", "QUESTION"]
+    shown = "20261122-100000-00000a  2 h ago  finished  qwen2.5-7b-q4_k_m  alpha, beta  $0.0042+  42 s  How many pears?"
+    assert row.startswith(shown)
     assert (len(row), row[-1]) == (140, "…")
 
 
