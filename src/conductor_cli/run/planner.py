@@ -168,16 +168,14 @@ class Planner:
         for attempt in range(1, TRIES + 1):
             standing = state.current_plan().steps
             context = self._context(first=len(standing) + 1)
-            if context.first > context.rules.steps:
-                break  # the valid steps already fill the plan, so there is nothing left to write
+            if context.first > context.rules.steps or (fault and not context.offers_choice):
+                break  # the valid steps already fill the plan, or there is only one, which needs no planner
             stream = PlanStream(state, model, context)
             try:
                 await stream.read(standing, fault)
             except PlanError as error:
                 fault = error.message
                 stream.reject(attempt, error.line, error)
-                if not context.offers_choice:
-                    break
             except LimitReached as error:
                 return error.failure
             except ModelError as error:
