@@ -15,7 +15,7 @@ from conductor_cli.models.weights.hub import repo_folder
 from tests.cli.stage import Stage, explained
 from tests.cli.test_model import chosen, entry, register, row
 from tests.cli.test_terminal import terminal
-from tests.hub import Hub, Refusal, hub, read_environment
+from tests.hub import Fault, Hub, Refusal, hub, read_environment
 from tests.models.test_weights_download import HALVES
 from tests.tiny_gguf import make
 
@@ -276,6 +276,20 @@ def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, ti
     assert (done.code, done.out) == (0, f"removed {reference}, 100 kB freed\n")
     assert not repo_folder(REPO).exists()
     assert stage.inside("model", "rm", reference, "--yes").code == 2
+
+
+def test_ctrl_c_shows_the_command_that_continues(stage: Stage, acme: Hub, tiny: Path) -> None:
+    """It names the file, so that the same one is continued even if the repository gets another Q4_K_M."""
+    acme.faults = [Fault(kind="drip"), Fault(kind="stall", after=100_000), Fault(kind="stall")]
+    with terminal(stage, "model", "pull", REPO) as shown:
+        shown.until("downloading")
+        shown.program.sendintr()
+        assert shown.end() == 130
+        assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in " ".join(shown.scrolled.split())
+    acme.faults = []
+    done = stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
+    assert done.code == 0, done.err
+    assert Path(done.out.splitlines()[1]).read_bytes() == tiny.read_bytes()
 
 
 def test_a_refusal_of_the_hub_says_what_to_do(stage: Stage, acme: Hub) -> None:

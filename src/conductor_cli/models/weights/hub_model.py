@@ -45,7 +45,10 @@ CONTEXT_SHARE: Final = 0.1
 MOST_SHOWN: Final = 40
 """How many models of one repository an error lists."""
 
-_HOSTS: Final = re.compile(r"^(https?://)?(hf\.co|huggingface\.co)/")
+_ADDRESS: Final = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<path>[^?#]*).*")
+_PAGE: Final = re.compile(r"/(?:blob|resolve|tree)/main/?")
+"""What stands between repository and file in the address of a page or a download."""
+
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._])((?:UD-)?(?:I?Q[1-9]|TQ[12])(?:_[0-9A-Z]+)*|MXFP4(?:_MOE)?|BF16|FP?16|F32)(?=$|[-._])", re.IGNORECASE
 )
@@ -85,8 +88,13 @@ class OfferedModel:
 
 
 def parse_reference(text: str) -> tuple[str, str] | None:
-    """The repository that `OWNER/REPO[:CHOICE]` names, and the choice. None for other text, and for a file's path."""
-    repo, _, choice = _HOSTS.sub("", text).partition(":")
+    """The repository that `OWNER/REPO[:CHOICE]` or an address on the hub names, and the choice.
+
+    None for other text, and for the path of a file on this machine.
+    """
+    if (address := _ADDRESS.fullmatch(text)) is not None:
+        text = _PAGE.sub(":", address["path"], count=1).rstrip("/")
+    repo, _, choice = text.partition(":")
     if not REPO_NAME.fullmatch(repo) or (not choice and repo.endswith(".gguf")):
         return None
     return repo, choice
