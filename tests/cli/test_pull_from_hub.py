@@ -49,17 +49,24 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def huge() -> bytes:
-    """A GGUF whose header asks for more memory than any machine has."""
+def header(values: dict[str, str | int]) -> bytes:
+    """The beginning of a GGUF with these keys and one tensor of 32 numbers."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value)) + value.encode()
 
-    numbers = {"block_count": 100, "attention.head_count": 1, "embedding_length": 1 << 31}
-    keys = [text("general.architecture") + struct.pack("<I", 8) + text("qwen2")]
-    keys += [text(f"qwen2.{name}") + struct.pack("<II", 4, value) for name, value in numbers.items()]
+    def scalar(value: str | int) -> bytes:
+        return struct.pack("<II", 4, value) if isinstance(value, int) else struct.pack("<I", 8) + text(value)
+
+    keys = [text(name) + scalar(value) for name, value in {"general.architecture": "qwen2", **values}.items()]
     tensor = text("t") + struct.pack("<IQIQ", 1, 32, 0, 0)
-    return b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor + bytes(300_000)
+    return b"GGUF" + struct.pack("<IQQ", 3, 1, len(keys)) + b"".join(keys) + tensor
+
+
+def huge() -> bytes:
+    """A GGUF whose header asks for more memory than any machine has."""
+    values = {"qwen2.block_count": 100, "qwen2.attention.head_count": 1, "qwen2.embedding_length": 1 << 31}
+    return header({**values}) + bytes(300_000)
 
 
 def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: Path) -> None:
@@ -194,6 +201,7 @@ def test_an_own_licence_is_called_by_its_name(stage: Stage, acme: Hub) -> None:
         ("acme/gated", "acme/gated is gated", "accept its licence at "),
         ("acme/cut", "acme/cut lacks a part of this model: m-00002-of-00002.gguf", "choose another"),
         ("acme/page", "page.gguf of acme/page is not a GGUF file", "nothing was downloaded"),
+        ("acme/lora", "lora.gguf of acme/lora is a LoRA adapter", "conductor model import FILE --base NAME"),
         ("acme/evil", "acme/evil has no GGUF model", "find a repository"),
         ("models/gone.gguf", "unknown model 'models/gone.gguf'", "conductor model import FILE"),
         ("acme/a/b", "unknown model 'acme/a/b'", "conductor model pull OWNER/REPO"),
@@ -208,6 +216,7 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     acme.gated = {"acme/gated"}
     acme.commit("acme/cut", {"m-00001-of-00002.gguf": HALVES[0]})
     acme.commit("acme/page", {"page.gguf": b"<html>Please log in</html>" * 100})
+    acme.commit("acme/lora", {"lora.gguf": header({"general.type": "adapter"}) + bytes(2000)})
     acme.commit("acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()})
     done = stage.inside("model", "pull", reference)
     assert done.code == 5
@@ -262,6 +271,20 @@ def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Sta
     assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in shown
     assert stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf").code == 0
     assert path.read_bytes() == tiny.read_bytes()
+
+
+def test_another_version_on_the_hub_is_reported(stage: Stage, acme: Hub, tmp_path: Path) -> None:
+    """The stored model stays until its user removes it."""
+    assert stage.inside("model", "pull", REPO).code == 0
+    newer = make(tmp_path / "newer.gguf", seed=8).read_bytes()
+    acme.commit(REPO, {"tiny-chat-Q4_K_M.gguf": newer})
+    done = stage.inside("model", "pull", REPO)
+    assert "tiny-chat-q4_k_m is already installed" in done.out
+    assert "the hub has another version of it now; to get that: conductor model rm tiny-chat-q4_k_m" in done.err
+    assert stage.inside("model", "rm", "tiny-chat-q4_k_m", "--yes").code == 0
+    done = stage.inside("model", "pull", REPO)
+    assert Path(done.out.splitlines()[1]).read_bytes() == newer
+    assert "another version" not in stage.inside("model", "pull", REPO).err
 
 
 def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, tiny: Path) -> None:

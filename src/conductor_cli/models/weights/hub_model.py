@@ -114,11 +114,29 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
         if model.repo == repo and [part.file for part in model.parts] == chosen.names:
             return model  # its hash is known without the hub
     memory, source = _memory_needed(chosen)
+    stored = _find_pulled(repo, chosen, store)
+    name = stored.name if stored is not None else _name_model(repo, chosen, offered, store, environ)
     return RegistryModel(
-        name=_name_model(repo, chosen, offered, store, environ), repo=repo, revision=repository.commit,
+        name=name, repo=repo, revision=repository.commit,
         parts=tuple(RegistryFile(file=file.file, size=file.size) for file in chosen.files),
-        licence=repository.licence or "unknown", about="", memory=memory, memory_source=source, listed=False,
+        licence=repository.licence or "unknown", about=_describe_update(stored, chosen), memory=memory,
+        memory_source=source, listed=False,
     )  # fmt: skip
+
+
+def _find_pulled(repo: str, chosen: OfferedModel, store: ModelStore) -> Manifest | None:
+    """The stored model that an earlier pull of the same files made."""
+    manifests = store.manifests()
+    return next((found for found in manifests if (found.repo, list(found.repo_files)) == (repo, chosen.names)), None)
+
+
+def _describe_update(stored: Manifest | None, chosen: OfferedModel) -> str:
+    """What to do if the hub has other bytes now than a stored model has; empty where it has the same."""
+    if stored is None or all(
+        file.sha256 in {"", known} for file, known in zip(chosen.files, stored.hashes, strict=True)
+    ):
+        return ""
+    return f"the hub has another version of it now; to get that: conductor model rm {stored.name}, then pull it again"
 
 
 def list_offered(files: Mapping[str, RemoteFile]) -> list[OfferedModel]:
@@ -203,11 +221,8 @@ def _name_model(
     repo: str, chosen: OfferedModel, offered: Sequence[OfferedModel], store: ModelStore, environ: Mapping[str, str]
 ) -> str:
     """What the model is called: by repository and quantization, in small letters, as no other model is."""
-    manifests = store.manifests()
-    for manifest in manifests:
-        if manifest.repo == repo and list(manifest.repo_files) == chosen.names:
-            return manifest.name
-    taken = {model.name for model in load_registry(environ)} | {other.name for other in manifests} | {*store.damaged()}
+    taken = {model.name for model in load_registry(environ)} | {other.name for other in store.manifests()}
+    taken |= {*store.damaged()}
     owner, _, tail = repo.partition("/")
     tail = re.sub(r"[-._]gguf$", "", tail, flags=re.IGNORECASE)
     kinds = [model.quantization for model in offered]
