@@ -59,7 +59,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
         state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
         outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
-        plan_graph=plan_graph, times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
+        drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
         usage=list(_usage_rows(trace)), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS, reasons=REASONS,
         describe_worker=describe_worker, describe_access=describe_access, describe_failure=describe_failure,

@@ -25,9 +25,9 @@ WIDEST_BOX: Final = 156
 ROW_GAP: Final = 34
 LINE: Final = 17
 PADDING: Final = 9
-LETTER: Final = 7.2
+LETTER: Final = 7.6
 """About the width of a letter in a box."""
-PER_ROW: Final = 4
+PER_ROW: Final = 3
 """Boxes in a row; the names in narrower ones could not be read."""
 
 MARKS: Final = {"done": "✓", "failed": "✗", "stopped": "■", "skipped": "–", "running": "●", "waiting": "○"}
@@ -122,9 +122,11 @@ def _box_lines(record: StepRecord | None, trace: Trace) -> tuple[str, ...]:
     if record is None:
         return ("given answer",)
     worker, planned = one_line(record.worker), one_line(record.step.worker)
-    took = f" {format_duration(record.seconds(trace.at))}" if record.started is not None else ""
+    took = format_duration(record.seconds(trace.at)) if record.started is not None else ""
+    # That a step is done is the rule, and its box may have no room for the word.
+    how = took if took and record.state == "done" else f"{record.state} {took}".rstrip()
     instead = (f"for {planned}",) if worker != planned else ()
-    return (f"{record.number} {worker}", *instead, f"{MARKS[record.state]} {record.state}{took}")
+    return (f"{record.number} {worker}", *instead, f"{MARKS[record.state]} {how}")
 
 
 def _landing(place: int, count: int) -> float:
