@@ -25,6 +25,9 @@ MANY: Final = 14
 SEVERAL_FILES: Final = "conductor_cli.several_files"
 """Where a context has the files that one `--file` attached together."""
 
+UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
+"""Stands for a hyphen while lines are broken."""
+
 WIDEST_NAME: Final = 30
 """Columns for the name of an option; a longer one has its explanation on the next line."""
 
@@ -65,7 +68,7 @@ class Command(TyperCommand):
         for heading, part in sections.items():
             if part:
                 with formatter.section(heading):
-                    formatter.write_dl([(name.ljust(width), text) for name, text in part])
+                    write_rows(formatter, [(name.ljust(width), text) for name, text in part])
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples of the command."""
@@ -92,11 +95,18 @@ class Group(TyperGroup):
             sections.setdefault(heading, []).append((name.ljust(width), below.get_short_help_str(1000)))
         for heading, rows in sections.items():
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                write_rows(formatter, rows)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples of the group."""
         write_examples(ctx, formatter)
+
+
+def write_rows(formatter: HelpFormatter, rows: Iterable[tuple[str, str]]) -> None:
+    """Write names with their explanations, in which a word with hyphens, such as an option, stays whole."""
+    start = len(formatter.buffer)
+    formatter.write_dl([(name, text.replace("-", UNBROKEN)) for name, text in rows])
+    formatter.buffer[start:] = [piece.replace(UNBROKEN, "-") for piece in formatter.buffer[start:]]
 
 
 def write_examples(context: Context, formatter: HelpFormatter) -> None:

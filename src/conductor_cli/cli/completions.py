@@ -14,11 +14,9 @@ Shell = Literal["bash", "zsh", "fish", "powershell"]
 
 
 def completions(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script of a shell, as in: source <(conductor completions bash).
+    """Print the completion script of a shell.
 
-    To install it: `conductor completions fish > ~/.config/fish/completions/conductor.fish`; for zsh write a file
-    `_conductor` in a directory of `$fpath`; for bash and PowerShell a line in the profile, in PowerShell
-    `conductor completions powershell | Out-String | Invoke-Expression`.
+    For bash, fish and PowerShell, the line of the example belongs in the startup file; zsh needs its file once.
     """
     here = Path(__file__).resolve()
     # In a wheel the scripts are inside the package, in a checkout at the top level.

@@ -72,8 +72,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Go back to the default", "conductor config set policy.approve default"),
     ),
     "completions": (
-        ("Complete in this bash", "source <(conductor completions bash)"),
-        ("Complete in this fish", "conductor completions fish | source"),
+        ("Complete in bash", "source <(conductor completions bash)"),
+        ("Complete in zsh; the directory must be in $fpath", "conductor completions zsh > ~/.zfunc/_conductor"),
+        ("Complete in fish", "conductor completions fish | source"),
+        ("Complete in PowerShell", "conductor completions powershell | Out-String | Invoke-Expression"),
     ),
     "eval": (
         ("Compare the demo models on 40 small questions", "conductor eval rehearsal --n 40"),
