@@ -15,9 +15,11 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.run_lines import StepLayout, footer, live_lines, settled_lines
+from conductor_cli.views.run_text import describe_totals
+from conductor_cli.views.run_tree import run_tree
 from conductor_cli.views.styled_lines import StyledLines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
+from conductor_cli.views.tree_lines import TreeLayout, live_lines, tree_lines
 
 FOLDER: Final = Path("docs/screens")
 QUESTION: Final = "Spell the capital of Japan backwards, then count its letters."
@@ -37,18 +39,18 @@ def events() -> Iterator[ev.Event]:
 def pictures(run: list[ev.Event]) -> dict[str, list[Line]]:
     """The screen at some moments of a run, as lines."""
     found: dict[str, list[Line]] = {}
-    trace, settled = Trace(), list[Line]()
+    trace = Trace()
     for event in run:
         trace = apply_event(trace, event)
-        page = StepLayout(SCREEN, trace.at)
-        settled += settled_lines(event, trace, page)
+        root, layout = run_tree(trace), TreeLayout(SCREEN)
         if isinstance(event, ev.StepPlanned) and event.step == 1:
-            found["planning"] = [*settled, *live_lines(trace, page)]
+            found["planning"] = live_lines(root, trace, trace.at, layout)
         elif isinstance(event, ev.StepDelta) and event.step == 2:
-            found["running"] = [*settled, *live_lines(trace, page)]
+            found["running"] = live_lines(root, trace, trace.at, layout)
         elif isinstance(event, ev.RunFinished):
             answer: Line = ((event.answer, "plain"),)
-            found["finished"] = [*settled, *footer(trace, SCREEN, stored=False), BLANK, answer]
+            totals: Line = ((describe_totals(trace, stored=False), "quiet"),)
+            found["finished"] = [*tree_lines(root, layout), BLANK, answer, BLANK, totals]
     return found
 
 

@@ -63,7 +63,7 @@ def test_a_plan_is_shown_and_taken(three: Stage, columns: int) -> None:
     with terminal(three, "ask", "--approve", "How many?", size=(columns, 40)) as shown:
         shown.until(CHOICES)
         text = " ".join(shown.screen.split())
-        for said in ("PLAN 3 steps", "alpha", "sees 1 and 2", "no price known", "estimate: 3 calls", "limits"):
+        for said in ("PLAN 3 steps", "alpha", "reads 1 and 2", "no price known", "estimate: 3 calls", "limits"):
             assert said in text, shown.screen
         assert "$0.0" in text
         assert three.asked("alpha") == three.asked("beta") == []

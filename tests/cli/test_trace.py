@@ -50,9 +50,10 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
     out = stage.inside("trace", "show").out
     for part in (
         "How many?",
-        " 1 done      alpha ",
-        " 2 done      beta",
-        " 3 done      alpha  sees 1 and 2",
+        "├─ 1 alpha  ",
+        "└─ 2 beta   ",
+        "   └─ 3 alpha  ",
+        "(reads 1 and 2)",
         "ANSWER  (finished)",
         "4 calls",
     ):

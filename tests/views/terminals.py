@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
 import pyte
@@ -59,12 +60,13 @@ class Drawn:
 
     def __init__(
         self, *, width: int = 80, height: int = 24, encoding: str = "utf-8", shared: bool = False, color: bool = False,
+        reflows: bool = True,
     ) -> None:  # fmt: skip
         self.width, self.height = width, height
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
         self.console = open_console(Stderr(self.sink), color=color, width=width, height=height)
-        self.tree = TreeProgress(self.console, shared=shared, clock=self.clock, tick=None)
+        self.tree = TreeProgress(self.console, shared=shared, reflows=reflows, clock=self.clock, tick=None)
 
     def show(self, event: Event) -> None:
         self.clock.now = event.at
@@ -93,3 +95,51 @@ def emulated(written: str, width: int, height: int) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     return lines
+
+
+class Reflowing:
+    """A terminal without colours that wraps its lines when it becomes narrower, or `keeps` them, as old ones do."""
+
+    def __init__(self, width: int, *, keeps: bool = False) -> None:
+        self.width = width
+        self._keeps = keeps
+        self._lines = [""]
+        self._row = self._column = 0
+
+    def feed(self, written: str) -> None:
+        for code, text in re.findall(r"\x1b\[([?0-9]*[A-Za-z])|([^\x1b]+)", written):
+            if text:
+                self._write(text)
+            elif code.endswith("A"):
+                self._row = max(0, self._row - int(code[:-1]))
+            elif code == "2K":
+                self._rows()[self._row] = ""
+
+    def shown(self) -> list[str]:
+        """All rows that are not empty."""
+        return [line for line in self._lines if line]
+
+    def resize(self, width: int) -> None:
+        """The cursor stays at its text."""
+        below = len(self._lines) - self._row
+        if not self._keeps:
+            self._lines = [
+                line[start : start + width] for line in self._lines for start in range(0, len(line) or 1, width)
+            ]
+        self.width, self._row = width, len(self._lines) - below
+
+    def _rows(self) -> list[str]:
+        self._lines += [""] * (self._row + 1 - len(self._lines))
+        return self._lines
+
+    def _write(self, text: str) -> None:
+        for char in text:
+            if char == "\r":
+                self._column = 0
+            elif char == "\n":
+                self._row, self._column = self._row + 1, 0
+                self._rows()
+            else:
+                row = self._rows()[self._row]
+                self._lines[self._row] = row[: self._column].ljust(self._column) + char + row[self._column + 1 :]
+                self._column += 1

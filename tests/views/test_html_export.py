@@ -177,7 +177,7 @@ def test_the_page_is_readable_by_day_and_by_night() -> None:
 
 def test_a_nested_run_is_inside_its_step_on_the_page() -> None:
     """Its steps are indented below the step that it is."""
-    assert "\n    1 done      math-worker" in html_page(TraceStore(FOLDER).trace("nested"))
+    assert "2.1 math-worker" in html_page(TraceStore(FOLDER).trace("nested"))
 
 
 @pytest.mark.parametrize("trace", [*traces(), Trace()], ids=[*RUNS, "nothing"])
@@ -236,4 +236,4 @@ def test_exports_name_the_planned_worker_when_another_one_did_the_step() -> None
     trace = TraceStore(FOLDER).trace("substitute")
     (record,) = [record for record in trace.steps if record.worker != record.step.worker]
     assert f"{record.worker} (planned: {record.step.worker})" in html_page(trace)
-    assert f"{record.worker}  for {record.step.worker}" in markdown_document(trace)
+    assert f"{record.worker}  (instead of {record.step.worker})" in markdown_document(trace)

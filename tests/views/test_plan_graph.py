@@ -77,7 +77,7 @@ def test_a_box_names_the_planned_worker_when_another_one_answered() -> None:
     changed = Trace(steps=(StepRecord(**{**vars(record), "worker": "claude", "state": "done"}),), at=4.0)
     (box,) = plan_graph(changed).boxes
     assert box.lines == ("1 claude", "for gpt", "✓ done")
-    assert plan_graph(changed).words == "step 1, claude, sees question and files only"
+    assert plan_graph(changed).words == "step 1, claude, reads question and files only"
 
 
 def test_a_run_without_steps_has_an_empty_drawing() -> None:

@@ -69,11 +69,11 @@ def test_a_plan_shows_reader_access_and_cost() -> None:
     """An unknown price says so and never counts as 0."""
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
     assert lines[:4] == [
-        "PLAN  4 steps", " 1  small", "    this machine, sees question and files only, $0.00", "    Find it out.",
+        "PLAN  4 steps", " 1  small", "    this machine, reads question and files only, $0.00", "    Find it out.",
     ]  # fmt: skip
-    assert lines[5].startswith("    openai, sees question and files only, $")
-    assert "    models.example.org, sees 1 and 2, no price known" in lines
-    assert any(line.startswith("    plans again, sees 1, 2 and 3") for line in lines)
+    assert lines[5].startswith("    openai, reads question and files only, $")
+    assert "    models.example.org, reads 1 and 2, no price known" in lines
+    assert any(line.startswith("    plans again, reads 1, 2 and 3") for line in lines)
 
 
 def test_the_totals_show_estimate_and_limits() -> None:

@@ -40,10 +40,10 @@ def test_the_resume_command_raises_the_limit() -> None:
 @pytest.mark.parametrize(
     ("access", "expected"),
     [
-        ((), "sees question and files only"),
-        ((1,), "sees 1"),
-        ((1, 3), "sees 1 and 3"),
-        ((0, 1, 2), "sees the given answer, 1 and 2"),
+        ((), "reads question and files only"),
+        ((1,), "reads 1"),
+        ((1, 3), "reads 1 and 3"),
+        ((0, 1, 2), "reads the given answer, 1 and 2"),
     ],
 )
 def test_describe_access(access: tuple[int, ...], expected: str) -> None:

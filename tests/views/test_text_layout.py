@@ -16,9 +16,10 @@ ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
 
 @given(TEXT, st.integers(1, 60), ENCODINGS)
 def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> None:
-    """Cropped, wrapped or only its end; every line can be written in the encoding."""
+    """Cropped, wrapped, or only its beginning or end; every line can be written in the encoding."""
     screen = Screen(encoding=encoding)
-    for line in (screen.crop(text, width), *screen.wrap(text, width), *screen.tail(text, width, 2)):
+    ends = (*screen.tail(text, width, 2), *screen.head(text, width, 2))
+    for line in (screen.crop(text, width), *screen.wrap(text, width), *ends):
         assert cell_len(line) <= max(width, 2 if width == 1 else 0)
         assert is_sanitized(line)
         assert "\n" not in line
@@ -96,6 +97,23 @@ def test_tail_returns_the_last_lines() -> None:
     assert Screen().tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
     assert Screen().tail("first\n\nsecond\n", 20, 2) == ["first", "second"]
     assert Screen().tail(" \n\n", 20, 2) == []
+
+
+def test_head_returns_the_first_lines() -> None:
+    """Blank lines are not counted, and dots say that there is more."""
+    assert Screen().head("first\n\nsecond\nthird", 20, 2) == ["first", "second …"]
+    assert Screen().head("first\n\nsecond\n\n", 20, 2) == ["first", "second"]
+    assert Screen().head("one two three four", 8, 2) == ["one two", "three …"]
+    assert Screen().head("word " * 100_000, 20, 0) == []
+    assert len(Screen().head("word " * 100_000, 20, 3)) == 3
+
+
+@pytest.mark.parametrize(("encoding", "words", "expected"), [
+    ("utf-8", False, True), ("utf-8", True, False), ("ascii", False, False), ("cp1252", False, False),
+])  # fmt: skip
+def test_marks_need_an_encoding_and_eyes(encoding: str, words: bool, expected: bool) -> None:
+    """A screen that is read out gets words."""
+    assert Screen(encoding=encoding, words=words).marks is expected
 
 
 def test_line_breaks_of_a_tail_do_not_move() -> None:

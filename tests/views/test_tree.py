@@ -17,8 +17,19 @@ from conductor_cli.core.plan import Step
 from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.views.base import Stderr, Timer
 from conductor_cli.views.tree import TICK, TreeProgress
-from tests.traces.make import RUNS, Writer, crowd, hostile, nested, parallel, retry, started
-from tests.views.terminals import Drawn, Sink, open_console
+from tests.traces.make import (
+    RUNS,
+    Writer,
+    cancelled,
+    crowd,
+    hostile,
+    nested,
+    parallel,
+    retry,
+    started,
+    substitute,
+)
+from tests.views.terminals import Drawn, Reflowing, Sink, open_console
 
 Run = Callable[[], list[ev.Event]]
 
@@ -52,17 +63,29 @@ def test_no_live_lines_are_left_at_the_end(run: Run, width: int, height: int) ->
     assert often.screen() == once.screen()
 
 
-def test_a_finished_step_moves_above_the_live_part() -> None:
-    """Right after its end it is printed for good."""
+def test_the_whole_tree_stays_until_the_end() -> None:
+    """A finished step keeps its place; nothing is printed for good before the end."""
     drawn = Drawn()
     for event in parallel():
         drawn.show(event)
         if isinstance(event, ev.StepFinished) and event.step == 2:
             break
-    above = "\n".join(drawn.screen()).removesuffix("\n".join(drawn.live()))
-    assert " 2 done      gpt " in above
-    assert not [line for line in drawn.live() if "gpt" in line]
-    assert [line for line in drawn.live() if line.startswith(" 1 running")]
+    assert drawn.screen() == [line.rstrip() for line in drawn.live()]
+    steps = [line for line in drawn.live() if re.match(r"[ │]*[├└]─ \d ", line)]
+    assert [re.findall(r"\w+", line)[:2] for line in steps] == [["1", "math"], ["2", "gpt"], ["3", "claude"]]
+
+
+def test_running_texts_share_the_height() -> None:
+    """Each running step shows equally many of its last lines."""
+    drawn = Drawn(height=20)
+    run = Writer(started())
+    run.plan(*(Step(worker=name, subtask="Say much.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
+    run.say(0.1, s1="one word " * 90, s2="two words " * 90, s3="three words " * 90)
+    for event in run.events:
+        drawn.show(event)
+    live = drawn.live()
+    counts = [sum(word in line for line in live) for word in ("one word", "two words", "three words")]
+    assert counts == [4, 4, 4]
 
 
 def test_steps_that_do_not_fit_are_counted() -> None:
@@ -70,7 +93,8 @@ def test_steps_that_do_not_fit_are_counted() -> None:
     drawn = Drawn(height=5)
     for event in crowd()[:100]:
         drawn.show(event)
-    assert drawn.live()[-2:] == ["   … and 3 more", "2 s, 0 of 5 steps done, 471 tokens, $0.00"]
+    assert drawn.live()[0].startswith("? Summarise the five chapters.")
+    assert drawn.live()[-2:] == ["… and 4 more", "2 s, 0 of 5 steps done, 471 tokens, $0.00"]
 
 
 def test_a_plan_is_shown_while_it_is_written() -> None:
@@ -78,11 +102,9 @@ def test_a_plan_is_shown_while_it_is_written() -> None:
     drawn = Drawn()
     for event in parallel()[:6]:
         drawn.show(event)
-    assert drawn.live() == [
-        "   planning  1 s",
-        "   │ C | - | List the primes below 1000 whose last",
-        "1 s, 0 steps done, 0 tokens",
-    ]
+    first, *others = drawn.live()[-3:]
+    assert first.split() == ["└─", "planning", "●", "1", "s"]
+    assert others == ["   │ C | - | List the primes below 1000 whose last", "1 s, 0 steps done, 0 tokens"]
 
 
 def test_seconds_are_counted_between_events() -> None:
@@ -91,7 +113,7 @@ def test_seconds_are_counted_between_events() -> None:
     for event in parallel()[:35]:
         drawn.tree.show(event)
     drawn.clock.now += 30.0
-    assert drawn.live()[0].endswith("33 s")
+    assert next(line for line in drawn.live() if "1 math-worker" in line).endswith("● 33 s")
     assert drawn.live()[-1].startswith("35 s")
 
 
@@ -105,8 +127,8 @@ def test_seconds_of_a_nested_run_are_counted_by_its_own_clock() -> None:
     for event in events[: begun + 1]:
         drawn.show(event)
     drawn.clock.now += 7.0
-    line = next(line for line in drawn.live() if line.startswith("    1 running"))
-    assert line.split()[-2:] == ["7", "s"]
+    line = next(line for line in drawn.live() if "2.1 math-worker" in line)
+    assert line.split()[-3:] == ["●", "7", "s"]
 
 
 def test_only_the_timer_draws() -> None:
@@ -117,7 +139,7 @@ def test_only_the_timer_draws() -> None:
         tree.show(event)
     assert sink.getvalue() == HIDE
     tree.close()
-    assert " 1 done      math-worker" in sink.getvalue()
+    assert "1 math-worker" in sink.getvalue()
 
 
 def test_without_a_change_the_tree_is_redrawn_once_a_second() -> None:
@@ -130,7 +152,7 @@ def test_without_a_change_the_tree_is_redrawn_once_a_second() -> None:
     assert len(drawn.sink.getvalue()) == written
     drawn.clock.now = 1.1
     drawn.tree.draw()
-    assert "planning  1 s" in drawn.screen()[-2]
+    assert drawn.screen()[-2].split() == ["└─", "planning", "●", "1", "s"]
 
 
 def test_the_timer_ticks_until_it_is_stopped() -> None:
@@ -152,7 +174,7 @@ def test_the_timer_ticks_until_it_is_stopped() -> None:
 
 @pytest.mark.parametrize("count", [1, 12, 40, 60])
 def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
-    """After `close` the cursor is visible, open steps are printed, and a line says that the run was interrupted."""
+    """After `close` the cursor is visible, the tree is printed, and a line says that the run was interrupted."""
     drawn = Drawn()
     for event in parallel()[:count]:
         drawn.show(event)
@@ -161,23 +183,62 @@ def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
     assert written.count(HIDE) == written.count(SHOW) == 1
     assert written.rindex(SHOW) > written.rindex(HIDE)
     assert "conductor: the run was interrupted before its end" in drawn.screen()
-    assert sum(line.startswith(" 1 ") for line in drawn.screen()) == (count > 10)
+    assert sum("1 math-worker" in line for line in drawn.screen()) == (count > 10)
 
 
 def test_after_rest_nothing_is_written_until_close() -> None:
-    """What is settled meanwhile is printed by `close`."""
+    """The tree is printed above the answer; the step that answers is not printed again below it."""
     drawn = Drawn(shared=True)
     events = parallel()
     for event in events[:60]:
         drawn.show(event)
     drawn.tree.rest()
     resting = drawn.sink.getvalue()
-    assert " 3 answering claude" in resting[resting.index(SHOW) :]
+    assert "answers below" in resting[resting.index(SHOW) :]
     for event in events[60:]:
         drawn.show(event)
     assert drawn.sink.getvalue() == resting
     drawn.tree.close()
-    assert drawn.screen()[-2].startswith(" 3 done      claude")
+    assert sum("3 claude" in line for line in drawn.screen()) == 1
+    assert drawn.screen()[-1].startswith("3 steps, ")
+
+
+@pytest.mark.parametrize("run", [substitute, cancelled])
+def test_an_unusual_end_is_told_below_the_answer(run: Run) -> None:
+    """An answer that was cut short, or a step that was stopped after the tree was printed."""
+    drawn = Drawn(shared=True)
+    events = run()
+    begun = max(n for n, event in enumerate(events) if isinstance(event, ev.StepDelta))
+    for number, event in enumerate(events):
+        drawn.show(event)
+        if number == begun:
+            drawn.tree.rest()
+            before = len(drawn.screen())
+    drawn.tree.close()
+    said = "\n".join(drawn.screen()[before:])
+    assert ("cut short by a length limit" if run is substitute else "cancelled") in said
+
+
+@pytest.mark.parametrize("width", [30, 50, 79, 120])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_nothing_is_drawn_twice_after_a_resize(width: int, keeps: bool) -> None:
+    """Each step is shown once after the terminal became narrower or wider during a run, and what was above stays."""
+    drawn = Drawn(reflows=not keeps)
+    terminal, fed = Reflowing(80, keeps=keeps), 0
+    terminal.feed("".join(f"{number}\r\n" for number in range(20)))
+    events = parallel()
+    for number, event in enumerate(events):
+        drawn.show(event)
+        terminal.feed(drawn.sink.getvalue()[fed:].replace("\n", "\r\n"))
+        fed = len(drawn.sink.getvalue())
+        if number == len(events) // 2:
+            terminal.resize(width)
+            drawn.resize(width)
+    drawn.tree.close()
+    terminal.feed(drawn.sink.getvalue()[fed:].replace("\n", "\r\n"))
+    heads = [line for line in terminal.shown() if re.search(r"\d (math|gpt|claude)", line)]
+    assert [re.findall(r"\d", line)[0] for line in heads] == ["1", "2", "3"]
+    assert terminal.shown()[:20] == [str(number) for number in range(20)]
 
 
 @pytest.mark.parametrize("color", [True, False])
@@ -202,7 +263,7 @@ def test_colours_do_not_change_the_words(monkeypatch: pytest.MonkeyPatch) -> Non
     plain.tree.close()
     coloured.tree.close()
     assert plain.screen() == coloured.screen()
-    assert "\x1b[32mdone" in coloured.sink.getvalue()
+    assert "\x1b[32m✓" in coloured.sink.getvalue()
     assert not re.search(r"\x1b\[[0-9;]*m", plain.sink.getvalue())
 
 
@@ -217,18 +278,16 @@ def test_characters_that_the_encoding_lacks_are_replaced(run: Run, encoding: str
     assert "\u2502" not in drawn.sink.getvalue()
 
 
-def test_without_a_terminal_only_settled_lines_are_written() -> None:
+def test_without_a_terminal_the_tree_is_written_once() -> None:
     """A tree in a file is plain text: no live part, no cursor moves, each step once."""
     sink = Sink()
     tree = TreeProgress(console(sink))
-    written = []
     for event in parallel():
+        assert sink.getvalue() == ""
         tree.show(event)
-        written.append(sink.getvalue())
     tree.close()
     assert is_sanitized(sink.getvalue())
     assert sink.getvalue().count("math-worker") == 1
-    assert any(" 2 done" in text and " 1 done" not in text for text in written)
 
 
 def test_a_closed_terminal_is_not_an_error() -> None:
@@ -249,15 +308,12 @@ def test_a_waiting_step_names_the_steps_it_waits_for() -> None:
     seen = set()
     for event in parallel():
         drawn.show(event)
-        seen |= {line.strip() for line in drawn.live() if line.startswith(" 3 waiting")}
-    assert seen == {
-        "3 waiting   claude  waits for 1 and 2", "3 waiting   claude  waits for 1",
-        "3 waiting   claude  sees 1 and 2",
-    }  # fmt: skip
+        seen |= set(re.findall(r"waits for .*|waiting$", next((x for x in drawn.live() if "3 claude" in x), "")))
+    assert seen == {"waits for 1 and 2", "waits for 1", "waiting"}
 
 
-def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core() -> None:
-    """Five seconds of events, drawn at every tick, take less than 0.5 s of CPU time."""
+def test_drawing_five_workers_at_200_tokens_a_second_costs_at_most_3_percent_of_a_core() -> None:
+    """Five seconds of events, drawn at every tick, take less than 0.15 s: the run itself needs most of the 10 %."""
     drawn = Drawn(width=120, height=40)
     run = Writer(started())
     names = ("claude", "gpt", "math-worker", "gemini-flash", "claude")
@@ -271,7 +327,7 @@ def test_five_workers_at_200_tokens_a_second_cost_less_than_10_percent_of_a_core
             drawn.tree.show(ev.StepDelta(at=at, step=number % 5 + 1, attempt=1, text=f"word{number} "))
         drawn.clock.now = (tick + 1) * TICK
         drawn.tree.draw()
-    assert time.thread_time() - begun < 0.10 * 5
+    assert time.thread_time() - begun < 0.03 * 5
 
 
 def console(sink: Sink) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -36,9 +37,9 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.store.fast_list import COUNT, run_names, terminal_width
 from conductor_cli.store.run_list import list_data, list_text
 from conductor_cli.store.trace_file import unreadable
+from conductor_cli.views.console import page_screen
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.replay import open_replay_view, replay_events
-from conductor_cli.views.text_layout import WIDEST
 from conductor_cli.views.trace_text import comparison_text, step_text, trace_text
 
 if TYPE_CHECKING:
@@ -129,9 +130,9 @@ def show(
         data = run_data(trace, store.path(found), live=live, prompts=prompts)
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
-    width = terminal_width(sys.stdout) or WIDEST
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
     print_text(
-        step_text(trace, step, width=width) if step else trace_text(trace, live=live, prompts=prompts, width=width)
+        step_text(trace, step, screen=screen) if step else trace_text(trace, live=live, prompts=prompts, screen=screen)
     )
 
 

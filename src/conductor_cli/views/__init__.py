@@ -12,7 +12,7 @@ from typing import Final, Literal
 from conductor_cli.core.events import Event, StepDelta, StepFailed
 from conductor_cli.views.answer import AnswerOutput, AnswerSink, AnswerStream, PlainSink, answering_step
 from conductor_cli.views.base import Progress, Stderr, Stdout, View
-from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, uses_color
+from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, reflows, uses_color
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
 from conductor_cli.views.plain import NoticesProgress, PlainProgress, SilentProgress
 
@@ -84,7 +84,10 @@ class RunView:
 def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
     from conductor_cli.views.tree import TreeProgress
 
-    return TreeProgress(context.open_console(stderr), stored=context.stored, shared=shared, clock=context.clock)
+    return TreeProgress(
+        context.open_console(stderr), stored=context.stored, shared=shared, reflows=reflows(context.environ),
+        clock=context.clock,
+    )  # fmt: skip
 
 
 def _open_answer(stdout: Stdout, context: OutputContext) -> View:
@@ -100,7 +103,7 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
             return PlainSink(stdout)
         from conductor_cli.views.markdown_stream import MarkdownStream
 
-        return MarkdownStream(console)
+        return MarkdownStream(console, reflows=reflows(context.environ))
 
     return AnswerStream(open_sink)
 

@@ -67,6 +67,18 @@ def cannot_redraw(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM") == "dumb" or _is_set(environ, "ACCESSIBLE")
 
 
+def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen:
+    """A screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
+    from conductor_cli.views.text_layout import WIDEST, Screen  # loads a part of Rich
+
+    return Screen(width=min(width or WIDEST, WIDEST), encoding=encoding, words=cannot_redraw(environ))
+
+
+def reflows(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal wraps the lines that it shows when it becomes narrower; the oldest ones cut them off."""
+    return environ.get("TERM") != "linux" and not any(environ.get(name) for name in ("XTERM_VERSION", "STY"))
+
+
 def _is_set(environ: Mapping[str, str], name: str) -> bool:
     return environ.get(name, "") not in ("", "0")
 

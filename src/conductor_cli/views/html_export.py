@@ -18,7 +18,6 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.markdown_html import markdown_html
 from conductor_cli.views.plan_graph import MARKS, plan_graph
-from conductor_cli.views.run_lines import StepLayout, line_texts, run_lines
 from conductor_cli.views.run_text import (
     LONGEST_MESSAGE,
     REASONS,
@@ -31,8 +30,10 @@ from conductor_cli.views.run_text import (
     describe_worker,
     question_line,
 )
-from conductor_cli.views.text_layout import WIDEST, Screen
+from conductor_cli.views.run_tree import run_tree
+from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 from conductor_cli.views.timeline import timeline
+from conductor_cli.views.tree_lines import TreeLayout, tree_lines
 
 _KEYS: Final = (
     ("planning", "planning"), ("done", "answered"), ("failed", "failed attempt"), ("waited", "wait before the next"),
@@ -53,7 +54,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {trace.time}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
-    tree = "\n".join(line_texts(run_lines(trace, StepLayout(Screen(width=WIDEST), trace.at))))
+    tree = "\n".join(line_texts(tree_lines(run_tree(trace), TreeLayout(Screen(width=WIDEST), ended=10))))
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
         title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,

@@ -19,12 +19,11 @@ from rich.text import Text
 from rich.theme import Theme
 
 from conductor_cli.views.base import Timer
-from conductor_cli.views.styled_lines import start_live
+from conductor_cli.views.styled_lines import LiveLines
 from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.live import Live
 
 TICK: Final = 1 / 8
 """Seconds between two drawings."""
@@ -51,16 +50,17 @@ _PARSER.disable(["reference", "image"])
 class MarkdownStream:
     """Renders one text after the other. With `tick` None, each piece is drawn at once. Close it whatever happened."""
 
-    def __init__(self, console: Console, *, tick: float | None = TICK) -> None:
+    def __init__(self, console: Console, *, reflows: bool = True, tick: float | None = TICK) -> None:
         console.push_theme(_THEME)
         self._console = console
+        self._reflows = reflows
         self._tick = tick
         self._text = ""
         self._printed = False
         self._changed = False
         self._error: OSError | None = None
         self._lock = threading.Lock()
-        self._live: Live | None = None
+        self._live: LiveLines | None = None
         self._timer: Timer | None = None
 
     def write(self, text: str) -> None:
@@ -72,7 +72,7 @@ class MarkdownStream:
             self._text += text
             self._changed = True
         if self._live is None:
-            self._live = start_live(self._console, _Unfinished(self))
+            self._live = LiveLines(self._console, _Unfinished(self), reflows=self._reflows)
             if self._tick:
                 self._timer = Timer(self._on_tick, self._tick, name="conductor-answer")
                 self._timer.start()

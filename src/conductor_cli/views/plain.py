@@ -5,16 +5,11 @@ Lines are for log files, simple terminals and screen readers; notices and proble
 
 from __future__ import annotations
 
-import re
-from typing import Final
-
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import Stderr
+from conductor_cli.views.log_lines import log_lines
 from conductor_cli.views.run_text import apply_without_deltas, describe_notice, problem_lines
-
-_COLUMN_GAP: Final = re.compile(r"(?<=\S) {3,}")
-"""What aligns columns on a screen, and is only noise in a log or to a screen reader."""
 
 
 class SilentProgress:
@@ -69,14 +64,8 @@ class PlainProgress(SilentProgress):
         self._held: list[str] = []
 
     def show(self, event: ev.Event) -> None:
-        # Loaded here, because `text_layout` loads a part of Rich, and the other two kinds of progress need none of it.
-        from conductor_cli.views.run_lines import StepLayout, line_texts, log_lines
-        from conductor_cli.views.text_layout import WIDEST, Screen
-
         super().show(event)
-        layout = StepLayout(Screen(width=WIDEST, encoding=self._stderr.encoding), event.at)
-        lines = log_lines(event, self._trace, layout, stored=self._stored)
-        self._held += [_COLUMN_GAP.sub("  ", text) for text in line_texts(lines)]
+        self._held += log_lines(event, self._trace, stored=self._stored)
         if not self._resting:
             self.wake()
 

@@ -19,17 +19,18 @@ from conductor_cli.core.events import (
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event
+from conductor_cli.core.trace import StepRecord, Trace, apply_event
 
 LONGEST_MESSAGE: Final = 400
 """Characters of an error's message or hint that are shown."""
 
 REASONS: Final[dict[StopReason, str]] = {
     "cancelled": "cancelled",
-    "limit": "a limit was reached",
-    "not_needed": "not needed any more",
-    "run_failed": "not run: the run failed before",
+    "limit": "limit reached",
+    "not_needed": "not needed",
+    "run_failed": "the run failed",
 }
+"""Why a step was stopped. A narrow terminal has 14 characters for it."""
 
 FINISHES: Final[dict[str, str]] = {
     "length": "cut short by a length limit",
@@ -54,6 +55,8 @@ _DAY_LIMITS: Final = {
     "limit_tokens_day": "limits.tokens_day",
     "limit_cost_day": "limits.cost_day",
 }
+PLAN_FILE: Final = "plan file"
+"""What a trace names as the conductor of a run whose plan was given."""
 
 
 # Events and texts
@@ -78,25 +81,21 @@ def question_line(trace: Trace) -> str:
 # Steps
 
 
+def find_step(trace: Trace, number: int) -> StepRecord | None:
+    """The step of this number; None when the trace has none."""
+    return next((record for record in trace.steps if record.number == number), None)
+
+
 def describe_access(access: tuple[int, ...]) -> str:
-    """`sees 1 and 3`, `sees question and files only`; item 0 of a nested run is the given answer."""
+    """`reads 1 and 3`, `reads question and files only`; item 0 of a nested run is the given answer."""
     names = ["the given answer" if item == GIVEN else str(item) for item in access]
-    return f"sees {format_list(names) or 'question and files only'}"
+    return f"reads {format_list(names) or 'question and files only'}"
 
 
 def describe_worker(record: StepRecord) -> str:
     """The worker that did a step, and the planned one when another took over."""
     planned = record.step.worker
     return one_line(record.worker if record.worker == planned else f"{record.worker} (planned: {planned})")
-
-
-def describe_waiting(record: StepRecord, trace: Trace) -> str:
-    """What a step waits for, or else what it sees. Empty when it sees no other step."""
-    open_steps = {step.number for step in trace.steps if step.state not in ENDED}
-    missing = [str(item) for item in record.step.access if item in open_steps]
-    if record.state == "waiting" and missing:
-        return f"waits for {format_list(missing)}"
-    return describe_access(record.step.access) if record.step.access else ""
 
 
 def tokens_so_far(record: StepRecord) -> int:
@@ -135,8 +134,14 @@ def describe_decision(event: PlanDecided) -> str:
 
 
 def describe_setup(trace: Trace) -> str:
-    """The mode, the conductor without the hash of its file, and the number of workers."""
-    return f"{trace.mode} mode, conductor {describe_planner(trace)}, {format_count(len(trace.pool), 'worker')}"
+    """Who plans, the mode, and the number of workers."""
+    return f"{describe_planning(trace)}, {format_count(len(trace.pool), 'worker')}"
+
+
+def describe_planning(trace: Trace) -> str:
+    """`qwen2.5-7b plans, auto`: the planning model and the mode."""
+    given = trace.conductor in ("", PLAN_FILE)
+    return f"{'the plan is given' if given else f'{describe_planner(trace)} plans'}, {trace.mode}"
 
 
 def describe_planner(trace: Trace) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -43,24 +45,25 @@ _FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """The size of a screen, and its encoding."""
+    """The size of a screen, and its encoding. `words`: it is read out, so that words are better than marks."""
 
     width: int = 80
     height: int = 24
     encoding: str = "utf-8"
+    words: bool = False
 
     @property
-    def glyphs(self) -> bool:
-        """Whether the encoding has an ellipsis and a vertical line."""
-        return encodable("\u2026\u2502", self.encoding) == "\u2026\u2502"
+    def marks(self) -> bool:
+        """Whether it can show lines, dots and marks."""
+        return not self.words and _has_marks(self.encoding)
 
     @property
     def dots(self) -> str:
-        return "\u2026" if self.glyphs else "..."
+        return "\u2026" if self.marks else "..."
 
     @property
     def bar(self) -> str:
-        return "\u2502" if self.glyphs else "|"
+        return "\u2502" if self.marks else "|"
 
     def line(self, text: str) -> str:
         """`text` as one sanitized line that the encoding can write."""
@@ -79,15 +82,30 @@ class Screen:
 
     def wrap(self, text: str, width: int) -> list[str]:
         """`text` as lines of at most `width` cells, broken between words if possible."""
-        lines = [""]
-        width = max(1, width)
+        lines: list[str] = []
+        width, used = max(1, width), 0
         for word in self.line(text).split():
-            joined = f"{lines[-1]} {word}" if lines[-1] else word
-            if text_cells(joined) <= width:
-                lines[-1] = joined
+            size = text_cells(word)
+            if lines and used + 1 + size <= width:
+                lines[-1] += f" {word}"
+                used += 1 + size
             else:
-                lines += chop_cells(word, width)
-        return [line for line in lines if line]
+                lines += [word] if size <= width else chop_cells(word, width)
+                used = text_cells(lines[-1])
+        return lines
+
+    def head(self, text: str, width: int, count: int) -> list[str]:
+        """At most the first `count` lines of `text`, each of at most `width` cells. Dots say that more follows."""
+        read, lines = text[: count * STRIDE], list[str]()
+        for line in read.split("\n"):
+            if len(lines) > count:
+                break
+            lines += self.wrap(line, width)
+        more = len(lines) > count or len(read) < len(text.rstrip())
+        lines = lines[:count]
+        if more and lines:
+            lines[-1] = self.crop(f"{lines[-1]} {self.dots}", width)
+        return lines
 
     def block(self, text: str, width: int) -> list[str]:
         """All lines of `text`, wrapped; at most a third of the screen, and then how many lines follow: `+3 lines`."""
@@ -118,6 +136,17 @@ class Screen:
         return lines[-count:]
 
 
+@cache
+def _has_marks(encoding: str) -> bool:
+    marks = "\u2026\u2502\u251c\u2514\u2500\u25cf\u25cb\u21bb\u2713\u2717\u2013"
+    return encodable(marks, encoding) == marks
+
+
+def line_texts(lines: Iterable[Line]) -> list[str]:
+    """Lines without their colours."""
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+
 def text_cells(text: str) -> int:
     """How many cells sanitized text takes."""
     return len(text) if text.isascii() else cell_len(text)
@@ -126,3 +155,14 @@ def text_cells(text: str) -> int:
 def cells(line: Line) -> int:
     """How many cells `line` takes."""
     return sum(text_cells(text) for text, _ in line)
+
+
+def cut(line: Line, width: int) -> Line:
+    """`line` without what is beyond `width` cells."""
+    if cells(line) <= width:
+        return line
+    kept: list[Span] = []
+    for text, style in line:
+        kept.append((set_cell_size(text, min(text_cells(text), max(0, width))), style))
+        width -= text_cells(text)
+    return tuple(kept)

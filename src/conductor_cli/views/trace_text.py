@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import unified_diff
+from typing import Final
 
 from conductor_cli.config import format_value
 from conductor_cli.core.formatting import format_cost, format_count
@@ -12,13 +13,19 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_lines import StepLayout, find_step, line_texts, run_lines, step_lines
-from conductor_cli.views.run_text import also_worker, describe_outcome
-from conductor_cli.views.text_layout import WIDEST, Screen
+from conductor_cli.views.run_text import also_worker, describe_outcome, find_step
+from conductor_cli.views.run_tree import Node, run_tree, step_node
+from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
+from conductor_cli.views.tree_lines import TreeLayout, tree_lines
+
+SHOWN_LINES: Final = 10
+"""Lines of each response in the tree of a stored run."""
+
+WIDE: Final = Screen(width=WIDEST)
 
 
 def trace_text(
-    trace: Trace, *, live: bool = False, prompts: bool = False, answers: bool = False, width: int = WIDEST
+    trace: Trace, *, live: bool = False, prompts: bool = False, answers: bool = False, screen: Screen = WIDE
 ) -> str:
     """The whole run; with `prompts`, what each worker was sent, and with `answers`, what each worker answered."""
     about = {
@@ -31,7 +38,7 @@ def trace_text(
     }
     lines = [f"{label:<11}{one_line(text)}" for label, text in about.items() if text]
     lines += ["", "QUESTION", _indent(trace.question.text), "", f"PLAN  ({usage_text(trace.planning)})"]
-    lines += line_texts(run_lines(trace, _layout(trace, width)))
+    lines += _tree_texts(run_tree(trace), screen)
     for record in trace.steps:
         lines += _prompt_lines(record) if prompts else []
         lines += ["", f"STEP {record.number}", _indent(record.text)] if answers else []
@@ -39,11 +46,13 @@ def trace_text(
     return "\n".join([*lines, "", f"total: {usage_text(trace.usage)}"])
 
 
-def step_text(trace: Trace, number: int, *, width: int = WIDEST) -> str:
-    """One step: its whole prompt and its whole answer."""
+def step_text(trace: Trace, number: int, *, screen: Screen = WIDE) -> str:
+    """One step with its attempts and its nested run, its whole prompt and its whole answer."""
     record = find_step(trace, number)
     assert record is not None
-    lines = [*line_texts(step_lines(record, trace, _layout(trace, width))), f"   {usage_text(record.usage)}", ""]
+    node = step_node(record, trace)
+    own = tuple(child for child in node.children if child.kind != "step" or child.number.startswith(f"{number}."))
+    lines = [*_tree_texts(replace(node, children=own, text=""), screen), f"   {usage_text(record.usage)}", ""]
     for message in record.prompt:
         lines += [f"PROMPT ({message.role})", message.content, ""]
     if record.thinking:
@@ -75,8 +84,8 @@ def usage_text(usage: Usage) -> str:
     return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
 
-def _layout(trace: Trace, width: int) -> StepLayout:
-    return StepLayout(Screen(width=min(width, WIDEST)), trace.at)
+def _tree_texts(root: Node, screen: Screen) -> list[str]:
+    return line_texts(tree_lines(root, TreeLayout(screen, ended=SHOWN_LINES)))
 
 
 def _prompt_lines(record: StepRecord) -> Iterator[str]:

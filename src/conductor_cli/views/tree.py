@@ -1,35 +1,28 @@
 """The live tree of a run on a terminal.
 
-`show` only applies an event; a timer draws, at most eight times a second, however fast the workers write. What is
-settled is printed once and scrolls away; only the live part is redrawn. It is never taller than the terminal, because a
-line that has left the screen cannot be erased.
+`show` only applies an event; a timer draws, at most eight times a second, however fast the workers write. While the run
+goes on, the whole tree is redrawn in place. It is never taller than the terminal, because a line that has left the
+screen cannot be erased. The finished tree is printed once: when the answer begins below it, or when the run ends.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.views.base import Clock, Timer
-from conductor_cli.views.run_lines import (
-    StepLayout,
-    answering_lines,
-    footer,
-    live_lines,
-    open_lines,
-    problems,
-    settled_lines,
-)
-from conductor_cli.views.styled_lines import StyledLines, start_live
+from conductor_cli.views.run_text import describe_totals, problem_lines
+from conductor_cli.views.run_tree import Node, find_node, run_tree
+from conductor_cli.views.styled_lines import LiveLines, StyledLines
 from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
+from conductor_cli.views.tree_lines import TreeLayout, live_lines, tree_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.live import Live
 
 TICK: Final = 1 / 8
 """Seconds between two drawings while something changes."""
@@ -41,37 +34,35 @@ IDLE: Final = 1.0
 class TreeProgress:
     """Draws one run. With `tick` None there is no timer, and only `draw` draws.
 
-    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal.
+    `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `reflows`: the terminal wraps
+    its lines when it becomes narrower.
     """
 
-    def __init__(
-        self, console: Console, *, stored: bool = True, shared: bool = False,
+    def __init__(  # noqa: PLR0913 - each has a default
+        self, console: Console, *, stored: bool = True, shared: bool = False, reflows: bool = True,
         clock: Clock = time.monotonic, tick: float | None = TICK,
     ) -> None:  # fmt: skip
         self._console = console
         self._stored = stored
         self._shared = shared
+        self._reflows = reflows
         self._clock = clock
         self._tick = tick
         self._timer: Timer | None = None
-        self._live: Live | None = None
+        self._live: LiveLines | None = None
         self._trace = Trace()
-        self._settled: deque[tuple[Event, Trace]] = deque()
         self._event_seen = self._drawn = clock()
-        self._changed = self._resting = self._asking = self._answer_shown = False
+        self._changed = self._resting = self._asking = False
+        self._answering = ""
+        self._printed: Node | None = None
 
     def show(self, event: Event) -> None:
         """Apply the event. Nothing is written here while the timer runs."""
         self._trace = apply_event(self._trace, event)
         self._event_seen = self._clock()
         self._changed = True
-        # Pieces of text, the most events by far, settle nothing. The steps of a plan that the user has just rejected
-        # are not shown again as stopped.
-        hidden = (ev.StepDelta, ev.PlanDelta, *((ev.StepStopped,) if self._asking else ()))
-        if not isinstance(event, hidden):
-            self._settled.append((event, self._trace))
         if isinstance(event, (ev.RunFinished, ev.RunFailed)):
-            self.rest()
+            self._settle()
         elif isinstance(event, ev.PlanOffered):
             self._stop_drawing()
             self._asking = True
@@ -81,52 +72,79 @@ class TreeProgress:
             self._start_drawing()
 
     def rest(self) -> None:
-        """Erase the live part, so that the answer can be written below what is settled."""
+        """Print the tree in place of the live one, so that the answer can be written below it."""
+        last = next((record for record in self._trace.steps if record.last), None)
+        self._settle(answering=str(last.number) if last is not None else "")
+
+    def _settle(self, answering: str = "") -> None:
+        """Print the tree in place of the live one. `answering` is the number of the step whose text follows."""
         if self._resting:
             return
         self._resting = True
+        self._answering = answering or self._answering
         self._stop_drawing()
-        self._print(self._lines_above_answer())
+        if self._printed is None and self._trace.run:
+            self._printed = self._root()
+            if not self._asking:  # a plan that the user has just dropped is on the screen already
+                self._print(tree_lines(self._printed, self._layout()))
+        if self._shared and (answering or self._trace.answer):
+            self._print([BLANK])
 
     def wake(self) -> None:
         """Draw again below the answer that broke off; its own view said why."""
         if self._resting and not self._trace.ended:
-            self._print(self._take_settled())
-            self._resting = self._answer_shown = False
+            self._resting = False
             self._start_drawing()
 
     def close(self) -> None:
-        """Print what was settled meanwhile, the steps that never ended, the totals, and what went wrong."""
-        self.rest()
-        layout = self._layout()
+        """Print the tree if it has not been printed, what has changed since, the totals, and what went wrong."""
+        self._settle()
         # On a shared terminal a blank line separates the totals from the answer above them.
-        lines = [BLANK] if self._shared and (self._answer_shown or self._trace.answer) else []
-        lines += self._take_settled()
+        lines = [BLANK] if self._shared and (self._answering or self._trace.answer) else []
+        screen = self._screen()
         if self._trace.run:
-            lines += [] if self._trace.ended else open_lines(self._trace, layout)
-            lines += footer(self._trace, layout.screen, stored=self._stored)
-        self._print(lines + problems(self._trace, layout.screen, stored=self._stored))
+            lines += self._later_lines()
+            totals = describe_totals(self._trace, stored=self._stored)
+            lines += [((line, "quiet"),) for line in screen.wrap(totals, screen.width)]
+        problems = problem_lines(self._trace, stored=self._stored)
+        # These lines may be wider than the screen, because a command in them is there to be copied.
+        lines += [((screen.line(text), "plain" if number else "failed"),) for number, text in enumerate(problems)]
+        self._print(lines)
 
     def draw(self) -> None:
-        """Print what was settled since the last drawing, and redraw the live part if anything changed."""
+        """Redraw the live tree if anything has changed."""
         now = self._clock()
         if self._resting or (not self._changed and now - self._drawn < IDLE):
             return
         self._changed, self._drawn = False, now
-        lines = self._take_settled()
-        self._print(lines)
-        if self._live is not None and not lines:
+        if self._live is not None:
             self._live.refresh()
 
     def live(self) -> list[Line]:
-        """The live part as it would be drawn now."""
-        return live_lines(self._trace, self._layout())
+        """The live tree and its totals, as they would be drawn now: at most one line less than the screen has."""
+        root, layout = self._root(), self._layout()
+        if self._printed is not None:  # only the answer is waited for
+            root = replace(find_node(root, self._answering) or root, children=(), text="")
+            layout = layout._replace(answering="")
+        return live_lines(root, self._trace, self._now(), layout)
+
+    def _later_lines(self) -> list[Line]:
+        """The steps of which the printed tree does not say how they ended; of the answer's, only if it is unusual."""
+        root, lines = self._root(), list[Line]()
+        before = {node.number: node for node in self._printed.walk() if node.number} if self._printed else {}
+        for node in root.walk():
+            known = before.get(node.number)
+            if node.kind != "step" or known is None or known.state == node.state:
+                continue
+            news = tuple(item for item in node.children if item.kind == "note" and item not in known.children)
+            if news or node.state != "done":
+                short = replace(node, children=news, answers=True, label="", remark="")
+                lines += tree_lines(short, self._layout()._replace(answering=""))
+        return lines
 
     def _start_drawing(self) -> None:
-        if not self._console.is_interactive:
-            self.draw()
-        elif self._live is None:
-            self._live = start_live(self._console, StyledLines(self.live))
+        if self._console.is_interactive and self._live is None:
+            self._live = LiveLines(self._console, StyledLines(self.live), reflows=self._reflows)
             if self._tick:
                 self._timer = Timer(self.draw, self._tick)
                 self._timer.start()
@@ -136,36 +154,25 @@ class TreeProgress:
             if self._timer is not None:
                 self._timer.stop()
                 self._timer = None
-            self._print(self._take_settled())
         finally:  # whatever interrupts this, the cursor must be shown again
             if self._live is not None:
                 self._live.stop()
                 self._live = None
 
-    def _take_settled(self) -> list[Line]:
-        layout, lines = self._layout(), list[Line]()
-        while self._settled:
-            event, trace = self._settled.popleft()
-            lines += settled_lines(event, trace, layout, shown=self._answer_shown)
-        return lines
-
-    def _lines_above_answer(self) -> list[Line]:
-        if not self._shared:
-            return []
-        if self._trace.ended:
-            return [BLANK] if self._trace.answer else []
-        records = [record for record in self._trace.steps if record.last and record.state == "running"]
-        self._answer_shown = bool(records)
-        layout = self._layout()
-        return [*(line for record in records for line in answering_lines(record, self._trace, layout)), BLANK]
-
     def _print(self, lines: list[Line]) -> None:
-        """Print `lines` for good, above the live part."""
         if lines:
             self._console.print(StyledLines(lambda: lines), end="", crop=False)
 
-    def _layout(self) -> StepLayout:
+    def _root(self) -> Node:
+        return run_tree(self._trace, self._now())
+
+    def _now(self) -> float:
+        """The time by the run's own clock."""
+        return self._trace.at if self._trace.ended else self._trace.at + self._clock() - self._event_seen
+
+    def _screen(self) -> Screen:
         width, height = self._console.size
-        screen = Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
-        now = self._trace.at + self._clock() - self._event_seen
-        return StepLayout(screen, now)
+        return Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
+
+    def _layout(self) -> TreeLayout:
+        return TreeLayout(self._screen(), answering=self._answering)

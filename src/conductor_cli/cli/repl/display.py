@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -20,10 +21,10 @@ from conductor_cli.run import Conductor, Run
 from conductor_cli.store.fast_list import terminal_width
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.console import Printer
+from conductor_cli.views.console import Printer, page_screen
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.run_text import question_line
-from conductor_cli.views.text_layout import BLANK, WIDEST
+from conductor_cli.views.text_layout import BLANK
 from conductor_cli.views.trace_text import step_text, trace_text
 
 KEYS: Final = (
@@ -67,8 +68,8 @@ def print_run(run: Trace, step: int | None = None) -> None:
     """Print a run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
         check_step_exists(run, step)
-    width = terminal_width(sys.stdout) or WIDEST
-    print_text(trace_text(run, width=width) if step is None else step_text(run, step, width=width))
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    print_text(trace_text(run, screen=screen) if step is None else step_text(run, step, screen=screen))
 
 
 def print_how_to_finish(run: Trace) -> None:

@@ -1,0 +1,109 @@
+"""What happens in a run, as lines of a log: one after the other, in words. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.views.run_text import (
+    FINISHES,
+    describe_decision,
+    describe_failure,
+    describe_next_attempt,
+    describe_setup,
+    describe_totals,
+    find_step,
+)
+from conductor_cli.views.run_tree import step_node
+
+WIDTH: Final = 100
+"""Characters of a line with somebody's text."""
+
+QUESTION_LINES: Final = 8
+
+LONGEST_SUBTASK: Final = 60
+"""Characters of the subtask of a step that has ended. The log has the whole of it since the step was planned."""
+
+
+def log_lines(  # noqa: PLR0911 - one per event
+    event: ev.Event, trace: Trace, *, stored: bool, outer: str = ""
+) -> list[str]:
+    """What a log says about `event`, given the trace after it; nothing about streamed texts.
+
+    `outer` stands before the step numbers of a nested run: `2.`.
+    """
+    record = find_step(trace, getattr(event, "step", 0))
+    match event:
+        case ev.NestedEvent() if record is not None and record.nested is not None:
+            return log_lines(event.event, record.nested, stored=stored, outer=f"{outer}{record.number}.")
+        case ev.RunStarted() if not outer:
+            return [*_question(trace.question.text), describe_setup(trace)]
+        case ev.RunFinished() | ev.RunFailed() if not outer:
+            return [describe_totals(trace, stored=stored)]
+        case ev.PlanRejected():
+            hint = f" ({event.hint})" if event.hint else ""
+            said = [f"   | {one_line(line)[:WIDTH]}" for line in event.text.splitlines()[-1:]]
+            return [_line(outer, "rejected", f"plan, attempt {event.attempt}"), *_text(event.problem + hint), *said]
+        case ev.PlanReady(plan=KeepAnswer()):
+            return [_line(outer, "done", "the given answer is kept")]
+        case ev.PlanDecided() if event.verdict != "approved":
+            return [_line(outer, "note", describe_decision(event))]
+        case ev.Notice():
+            number = f"{outer}{event.step}" if event.step else outer
+            return textwrap.wrap(_line(number, "note", event.text), WIDTH, subsequent_indent="   ")
+        case _ if record is not None:
+            return _step_lines(event, record, trace, outer)
+        case _:
+            return []
+
+
+def _question(text: str) -> list[str]:
+    """The first lines of the question, and how many follow."""
+    lines = text.strip().splitlines()
+    shown = [row for line in lines[:QUESTION_LINES] for row in textwrap.wrap(one_line(line), WIDTH)[:QUESTION_LINES]]
+    left = len(lines) - QUESTION_LINES
+    return [*shown[:QUESTION_LINES], *([f"... +{format_count(left, 'line')}"] if left > 0 else [])]
+
+
+def _step_lines(event: ev.Event, record: StepRecord, trace: Trace, outer: str) -> list[str]:
+    """What happens to a step."""
+    match event:
+        case ev.StepPlanned():
+            return [_state_line(record, trace, outer), *_text(record.step.subtask)]
+        case ev.StepStarted():
+            return [_state_line(record, trace, outer)]
+        case ev.StepFailed() if record.state != "failed":
+            what = f"attempt {event.attempt}" if event.attempt else "not asked"
+            head = _line(f"{outer}{record.number}", "failed", f"{what}; {describe_next_attempt(event)}")
+            return [head, *_text(describe_failure(event.error))]
+        case ev.StepFailed():
+            return [_state_line(record, trace, outer), *_text(describe_failure(event.error))]
+        case ev.StepStopped() | ev.StepFinished():
+            return [_state_line(record, trace, outer), *_text(FINISHES.get(record.finish or "", ""))]
+        case _:
+            return []
+
+
+def _state_line(record: StepRecord, trace: Trace, outer: str) -> str:
+    """A step as it is now: number, state, worker, what is special, figures."""
+    node = step_node(record, trace, outer)
+    subtask = textwrap.shorten(one_line(node.label), LONGEST_SUBTASK, placeholder=" ...") if node.state in ENDED else ""
+    status = "" if node.status == node.state else node.status
+    remark = "" if node.state == "waiting" and status else node.remark
+    details = ", ".join(filter(None, (remark, status, subtask)))
+    texts = map(one_line, (node.name, details, *node.figures))
+    return f"{node.number:>2} {node.state}  {'  '.join(filter(None, texts))}"
+
+
+def _line(number: str, state: str, text: str) -> str:
+    return f"{number.rstrip('.'):>2} {state}  {one_line(text)}"
+
+
+def _text(text: str) -> list[str]:
+    """A text of somebody's, under its line."""
+    return [f"   {line}" for line in textwrap.wrap(one_line(text), WIDTH - 3)]

@@ -1,0 +1,144 @@
+"""The tree of a run: what hangs where, and what each node says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Step
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.views.run_tree import Node, find_node, run_tree, step_node
+from tests.traces.make import (
+    ANSWER,
+    RUNS,
+    Writer,
+    cancelled,
+    failed,
+    nested,
+    parallel,
+    rejected,
+    retry,
+    started,
+    substitute,
+)
+
+Run = Callable[[], list[ev.Event]]
+
+
+def trace_of(events: list[ev.Event]) -> Trace:
+    trace = Trace()
+    for event in events:
+        trace = apply_event(trace, event)
+    return trace
+
+
+def shape(node: Node) -> dict[str, object]:
+    """The numbers of the steps below a node."""
+    return {child.number: shape(child) for child in node.children if child.number}
+
+
+def step_of(trace: Trace, number: str) -> Node:
+    node = find_node(run_tree(trace), number)
+    assert node is not None
+    return node
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        ([()], {"1": {}}),
+        ([(), (1,), (2,), (3,), (4,)], {"1": {"2": {"3": {"4": {"5": {}}}}}}),
+        ([(), (), (1, 2)], {"1": {}, "2": {"3": {}}}),
+        ([(), (), (1,), (2, 3)], {"1": {"3": {"4": {}}}, "2": {}}),
+        ([(), (), (), (), (1, 2, 3, 4)], {"1": {}, "2": {}, "3": {}, "4": {"5": {}}}),
+        ([(), (1,), (1,), (1,), (3, 2)], {"1": {"2": {}, "3": {"5": {}}, "4": {}}}),
+    ],
+)
+def test_a_step_hangs_under_the_last_step_that_it_reads(
+    reads: list[tuple[int, ...]], expected: dict[str, object]
+) -> None:
+    """Steps that read nothing hang under the question; side by side they keep the order of the plan."""
+    run = Writer(started())
+    run.plan(*(Step(worker="gpt", subtask="Work.", access=access) for access in reads))
+    assert shape(run_tree(trace_of(run.events))) == expected
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_step_is_in_the_tree_once(run: Run) -> None:
+    """At every moment of a run."""
+    trace = Trace()
+    for event in run():
+        trace = apply_event(trace, event)
+        numbers = [node.number for node in run_tree(trace).walk() if node.kind == "step"]
+        assert sorted(number for number in numbers if "." not in number) == [str(step.number) for step in trace.steps]
+        assert len(set(numbers)) == len(numbers)
+
+
+def test_the_root_is_the_question_with_its_planner() -> None:
+    """The planning model is named without the hash of its file."""
+    root = run_tree(trace_of(parallel()))
+    assert (root.kind, root.state) == ("question", "done")
+    assert root.label == "How many primes below 1000 end in 7, and what is their sum?"
+    assert root.remark == "qwen2.5-7b-q4_k_m plans, auto"
+    given = trace_of([replace(started(), conductor="plan file")])
+    assert run_tree(given).remark == "the plan is given, auto"
+
+
+def test_a_step_says_what_it_reads_waits_for_and_took() -> None:
+    """Its figures are known when it has ended."""
+    events = parallel()
+    planned = next(n for n, event in enumerate(events) if isinstance(event, ev.PlanReady))
+    waiting = step_of(trace_of(events[: planned + 1]), "3")
+    assert (waiting.state, waiting.status, waiting.figures) == ("waiting", "waits for 1 and 2", ("", ""))
+    done = step_of(trace_of(events), "3")
+    assert (done.state, done.remark, done.figures) == ("done", "reads 1 and 2", ("0.8 s", "41 tokens"))
+
+
+def test_only_the_step_that_gave_the_answer_is_marked() -> None:
+    """Of a partial answer it is not the last one."""
+    assert [node.number for node in run_tree(trace_of(parallel())).walk() if node.answers] == ["3"]
+    assert [node.number for node in run_tree(trace_of(cancelled())).walk() if node.answers] == ["2"]
+
+
+def test_failed_attempts_are_branches() -> None:
+    """Each says when and why it failed and what followed; a substitute says whom it replaces."""
+    (attempt,) = (child for child in step_of(trace_of(retry()), "1").children if child.kind == "attempt")
+    assert attempt.label == "attempt 1, after 0.9 s: 429 Too Many Requests, waited 12 s"
+    step = step_of(trace_of(substitute()), "1")
+    assert (step.name, step.remark) == ("gemini-flash", "instead of math-worker")
+    assert [child.label for child in step.children if not child.number] == [
+        "attempt 1, math-worker, after 1.0 s: the key was refused (401), gemini-flash takes over",
+        "the prompt was trimmed from 9,120 to 8,000 tokens",
+    ]
+    broken = step_of(trace_of(failed()), "1")
+    assert [child.kind for child in broken.children] == ["attempt", "attempt", "attempt", "step"]
+    assert (broken.state, broken.children[3].status) == ("failed", "the run failed")
+
+
+def test_a_retry_is_counted_down() -> None:
+    """The text of the failed attempt is not shown any more."""
+    events = retry()
+    broke = next(n for n, event in enumerate(events) if isinstance(event, ev.StepFailed))
+    trace = trace_of(events[: broke + 1])
+    node = find_node(run_tree(trace, trace.at + 5.0), "1")
+    assert node is not None
+    assert (node.state, node.status, node.text) == ("retrying", "again in 7 s", "")
+
+
+def test_a_nested_run_is_a_branch_with_numbers_of_its_own() -> None:
+    """Its plan and notes are branches of the step that it is; its answer is not shown twice."""
+    root = run_tree(trace_of(nested()))
+    assert shape(root) == {"1": {"2": {"2.1": {"2.2": {}}}}}
+    assert [node.label for node in root.walk() if node.kind == "note"] == ["the given answer is kept"]
+    assert [node.text for node in root.walk() if ANSWER in node.text and not node.answers] == []
+    assert step_node(trace_of(nested()).steps[1], trace_of(nested())).number == "2"
+
+
+def test_a_rejected_plan_is_a_branch() -> None:
+    """With the reason, and what the planner wrote."""
+    node = next(node for node in run_tree(trace_of(rejected())).walk() if node.state == "rejected")
+    assert node.label.startswith("plan, attempt 1: step 2 names a worker that is not in the pool: 'Q'")
+    assert node.text == "Q | 1 | Check the list."
