@@ -18,7 +18,6 @@ from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
-from conductor_cli.models.weights.verify import repair_hint
 
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
@@ -154,6 +153,8 @@ def _check_files(manifest: Manifest, settings: Settings) -> None:
     """Raise `ConductorUnusable` where a file of the model is missing or has another size than it had."""
     problem = manifest.fault()
     if problem:
+        from conductor_cli.models.weights.verify import repair_hint  # it reads model files
+
         hint = repair_hint(manifest, settings.environ)
         raise ConductorUnusable(f"the model {manifest.name} cannot be used: {problem}", hint=hint)
 
