@@ -125,7 +125,10 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
             raise ConfigError(f"{path} does not exist", hint="name an existing file with --config") from None
         return Source(path=path, values={})
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint="it must be a TOML file") from None
+        hint = "it must be a TOML file"
+        if isinstance(error, PermissionError):
+            hint = f"fix its permissions, or use another directory: {PREFIX}CONFIG_DIR=DIR"
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
     try:
         text = data.decode("utf-8-sig")
         return Source(path=path, values=tomllib.loads(text), text=text)
