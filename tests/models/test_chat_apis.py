@@ -209,6 +209,7 @@ def test_google_s_thoughts_text_and_counts_are_read() -> None:
     ],
 )
 def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
+    """A cut, a refusal and a call of a tool are told apart as for every other API."""
     chunks = play(
         events(
             {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It"}},
@@ -221,6 +222,7 @@ def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) 
 
 @pytest.mark.parametrize(("reason", "finish"), [("MAX_TOKENS", "length"), ("RECITATION", "refusal"), ("NEW", "other")])
 def test_google_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
+    """A reason that nobody knows yet is no error."""
     last = {"content": {"parts": [{"text": "It"}]}, "finishReason": reason}
     assert play(events({"candidates": [last]}), "gemini")[-1].finish == finish
 
@@ -239,6 +241,7 @@ def test_a_question_that_google_blocks_is_a_refusal() -> None:
     ],
 )
 def test_an_error_in_anthropic_s_stream_has_its_reason(frame: dict[str, Any], reason: str) -> None:
+    """An overloaded server is asked again; an error without a known type is a broken reply."""
     assert failure(events(frame), "anthropic").reason == reason
 
 
@@ -283,6 +286,7 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
 def test_a_setting_that_is_refused_under_the_api_s_own_name_is_named_as_the_user_has_it(
     kind: str, said: str, setting: str
 ) -> None:
+    """The error names the setting in the user's file, not the field of the API."""
     error = failure(refused(400, {"message": said, "status": "INVALID_ARGUMENT"}), kind, reasoning_effort="high")
     assert f"does not accept {setting} = high" in error.message
 
