@@ -25,8 +25,8 @@ def first(one: Script, then: Script) -> Script:
     ("status", "reason"),
     [
         (500, "alpha failed: {host}: server error (500): no"),
-        (404, "alpha failed: {host}: model or URL not found (404): no; to fix: check the worker's model and base_url"),
-        (401, "key missing or rejected (401): no; to fix: conductor keys set openai-compatible --base-url {url}"),
+        (404, "alpha failed: {host}: model or URL not found (404): no; hint: check the worker's model and base_url"),
+        (401, "key missing or rejected (401): no; hint: conductor keys set openai-compatible --base-url {url}"),
     ],
 )
 def test_a_script_is_told_who_answered_instead_and_why(stage: Stage, status: int, reason: str) -> None:
@@ -149,4 +149,28 @@ def test_a_worker_without_a_key_is_told(stage: Stage, monkeypatch: pytest.Monkey
     assert done.out == "alpha answers\n"
     (line,) = done.err.splitlines()
     assert line.startswith("conductor: note: remote is left out: ")
-    assert "OPENAI_API_KEY is not set; to fix: export OPENAI_API_KEY=…, or conductor keys set openai" in line
+    assert "OPENAI_API_KEY is not set; hint: export OPENAI_API_KEY=…, or conductor keys set openai" in line
+
+
+@pytest.mark.parametrize("more", [(), ("--step", "1")])
+def test_a_stored_run_is_shown_with_its_failed_attempts(stage: Stage, more: tuple[str, ...]) -> None:
+    """Who was planned and who answered; time and reason of each attempt, what came next, and what to do."""
+    stage.configure(TWICE)
+    stage.models = {"alpha": refuses(500)}
+    stage.inside("ask", "1+1")
+    shown = " ".join(stage.inside("trace", "show", *more).out.split())
+    assert "instead of alpha" in shown
+    assert "attempt 1, alpha, after 0." in shown
+    assert shown.count("server error (500): no") == 2
+    assert "beta takes over" in shown
+    stage.models = {"alpha": refuses(401)}
+    stage.inside("ask", "1+1")
+    shown = " ".join(stage.inside("trace", "show", *more).out.split())
+    assert f"hint: conductor keys set openai-compatible --base-url {stage.url}" in shown
+
+
+def test_a_log_says_what_to_do(stage: Stage) -> None:
+    """Below the attempt that failed, since the log is written as the run goes on."""
+    stage.models = {"alpha": refuses(401)}
+    lines = stage.inside("ask", "1+1", "--progress", "plain").err.splitlines()
+    assert f"   hint: conductor keys set openai-compatible --base-url {stage.url}" in lines

@@ -34,7 +34,7 @@ def test_each_worker_has_its_own_reason_and_cure() -> None:
         failed("bob", "broken off"),
     ]
     assert describe_failed_attempts(attempts) == (
-        "ann was not asked: key refused (401); to fix: conductor keys set openai; "
+        "ann was not asked: key refused (401); hint: conductor keys set openai; "
         "bob failed 2 times, the last time: broken off"
     )
 

@@ -120,7 +120,7 @@ def test_a_removed_worker_is_replaced() -> None:
     assert [notice.text for notice in run.trace.healed] == [
         (
             "ann answered instead of bob; bob was not asked: no worker is named bob; "
-            "to fix: list the workers: conductor workers list"
+            "hint: list the workers: conductor workers list"
         )
     ]
     assert run.trace.answer == "yes"

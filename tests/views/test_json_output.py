@@ -18,7 +18,7 @@ Run = Callable[[], list[ev.Event]]
 
 KEYS = [
     "state", "answer", "partial", "error", "run", "trace", "resumed", "mode", "conductor", "policy", "plan", "steps",
-    "planning", "usage", "notices", "rejected_plans",
+    "planner_worker", "planning", "usage", "notices", "rejected_plans",
 ]  # fmt: skip
 STEP_KEYS = [
     "number", "planned_worker", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error",
@@ -89,7 +89,7 @@ def test_a_substitute_worker_is_named() -> None:
             True,
             (
                 "gemini-flash answered instead of math-worker; math-worker failed: the key was refused (401); "
-                "to fix: conductor keys set openai"
+                "hint: conductor keys set openai"
             ),
         ),
     ]

@@ -110,7 +110,10 @@ def test_failed_attempts_are_branches() -> None:
     step = step_of(trace_of(substitute()), "1")
     assert (step.name, step.remark) == ("gemini-flash", "instead of math-worker")
     assert [child.label for child in step.children if not child.number] == [
-        "attempt 1, math-worker, after 1.0 s: the key was refused (401), gemini-flash takes over",
+        (
+            "attempt 1, math-worker, after 1.0 s: the key was refused (401), gemini-flash takes over; "
+            "hint: conductor keys set openai"
+        ),
         "the prompt was trimmed from 9,120 to 8,000 tokens",
     ]
     broken = step_of(trace_of(failed()), "1")

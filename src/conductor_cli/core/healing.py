@@ -86,7 +86,7 @@ def _describe_failures(worker: str, attempts: Sequence[FailedAttempt]) -> str:
 
 
 def _with_hint(message: str, hint: str) -> str:
-    return f"{_shorten(message)}; to fix: {_shorten(hint)}" if hint else _shorten(message)
+    return f"{_shorten(message)}; hint: {_shorten(hint)}" if hint else _shorten(message)
 
 
 def _shorten(text: str) -> str:

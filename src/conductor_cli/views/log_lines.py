@@ -80,7 +80,8 @@ def _step_lines(event: ev.Event, record: StepRecord, trace: Trace, outer: str) -
         case ev.StepFailed() if record.state != "failed":
             what = f"attempt {event.attempt}" if event.attempt else "not asked"
             head = _line(f"{outer}{record.number}", "failed", f"{what}; {describe_next_attempt(event)}")
-            return [head, *_text(describe_failure(event.error))]
+            hint = event.error.hint if event.substitute is not None else ""
+            return [head, *_text(describe_failure(event.error)), *_text(f"hint: {hint}" if hint else "")]
         case ev.StepFailed():
             return [_state_line(record, trace, outer), *_text(describe_failure(event.error))]
         case ev.StepStopped() | ev.StepFinished():

@@ -178,6 +178,7 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
     followed = ""
     if attempt.substitute is not None:
         followed = f", {attempt.substitute} takes over"
+        followed += f"; hint: {attempt.error.hint}" if attempt.error.hint else ""
     elif attempt.retry_in is not None and record.retry_at is None:
         followed = f", waited {format_duration(attempt.retry_in)}"
     label = f"{front}: {attempt.message or describe_failure(attempt.error)}{followed}"
