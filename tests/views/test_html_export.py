@@ -146,8 +146,8 @@ def test_failed_attempts_are_told_and_drawn() -> None:
     (record,) = [record for record in trace.steps if record.worker != record.step.worker]
     page = html_page(trace)
     words = SeenStep(page).words
-    assert f"{record.step.worker}, attempt 1 failed after " in words
-    assert f"; {record.worker} took over" in words
+    assert f"attempt 1, {record.step.worker}, after " in words
+    assert f", {record.worker} takes over" in words
     assert page.count('<rect class="failed"') == sum(len(record.failed) for record in trace.steps)
 
 

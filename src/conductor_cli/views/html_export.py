@@ -8,21 +8,19 @@ and fetches in case one is missed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration
-from conductor_cli.core.healing import FailedAttempt
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.sanitize import one_line, sanitize
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.markdown_html import markdown_html
 from conductor_cli.views.plan_graph import MARKS, plan_graph
 from conductor_cli.views.run_text import (
     LONGEST_MESSAGE,
-    REASONS,
     describe_access,
-    describe_failure,
     describe_notice,
     describe_outcome,
     describe_setup,
@@ -30,7 +28,7 @@ from conductor_cli.views.run_text import (
     describe_worker,
     question_line,
 )
-from conductor_cli.views.run_tree import run_tree
+from conductor_cli.views.run_tree import Node, run_tree
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 from conductor_cli.views.timeline import timeline
 from conductor_cli.views.tree_lines import TreeLayout, tree_lines
@@ -54,7 +52,8 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {trace.time}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
-    tree = "\n".join(line_texts(tree_lines(run_tree(trace), TreeLayout(Screen(width=WIDEST), ended=10))))
+    root = run_tree(trace)
+    tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
         title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
@@ -62,9 +61,9 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
         drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
         usage=list(_usage_rows(trace)), tree=tree,
-        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS, reasons=REASONS,
-        describe_worker=describe_worker, describe_access=describe_access, describe_failure=describe_failure,
-        describe_attempt=_describe_attempt,
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
+        root=_without_notices(root, trace), records=dict(_records(trace)), longest=LONGEST_MESSAGE,
+        describe_worker=describe_worker, describe_access=describe_access,
     )  # fmt: skip
 
 
@@ -75,15 +74,20 @@ def _finalize(value: object) -> object:
     return f"{value:.1f}" if isinstance(value, float) else value
 
 
-def _describe_attempt(failed: FailedAttempt) -> str:
-    """`claude, attempt 1 failed after 2.1 s: server error (500); again in 1.0 s`."""
-    after = "" if failed.started is None else f" after {format_duration(failed.ended - failed.started)}"
-    what = "was not asked" if failed.started is None else f"attempt {failed.attempt} failed{after}"
-    if failed.retry_in is not None:
-        then = f"; asked again after {format_duration(failed.retry_in)}"
-    else:
-        then = f"; {failed.substitute} took over" if failed.substitute is not None else ""
-    return f"{failed.worker}, {what}: {failed.message[:LONGEST_MESSAGE]}{then}"
+def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
+    """Every step by its number in the tree, `2.1` for step 1 of the run nested in step 2."""
+    for record in trace.steps:
+        yield f"{outer}{record.number}", record
+        if record.nested is not None:
+            yield from _records(record.nested, f"{outer}{record.number}.")
+
+
+def _without_notices(root: Node, trace: Trace) -> Node:
+    """The tree without the notices at its root, which are told above it."""
+    told = {notice.text for notice in trace.notices}
+    return replace(
+        root, children=tuple(node for node in root.children if node.kind != "note" or node.label not in told)
+    )
 
 
 def _usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,6 @@
-"""The plan of a run as a drawing: a box for each step, and an arrow to each step that sees its answer. Pure.
+"""The plan of a run as a drawing: a box for each step, and an arrow to each step that reads its answer. Pure.
 
-Steps that see no other are at the top, and each other step is one row below the last step that it sees. The drawing is
+Steps that read no other are at the top, and each other step is one row below those that it reads. The drawing is
 as wide as a phone, so that it can be read there without scrolling; wider screens only enlarge it.
 """
 
@@ -56,7 +56,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """An SVG path from one step to another that sees its answer, and the path of its head."""
+    """An SVG path from one step to another that reads its answer, and the path of its head."""
 
     path: str
     head: str
