@@ -82,11 +82,11 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
     assert [notice["text"] for notice in data["notices"]] == [said]
     shown = stage.inside("trace", "show").out
     assert "conductor  openai-compatible/alpha, profile" in shown
-    assert said in " ".join(shown.split())
+    assert said in " ".join(shown.replace("│", " ").split())
     assert stage.inside("trace", "list").out.count("openai-compatible/alpha") == 2
     assert stage.inside("trace", "list", "--json").json[0]["conductor"] == "openai-compatible/alpha"
     plain = stage.inside("ask", "How many?", "--progress", "plain").err
-    assert "auto mode, conductor openai-compatible/alpha, 1 worker" in plain
+    assert "openai-compatible/alpha plans, auto, 1 worker" in plain
 
 
 def test_a_url_with_a_model_needs_no_word(stage: Stage) -> None:
@@ -104,7 +104,7 @@ def test_a_planner_that_is_also_a_worker_is_called_so(stage: Stage, named: str) 
     stage.models["alpha"] = says("beta | - | Answer it.")
     conductor = named.replace("url", stage.url)
     done = stage.inside("ask", "How many?", "--conductor", conductor, "--progress", "plain")
-    assert "conductor openai-compatible/alpha (also the worker alpha), 2 workers" in done.err
+    assert "openai-compatible/alpha (also the worker alpha) plans, auto, 2 workers" in done.err
     assert ("alpha plans, and is also the worker alpha: it is the first" in done.err) == (named == "url")
     assert "openai-compatible/alpha (also the worker alpha), profile" in stage.inside("trace", "show").out
     other = stage.inside("ask", "How many?", "--format", "json", "--conductor", f"{stage.url}#planner")

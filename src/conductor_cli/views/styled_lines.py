@@ -32,7 +32,7 @@ class StyledLines:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._lines():
-            yield from (Segment(text, _STYLES[style]) for text, style in line)
+            yield from (Segment(text, _STYLES[style]) for text, style in line if text)
             yield Segment.line()
 
 
@@ -61,20 +61,21 @@ class LiveLines(Live):
 
 
 class _Measured:
-    """What is drawn, and how wide its lines were when it was drawn last."""
+    """What is drawn, and what its lines were when it was drawn last."""
 
     def __init__(self, shown: ConsoleRenderable) -> None:
         self._shown = shown
-        self._widths: list[int] = []
+        self._segments: list[Segment] = []
+        self._width = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = list(Segment.split_lines(console.render(self._shown, options)))
-        # Rich crops longer lines.
-        self._widths = [min(Segment.get_line_length(line), options.max_width) for line in lines]
-        for line in lines:
-            yield from line
-            yield Segment.line()
+        self._segments, self._width = list(console.render(self._shown, options)), options.max_width
+        return iter(self._segments)
 
     def further_rows(self, width: int) -> int:
         """How many more rows than lines a terminal of this width shows."""
-        return sum(max(0, length - 1) // max(1, width) for length in self._widths)
+        if width >= self._width:
+            return 0
+        # Rich crops longer lines.
+        lengths = (min(Segment.get_line_length(line), self._width) for line in Segment.split_lines(self._segments))
+        return sum(max(0, length - 1) // max(1, width) for length in lengths)

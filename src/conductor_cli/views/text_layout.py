@@ -84,8 +84,10 @@ class Screen:
         """`text` as lines of at most `width` cells, broken between words if possible."""
         lines: list[str] = []
         width, used = max(1, width), 0
-        for word in self.line(text).split():
-            size = text_cells(word)
+        text = self.line(text)
+        measure = len if text.isascii() else text_cells
+        for word in text.split():
+            size = measure(word)
             if lines and used + 1 + size <= width:
                 lines[-1] += f" {word}"
                 used += 1 + size

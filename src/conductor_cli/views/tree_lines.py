@@ -32,6 +32,10 @@ LONGEST_NAME: Final = 16
 """Names of steps side by side are padded to the longest of them, up to so many cells."""
 
 
+SMALLEST: Final = 24
+"""On screens with fewer columns guides and marks alone may be too wide, so every line is cut."""
+
+
 class Row(NamedTuple):
     """A line of the tree. Where not all rows fit, those of the highest `weight` are left out first; 0 is a step."""
 
@@ -48,7 +52,7 @@ class TreeLayout(NamedTuple):
     """
 
     screen: Screen
-    running: int = 8
+    running: int = 6
     ended: int = 2
     whole: bool = True
     answering: str = ""
@@ -118,8 +122,9 @@ def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
         rows: Iterator[Row] = chain(_question(root, layout), _branches(root.children, layout, _Place()))
     else:
         rows = _node(root, layout, _Place())
-    for row in rows:
-        yield row._replace(line=cut(row.line, layout.screen.width))
+    if layout.screen.width >= SMALLEST:
+        return rows
+    return (row._replace(line=cut(row.line, layout.screen.width)) for row in rows)
 
 
 class _Place(NamedTuple):
