@@ -135,7 +135,7 @@ def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None
     """On the head of its run, wherever the line was broken."""
     with chat(stage) as screen:
         ask_and_wait(screen, "Spell the capital\x1b\rof France,\\\rbackwards", "alpha answers")
-        shown = [line.strip() for line in screen.scrolled.splitlines()]
+        shown = [line.strip("? ") for line in screen.scrolled.splitlines()]
         first = shown.index("Spell the capital")
         assert shown[first : first + 3] == ["Spell the capital", "of France,", "backwards"]
         assert screen.scrolled.count("of France,") == 1
