@@ -151,6 +151,23 @@ def test_failed_attempts_are_told_and_drawn() -> None:
     assert page.count('<rect class="failed"') == sum(len(record.failed) for record in trace.steps)
 
 
+def test_a_rejected_plan_is_told() -> None:
+    """Why it was rejected, and what the planner wrote."""
+    trace = TraceStore(FOLDER).trace("rejected")
+    words = one_line(SeenStep(html_page(trace)).words)
+    (rejected,) = trace.rejected
+    assert f"plan, attempt 1: {rejected.problem}" in words
+    assert one_line(rejected.text) in words
+
+
+def test_the_answer_is_on_the_page_once() -> None:
+    """The step that gave it says so instead of repeating it."""
+    page = html_page(TraceStore(FOLDER).trace("retry")).partition("The steps as text")[0]
+    answer = one_line(TraceStore(FOLDER).trace("retry").answer)
+    assert one_line(SeenStep(page).words).count(answer) == 1
+    assert page.count("Its response is the answer above.") == 1
+
+
 async def finish(run: Run) -> None:
     async for _ in run:
         pass
