@@ -47,6 +47,16 @@ def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
     assert raised.value.failure == run.error
 
 
+def test_what_was_healed_is_in_the_notices(stage: Stage) -> None:
+    """Another worker answered, and the run says which and why in the words of the command line."""
+    stage.models["alpha"] = refuses(404)
+    with conductor_cli.open() as conductor:
+        run = conductor.ask("How many?")
+        assert (run.answer, run.error) == ("beta answers", None)
+        (notice,) = run.notices
+    assert notice.startswith("step 1: beta answered instead of alpha; alpha failed: ")
+
+
 def test_leaving_the_loop_stops_the_run(stage: Stage) -> None:
     """A worker that never ends is left alone when nobody reads the events any more."""
     stage.models["alpha"] = stalls("never ")
