@@ -425,7 +425,7 @@ def test_html_writes_a_report(two_workers: Stage, cases: Path, tmp_path: Path) -
     done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--html", tmp_path / "report.html")
     assert done.code == 0
     page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3, "a bar for each system, and the plot of the costs"
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script" not in page
     assert "What is 3 + 1?" in page
