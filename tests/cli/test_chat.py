@@ -311,8 +311,9 @@ def press_keys(keys: str, *, draft: str = "") -> str:
         ("typed before the prompt was there\n", "typed before the prompt was there"),
         ("\r  \r\x1b[200~a\r\nb\n\x1b[201~c\r", "a\nb\nc"),
         ("not this\x03but this\r", "but this"),
+        ("\x12abc\x03but this\r", "but this"),
     ],
-    ids=["breaks", "early", "paste", "cleared"],
+    ids=["breaks", "early", "paste", "cleared", "search left"],
 )
 def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
     """Alt-Enter, backslash-Enter and pasted text break lines; Ctrl-C clears the line; an empty line is not sent."""

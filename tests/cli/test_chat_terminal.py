@@ -266,3 +266,15 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
         screen.program.send(CTRL_D)
         assert screen.end() == 0
         assert screen.screen.count(f"{MARK} Why?") == 1
+
+
+def test_enter_takes_what_the_search_has_found(stage: Stage) -> None:
+    """Ctrl-R finds an earlier question; Enter puts it at the prompt, and a second one asks it."""
+    with chat(stage) as screen:
+        ask_and_wait(screen, "Why is the sky blue?", "alpha answers")
+        screen.program.send("\x12sky")
+        screen.until("I-search backward")
+        screen.program.send("\r")
+        screen.until(lambda shown: "I-search" not in shown and f"{MARK} Why is the sky blue?" in shown)
+        ask_and_wait(screen, "", "alpha answers")
+    assert len(stage.asked("planner")) == 2

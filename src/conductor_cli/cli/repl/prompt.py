@@ -99,8 +99,8 @@ class Prompt:
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
         # In a prompt of several lines prompt_toolkit's own Enter breaks the line.
-        keys.add("enter")(_accept)
-        keys.add("c-j")(_accept)  # an Enter that was pressed before the prompt was shown
+        keys.add("enter", filter=~is_searching)(_accept)
+        keys.add("c-j", filter=~is_searching)(_accept)  # an Enter that was pressed before the prompt was shown
         keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("tab")(_complete)
         keys.add("c-c", filter=~is_searching)(self._clear)
