@@ -281,3 +281,11 @@ def test_every_command_that_a_hint_names_exists() -> None:
     known = {(name, each) for name, group in groups.items() if isinstance(group, TyperGroup) for each in group.commands}
     assert named
     assert named - known == set()
+
+
+def test_a_worker_that_was_found_shows_its_card(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words where no figure is known, marked as not measured and with a public source."""
+    stage.configure(workers=())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789abcdef")
+    shown = " ".join(stage.inside("workers", "show", "openai").out.split())
+    assert "general purpose, reasoning, very long texts (not measured: https://" in shown

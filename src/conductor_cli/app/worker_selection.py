@@ -83,7 +83,10 @@ def discovered_workers(settings: Settings, *, offline: bool = False) -> tuple[Co
     stored = providers_with_stored_key(open_key_store(settings))
     environ = settings.environ
     found = workers_with_keys(environ, stored) if offline else asyncio.run(discover(environ, stored))
-    return tuple(ConfiguredWorker(worker=worker, enabled=True, source="found on this machine") for worker in found)
+    return tuple(
+        ConfiguredWorker(worker=settings.cards.on(worker), enabled=True, source="found on this machine")
+        for worker in found
+    )
 
 
 def without_pool(settings: Settings) -> Settings:
