@@ -39,7 +39,9 @@ def ask_and_wait(screen: Terminal, text: str, answer: str) -> str:
     """Send a line, wait for its answer and the next prompt; returns the screen."""
     before = screen.raw.count(answer)
     screen.program.send(f"{text}\r")
-    return screen.until(lambda shown: screen.raw.count(answer) > before and shown.splitlines()[-1].startswith(MARK))
+    # A command is echoed after a mark too; only the prompt has the status at its right edge.
+    prompt = re.compile(rf"{MARK}.* \u00b7 .*\Z")
+    return screen.until(lambda shown: screen.raw.count(answer) > before and prompt.search(shown) is not None)
 
 
 class Stalling:
