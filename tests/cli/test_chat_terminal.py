@@ -67,8 +67,7 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         ask_and_wait(screen, "Why is the sky blue?", "beta answers")
         ask_and_wait(screen, "And at night?", "beta answers")
         assert "Why is the sky blue?" in stage.asked("planner")[1].body.decode()
-        shown = ask_and_wait(screen, "/redo 2 alpha", "alpha answers")
-        assert "reusing" in shown
+        ask_and_wait(screen, "/redo 2 alpha", "reusing")
         assert "ANSWER  (finished)" in ask_and_wait(screen, "/trace", "total:")
         screen.program.send(CTRL_D)
         assert screen.end() == 0

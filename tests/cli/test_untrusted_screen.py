@@ -88,9 +88,9 @@ def test_the_window_is_resized_during_a_run(stage: Stage) -> None:
         for size in ((60, 30), (110, 40), (100, 20)):
             shown.resize(*size)
             alpha.let()
-            shown.until(lambda screen: "1 running" in screen)
+            shown.until(lambda screen: "1 alpha" in screen and "●" in screen)
         alpha.let()
         assert shown.end() == 0
-        assert shown.scrolled.count("1 done") == 1
+        assert shown.scrolled.count("1 alpha") == 1
         assert shown.scrolled.count("forty-two") == 1
-        assert shown.scrolled.count("2 done") == 1
+        assert shown.scrolled.count("2 beta") == 1

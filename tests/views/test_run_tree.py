@@ -92,7 +92,7 @@ def test_a_step_says_what_it_reads_waits_for_and_took() -> None:
     events = parallel()
     planned = next(n for n, event in enumerate(events) if isinstance(event, ev.PlanReady))
     waiting = step_of(trace_of(events[: planned + 1]), "3")
-    assert (waiting.state, waiting.status, waiting.figures) == ("waiting", "waits for 1 and 2", ("", ""))
+    assert (waiting.state, waiting.status, waiting.figures) == ("waiting", "waits for 1, 2", ("", ""))
     done = step_of(trace_of(events), "3")
     assert (done.state, done.remark, done.figures) == ("done", "reads 1 and 2", ("0.8 s", "41 tokens"))
 

@@ -309,7 +309,7 @@ def test_a_waiting_step_names_the_steps_it_waits_for() -> None:
     for event in parallel():
         drawn.show(event)
         seen |= set(re.findall(r"waits for .*|waiting$", next((x for x in drawn.live() if "3 claude" in x), "")))
-    assert seen == {"waits for 1 and 2", "waits for 1", "waiting"}
+    assert seen == {"waits for 1, 2", "waits for 1", "waiting"}
 
 
 def test_drawing_five_workers_at_200_tokens_a_second_costs_at_most_3_percent_of_a_core() -> None:

@@ -79,7 +79,7 @@ def test_without_marks_there_are_words() -> None:
         heads = [line.split() for line in shown if "1 math-worker" in line or "3 claude" in line]
         assert heads[0][:3] == ["+-", "1", "math-worker"]
         assert "running" in heads[0]
-        assert heads[1][-4:] == ["for", "1", "and", "2"]
+        assert heads[1][-4:] == ["waits", "for", "1,", "2"]
 
 
 def test_a_chain_is_deep() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
+from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
@@ -203,7 +203,7 @@ def _status(record: StepRecord, run: _Run) -> str:
     if record.state == "waiting":
         open_steps = {step.number for step in run.trace.steps if step.state not in ENDED}
         missing = [str(item) for item in record.step.access if item in open_steps]
-        return f"waits for {format_list(missing)}" if missing else "waiting"
+        return f"waits for {', '.join(missing)}" if missing else "waiting"
     if record.state == "running" and record.retry_at is not None:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
     return REASONS[record.reason] if record.reason is not None else ""
