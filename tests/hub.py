@@ -269,7 +269,8 @@ def read_environment() -> None:
     """Have the hub's library read the environment again, which it does only when it is imported."""
     if (constants := sys.modules.get("huggingface_hub.constants")) is not None:
         importlib.reload(constants)
-        sys.modules["huggingface_hub.utils._http"].close_session()  # its connections go through the old proxies
+        if (http := sys.modules.get("huggingface_hub.utils._http")) is not None:
+            http.close_session()  # its connections go through the old proxies
 
 
 def gated(**more: Any) -> Refusal:
