@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import raw_loop
-from forced import CONTEXT, PLAN, POOL, QUESTION, SHORT, Forced, request, spelled, tokens
+from forced import PLAN, POOL, QUESTION, SHORT, Forced, request, spelled, tokens
 from resident import peak, resident
 
 from conductor_cli.core.chat import Message, Request
@@ -37,13 +37,13 @@ PAIRS = 5
 """How often the prefix is taken from disk."""
 
 
-async def main(job: Mapping[str, str], began: float, what: str, number: int) -> Found:
+async def main(job: Mapping[str, Any], began: float, what: str, number: int) -> Found:
     """Measure what is named."""
     took = {"import": time.monotonic() - began}
     cache = Path(job["cache"])
     if what == "restore":
-        return await restore(Path(job["model"]), cache)
-    async with loaded(Path(job["model"]), cache) as model:
+        return await restore(Path(job["model"]), cache, job["context"])
+    async with loaded(Path(job["model"]), cache, job["context"]) as model:
         took["load"] = time.monotonic() - began
         if what == "decode":
             return await decode(model, number)
@@ -53,9 +53,9 @@ async def main(job: Mapping[str, str], began: float, what: str, number: int) -> 
 
 
 @asynccontextmanager
-async def loaded(path: Path, cache: Path) -> AsyncIterator[Llama]:
-    """A model, loaded."""
-    model = Llama(path, LlamaOptions(context=CONTEXT, cache=cache))
+async def loaded(path: Path, cache: Path, context: int) -> AsyncIterator[Llama]:
+    """A model, loaded, with room for so many tokens."""
+    model = Llama(path, LlamaOptions(context=context, cache=cache))
     try:
         await model.load()
         yield model
@@ -106,17 +106,17 @@ async def one(model: Llama, mode: Mode, refused: int, clock: Clock) -> Found:
     }  # fmt: skip
 
 
-async def restore(path: Path, cache: Path) -> Found:
+async def restore(path: Path, cache: Path, context: int) -> Found:
     """Seconds that a prefix costs: computed, and taken from disk. What comes behind it is taken off by a live prefix.
 
     Each request has a word of its own right behind the prefix, so that nothing else is shared.
     """
-    async with loaded(path, cache / "empty") as model:
+    async with loaded(path, cache / "empty", context) as model:
         first, again = await seconds(model, " one"), await seconds(model, " two")
     computed, prefix = first[0] - again[0], again[1].tokens_cached
     pairs: list[float] = []
     for _ in range(PAIRS):
-        async with loaded(path, cache) as model:
+        async with loaded(path, cache, context) as model:
             from_disk, live = await seconds(model, " one"), await seconds(model, " two")
         if {from_disk[1].tokens_cached, live[1].tokens_cached} != {prefix}:
             raise SystemExit(f"the prefix did not come from disk: {from_disk[1]}")
