@@ -10,30 +10,24 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'chat' = 'Hold a conversation: each question knows the ones before'
             'plan' = 'Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe'
             'run' = 'Run a plan from a file or a pipe, as conductor plan wrote it or edited'
-            'trace' = 'Stored runs: list, search, show, replay, compare, run again, export, remove'
-            'cost' = 'Show what was spent by day, provider and worker, and the limits per day'
             'setup' = 'Set up what is missing: keys, workers, limits, the conductor model'
             'doctor' = 'Check the installation, the model and every worker'
+            'config' = 'Settings: where they come from and what they are'
+            'completions' = 'Print the completion script of a shell'
             'model' = 'Download and choose the model that plans'
             'workers' = 'List, add and test the models that answer'
-            'pools' = 'Name sets of workers and choose one of them'
             'keys' = 'Store and check the API keys of providers'
-            'config' = 'Settings: where they come from and what they are'
-            'completions' = 'Print the completion script of a shell, as in: source <(conductor completions bash)'
+            'trace' = 'Stored runs: list, search, show, replay, compare, run again, export, remove'
+            'cost' = 'Show what was spent by day, provider and worker, and the limits per day'
+            'pools' = 'Name sets of workers and choose one of them'
             'eval' = 'Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time'
             'train' = 'Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers'
         }
-        ' trace' = [ordered]@{
-            'list' = 'List stored runs, newest first'
-            'search' = 'Search the questions, subtasks and answers of stored runs'
-            'show' = 'Show a stored run: question, plan, steps, answer, usage; or who read what of it'
-            'replay' = 'Show a stored run again as it happened'
-            'diff' = 'Compare two stored runs, as diff -u does: question, plan, steps, answers and usage'
-            'rerun' = 'Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called'
-            'export' = 'Print a stored run as a self-contained HTML page, or as Markdown'
-            'prune' = 'Delete old runs'
-            'path' = 'Print the directory of traces, or the file of one run'
-            'rm' = 'Delete stored runs'
+        ' config' = [ordered]@{
+            'show' = 'Show every setting, its value, and where it comes from'
+            'get' = 'Print the value of one setting'
+            'set' = 'Change one setting in conductor''s own file'
+            'path' = 'Print the files that settings come from'
         }
         ' model' = [ordered]@{
             'list' = 'List installed models and those that can be downloaded'
@@ -55,24 +49,30 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'test' = 'Ask each worker for a token, all at once, with its own settings: one cheap live call each'
             'calibrate' = 'Measure what each worker is good at, and store it as the card that the conductor and the routers use'
         }
-        ' pools' = [ordered]@{
-            'list' = 'List the pools, and those that ship with this tool'
-            'show' = 'Show the workers of a pool; for one that ships, with their sources'
-            'add' = 'Make a pool of workers, or add one that ships (published)'
-            'rm' = 'Remove a pool that was added and that is not in use; its workers stay'
-            'use' = 'Choose the pool that runs use by default'
-        }
         ' keys' = [ordered]@{
             'set' = 'Store a provider''s key in the system''s keyring'
             'list' = 'List the keys that were found: where each one is, and how old'
             'rm' = 'Remove a stored key'
             'test' = 'Ask each provider whether it accepts its key: one free request each, all at once'
         }
-        ' config' = [ordered]@{
-            'show' = 'Show every setting, its value, and where it comes from'
-            'get' = 'Print the value of one setting'
-            'set' = 'Change one setting in conductor''s own file'
-            'path' = 'Print the files that settings come from'
+        ' trace' = [ordered]@{
+            'list' = 'List stored runs, newest first'
+            'search' = 'Search the questions, subtasks and answers of stored runs'
+            'show' = 'Show a stored run: question, plan, steps, answer, usage; or who read what of it'
+            'replay' = 'Show a stored run again as it happened'
+            'diff' = 'Compare two stored runs, as diff -u does: question, plan, steps, answers and usage'
+            'rerun' = 'Run a stored plan again from step N on, as a new run; earlier steps are taken from the trace and not called'
+            'export' = 'Print a stored run as a self-contained HTML page, or as Markdown'
+            'prune' = 'Delete old runs'
+            'path' = 'Print the directory of traces, or the file of one run'
+            'rm' = 'Delete stored runs'
+        }
+        ' pools' = [ordered]@{
+            'list' = 'List the pools, and those that ship with this tool'
+            'show' = 'Show the workers of a pool; for one that ships, with their sources'
+            'add' = 'Make a pool of workers, or add one that ships (published)'
+            'rm' = 'Remove a pool that was added and that is not in use; its workers stay'
+            'use' = 'Choose the pool that runs use by default'
         }
     }
     # the options of a command
@@ -91,11 +91,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
-            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
             '--recursion' = 'Review steps to append: the conductor checks its own answer.'
             '--max-cost' = 'Maximum cost of the run in US dollars.'
             '--max-tokens' = 'Maximum tokens for the run, input and output.'
@@ -104,14 +104,14 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--seed' = 'Seed for sampling.'
             '--gpu-layers' = 'Layers of a local model to put on the GPU.'
             '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
-            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
-            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
+            '--no-approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
             '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach a text file; may be repeated.'
-            '--file' = 'Attach a text file; may be repeated.'
+            '-f' = 'Attach text files: -f a.txt b.txt.'
+            '--file' = 'Attach text files: -f a.txt b.txt.'
             '--system' = 'System text for every worker.'
             '-c' = 'Continue the last run, or run ID, as a conversation.'
             '--continue' = 'Continue the last run, or run ID, as a conversation.'
@@ -119,16 +119,21 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--schema' = 'JSON Schema of the answer; exit code 7 if the answer is not JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' chat' = [ordered]@{
             '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
-            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
             '--recursion' = 'Review steps to append: the conductor checks its own answer.'
             '--max-cost' = 'Maximum cost of the run in US dollars.'
             '--max-tokens' = 'Maximum tokens for the run, input and output.'
@@ -137,45 +142,55 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--seed' = 'Seed for sampling.'
             '--gpu-layers' = 'Layers of a local model to put on the GPU.'
             '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
-            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
-            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
+            '--no-approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach a text file; may be repeated.'
-            '--file' = 'Attach a text file; may be repeated.'
+            '-f' = 'Attach text files: -f a.txt b.txt.'
+            '--file' = 'Attach text files: -f a.txt b.txt.'
             '--system' = 'System text for every worker.'
             '-c' = 'Continue the conversation of the last run, or of run ID.'
             '--continue' = 'Continue the conversation of the last run, or of run ID.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' plan' = [ordered]@{
             '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
-            '--max-steps' = 'Maximum steps in the plan, 1 to 5.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
             '--seed' = 'Seed for sampling.'
             '--gpu-layers' = 'Layers of a local model to put on the GPU.'
             '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach a text file; may be repeated.'
-            '--file' = 'Attach a text file; may be repeated.'
+            '-f' = 'Attach text files: -f a.txt b.txt.'
+            '--file' = 'Attach text files: -f a.txt b.txt.'
             '--system' = 'System text for every worker.'
             '--flow' = 'Show which worker reads the question, the files and which answers.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' run' = [ordered]@{
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -186,106 +201,19 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--max-time' = 'Maximum duration of the run in seconds.'
             '--seed' = 'Seed for sampling.'
             '--gpu-layers' = 'Layers of a local model to put on the GPU.'
-            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
-            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
+            '--approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
+            '--no-approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
             '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
-        }
-        ' trace' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace list' = [ordered]@{
-            '-n' = 'How many, newest first.'
-            '--count' = 'How many, newest first.'
-            '--state' = 'Only runs in this state.'
-            '--worker' = 'Only runs that used this worker.'
-            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace search' = [ordered]@{
-            '-n' = 'How many, newest first.'
-            '--count' = 'How many, newest first.'
-            '--state' = 'Only runs in this state.'
-            '--worker' = 'Only runs that used this worker.'
-            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace show' = [ordered]@{
-            '--step' = 'Show the whole prompt and answer of one step.'
-            '--prompts' = 'Also show what each worker was sent.'
-            '--flow' = 'Show which worker reads the question, the files and which answers.'
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace replay' = [ordered]@{
-            '--speed' = '4 is four times as fast; 0 shows everything at once.'
-            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
-            '--progress' = 'Progress display on stderr.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace diff' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace rerun' = [ordered]@{
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
-            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
-            '--deny' = 'Never ask these workers; same syntax as --allow.'
-            '--local-only' = 'Use only models on this machine, for planning too.'
-            '--max-cost' = 'Maximum cost of the run in US dollars.'
-            '--max-tokens' = 'Maximum tokens for the run, input and output.'
-            '--max-calls' = 'Maximum worker calls for the run.'
-            '--max-time' = 'Maximum duration of the run in seconds.'
-            '--seed' = 'Seed for sampling.'
-            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
-            '--approve' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
-            '--yes' = 'Show the plan and its estimated cost, and wait for approval before calling a worker; --yes skips this.'
-            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
-            '--progress' = 'Progress display on stderr.'
-            '--no-trace' = 'Do not store a trace of this run.'
-            '--from' = 'The first step to run again.'
-            '--worker' = 'Use this worker for that step.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace export' = [ordered]@{
-            '--format' = 'Output format.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace prune' = [ordered]@{
-            '--older-than' = 'Runs that started longer ago: 12h, 30d, 8w.'
-            '--keep' = 'Keep the newest N, however old they are.'
-            '--dry-run' = 'Only print what would be deleted.'
-            '-y' = 'Do not ask.'
-            '--yes' = 'Do not ask.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace path' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' trace rm' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' cost' = [ordered]@{
-            '--days' = 'Number of days, including today.'
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' setup' = [ordered]@{
             '-y' = 'Do everything that is proposed, without asking.'
@@ -294,6 +222,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' doctor' = [ordered]@{
             '--offline' = 'Check this machine only: call no model and no server.'
@@ -301,25 +234,108 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' config' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' config show' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' config get' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' config set' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' config path' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' completions' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model list' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model pull' = [ordered]@{
             '--use' = 'Make it the default; automatic if none is set.'
             '--no-use' = 'Make it the default; automatic if none is set.'
+            '-y' = 'Do not ask, even if it needs more memory than is free.'
+            '--yes' = 'Do not ask, even if it needs more memory than is free.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model prepare' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model import' = [ordered]@{
             '--name' = 'What to call it.'
@@ -329,43 +345,83 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--no-use' = 'Make it the default; automatic if none is set.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model use' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model verify' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model rm' = [ordered]@{
             '-y' = 'Do not ask.'
             '--yes' = 'Do not ask.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' model path' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers list' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers show' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers add' = [ordered]@{
-            '-k' = 'openai, anthropic, gemini, ollama, llama, openai-compatible ...'
-            '--kind' = 'openai, anthropic, gemini, ollama, llama, openai-compatible ...'
+            '-k' = 'What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.'
+            '--kind' = 'What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.'
             '-m' = 'The provider''s model name, or a GGUF file.'
             '--model' = 'The provider''s model name, or a GGUF file.'
             '--about' = 'What it is good at, for the conductor.'
@@ -380,26 +436,51 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--unset' = 'Remove a setting; may be repeated.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers rm' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers enable' = [ordered]@{
             '--pool' = 'All workers of this pool.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers disable' = [ordered]@{
             '--pool' = 'All workers of this pool.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers test' = [ordered]@{
             '--pool' = 'All workers of this pool.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers calibrate' = [ordered]@{
             '--rehearsal' = 'Measure the demo workers instead of yours.'
@@ -416,91 +497,278 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
-        }
-        ' pools' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' pools list' = [ordered]@{
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' pools show' = [ordered]@{
-            '--json' = 'Print JSON.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' pools add' = [ordered]@{
-            '--about' = 'What it is for, shown in the list.'
-            '--all' = 'For a pool that ships: also add the workers without a key.'
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' pools rm' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
-        }
-        ' pools use' = [ordered]@{
-            '-h' = 'Show this message and exit.'
-            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' keys' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' keys set' = [ordered]@{
             '--base-url' = 'Use the key for this address instead of the provider''s own.'
             '--insecure-storage' = 'Store it in a file that is not encrypted.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' keys list' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' keys rm' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' keys test' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' config' = [ordered]@{
+        ' trace' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' config show' = [ordered]@{
+        ' trace list' = [ordered]@{
+            '-n' = 'How many, newest first.'
+            '--count' = 'How many, newest first.'
+            '--state' = 'Only runs in this state.'
+            '--worker' = 'Only runs that used this worker.'
+            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' config get' = [ordered]@{
+        ' trace search' = [ordered]@{
+            '-n' = 'How many, newest first.'
+            '--count' = 'How many, newest first.'
+            '--state' = 'Only runs in this state.'
+            '--worker' = 'Only runs that used this worker.'
+            '--since' = 'Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' config set' = [ordered]@{
+        ' trace show' = [ordered]@{
+            '--step' = 'Show the whole prompt and answer of one step.'
+            '--prompts' = 'Also show what each worker was sent.'
+            '--flow' = 'Show which worker reads the question, the files and which answers.'
+            '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' config path' = [ordered]@{
+        ' trace replay' = [ordered]@{
+            '--speed' = '4 is four times as fast; 0 shows everything at once.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
-        ' completions' = [ordered]@{
+        ' trace diff' = [ordered]@{
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' trace rerun' = [ordered]@{
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
+            '--no-approve' = 'Show the plan and its estimated cost, and ask before any worker is called; or never ask.'
+            '--format' = 'Output on stdout: the answer, one JSON object, or events as JSON lines.'
+            '--progress' = 'Progress display on stderr.'
+            '--no-trace' = 'Do not store a trace of this run.'
+            '--from' = 'The first step to run again.'
+            '--worker' = 'Use this worker for that step.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' trace export' = [ordered]@{
+            '--format' = 'Output format.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' trace prune' = [ordered]@{
+            '--older-than' = 'Runs that started longer ago: 12h, 30d, 8w.'
+            '--keep' = 'Keep the newest N, however old they are.'
+            '--dry-run' = 'Only print what would be deleted.'
+            '-y' = 'Do not ask.'
+            '--yes' = 'Do not ask.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' trace path' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' trace rm' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' cost' = [ordered]@{
+            '--days' = 'Number of days, including today.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools list' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools show' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools add' = [ordered]@{
+            '--about' = 'What it is for, shown in the list.'
+            '--all' = 'For a pool that ships: also add the workers without a key.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools rm' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' pools use' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' eval' = [ordered]@{
-            '--systems' = 'Ways of using the workers to compare.'
+            '--systems' = 'Ways of using the workers to compare. Default: best-worker,keyword,vote,moa,conductor.'
             '--n' = 'Number of cases. Default: rehearsal 500, basics 60, all of a file.'
             '--seed' = 'Random seed for case selection and sampling.'
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
-            '--conductor' = 'The model that plans: a name, a GGUF file, a URL (URL#MODEL), or provider/model.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -517,6 +785,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--print-cases' = 'Print the cases as JSON Lines and stop.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' train' = [ordered]@{
             '--cases' = 'The cases to train on, as for eval.'
@@ -542,6 +815,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
         }
     }
     # what an option's value may be, or an argument of a command
@@ -549,11 +827,11 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' --config' = @{ words = ''; asked = ''; paths = 'file' }
         ' --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' ask --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' ask --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' ask --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' ask --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' ask --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' ask --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' ask --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' ask --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' ask --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' ask --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' ask --max-steps' = @{ words = ''; asked = ''; paths = '' }
         ' ask --recursion' = @{ words = ''; asked = ''; paths = '' }
         ' ask --max-cost' = @{ words = ''; asked = ''; paths = '' }
@@ -572,13 +850,15 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' ask --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' ask --resume' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' ask --schema' = @{ words = ''; asked = ''; paths = 'file' }
+        ' ask --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' ask --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' ask ' = @{ words = ''; asked = ''; paths = '' }
         ' chat --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' chat --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' chat --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' chat --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' chat --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' chat --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' chat --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' chat --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' chat --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' chat --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' chat --max-steps' = @{ words = ''; asked = ''; paths = '' }
         ' chat --recursion' = @{ words = ''; asked = ''; paths = '' }
         ' chat --max-cost' = @{ words = ''; asked = ''; paths = '' }
@@ -594,12 +874,14 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' chat --system' = @{ words = ''; asked = ''; paths = '' }
         ' chat -c' = @{ words = ''; asked = 'trace names'; paths = '' }
         ' chat --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' chat --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' chat --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' plan --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' plan --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' plan --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' plan --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' plan --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' plan --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' plan --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' plan --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' plan --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' plan --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' plan --max-steps' = @{ words = ''; asked = ''; paths = '' }
         ' plan --seed' = @{ words = ''; asked = ''; paths = '' }
         ' plan --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
@@ -608,12 +890,14 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' plan -f' = @{ words = ''; asked = ''; paths = 'file' }
         ' plan --file' = @{ words = ''; asked = ''; paths = 'file' }
         ' plan --system' = @{ words = ''; asked = ''; paths = '' }
+        ' plan --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' plan --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' plan ' = @{ words = ''; asked = ''; paths = '' }
-        ' run --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' run --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' run --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' run --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' run --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' run --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' run --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' run --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' run --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' run --recursion' = @{ words = ''; asked = ''; paths = '' }
         ' run --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' run --max-tokens' = @{ words = ''; asked = ''; paths = '' }
@@ -623,55 +907,61 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' run --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
         ' run --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
         ' run --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' run --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' run --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' run ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace list -n' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --count' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
-        ' trace list --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace list --since' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search -n' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search --count' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
-        ' trace search --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace search --since' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search ' = @{ words = ''; asked = ''; paths = '' }
-        ' trace show --step' = @{ words = ''; asked = ''; paths = '' }
-        ' trace show ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace replay --speed' = @{ words = ''; asked = ''; paths = '' }
-        ' trace replay --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' trace replay --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' trace replay ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace rerun --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' trace rerun --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace rerun --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace rerun --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-calls' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace export --format' = @{ words = 'html markdown'; asked = ''; paths = '' }
-        ' trace export ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace prune --older-than' = @{ words = ''; asked = ''; paths = '' }
-        ' trace prune --keep' = @{ words = ''; asked = ''; paths = '' }
-        ' trace path ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' cost --days' = @{ words = ''; asked = ''; paths = '' }
         ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = '' }
+        ' setup --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' setup --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' doctor --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' doctor --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' config --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' config --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' config show --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' config show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' config get --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' config get --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
+        ' config set --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' config set --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
+        ' config path --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' config path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' completions --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' completions --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
+        ' model --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' model list --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' model pull --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model pull --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = '' }
+        ' model prepare --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model prepare --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model import --name' = @{ words = ''; asked = ''; paths = '' }
         ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model import --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model import --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model import ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model use ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model use --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model use --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' model use ' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' model verify --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model verify --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model verify ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
+        ' model rm --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model rm ' = @{ words = ''; asked = 'model names --here'; paths = '' }
+        ' model path --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' model path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' model path ' = @{ words = ''; asked = 'model names --here'; paths = '' }
+        ' workers --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' workers list --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' workers show --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' workers show ' = @{ words = ''; asked = 'workers names'; paths = '' }
         ' workers add -k' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
         ' workers add --kind' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
@@ -687,53 +977,149 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' workers add --price' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --tag' = @{ words = ''; asked = ''; paths = '' }
         ' workers add --unset' = @{ words = ''; asked = ''; paths = '' }
+        ' workers add --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers add --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' workers add ' = @{ words = ''; asked = ''; paths = '' }
+        ' workers rm --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' workers rm ' = @{ words = ''; asked = 'workers names --own'; paths = '' }
         ' workers enable --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers enable ' = @{ words = ''; asked = 'workers names --own'; paths = '' }
+        ' workers enable --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers enable --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' workers enable ' = @{ words = ''; asked = 'workers names --own --disabled'; paths = '' }
         ' workers disable --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers disable ' = @{ words = ''; asked = 'workers names --own'; paths = '' }
+        ' workers disable --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers disable --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' workers disable ' = @{ words = ''; asked = 'workers names --own --enabled'; paths = '' }
         ' workers test --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
+        ' workers test --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers test --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' workers test ' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' workers calibrate --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' workers calibrate --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' workers calibrate --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
         ' workers calibrate --n' = @{ words = ''; asked = ''; paths = '' }
         ' workers calibrate --seed' = @{ words = ''; asked = ''; paths = '' }
         ' workers calibrate --parallel' = @{ words = ''; asked = ''; paths = '' }
         ' workers calibrate --out' = @{ words = ''; asked = ''; paths = 'file' }
         ' workers calibrate --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' workers calibrate --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' workers calibrate --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' workers calibrate ' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' keys set --base-url' = @{ words = ''; asked = ''; paths = '' }
+        ' keys set --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys set --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
+        ' keys list --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' keys rm --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
+        ' keys test --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' keys test --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
+        ' trace --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace list -n' = @{ words = ''; asked = ''; paths = '' }
+        ' trace list --count' = @{ words = ''; asked = ''; paths = '' }
+        ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
+        ' trace list --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' trace list --since' = @{ words = ''; asked = ''; paths = '' }
+        ' trace list --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace search -n' = @{ words = ''; asked = ''; paths = '' }
+        ' trace search --count' = @{ words = ''; asked = ''; paths = '' }
+        ' trace search --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
+        ' trace search --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' trace search --since' = @{ words = ''; asked = ''; paths = '' }
+        ' trace search --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace search --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace search ' = @{ words = ''; asked = ''; paths = '' }
+        ' trace show --step' = @{ words = ''; asked = ''; paths = '' }
+        ' trace show --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace show ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace replay --speed' = @{ words = ''; asked = ''; paths = '' }
+        ' trace replay --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
+        ' trace replay --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' trace replay --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace replay --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace replay ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace diff --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace diff --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace rerun --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' trace rerun --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' trace rerun --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' trace rerun --max-cost' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --max-tokens' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --max-calls' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --max-time' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --seed' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
+        ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
+        ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
+        ' trace rerun --worker' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' trace rerun --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace rerun --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace export --format' = @{ words = 'html markdown'; asked = ''; paths = '' }
+        ' trace export --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace export --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace export ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace prune --older-than' = @{ words = ''; asked = ''; paths = '' }
+        ' trace prune --keep' = @{ words = ''; asked = ''; paths = '' }
+        ' trace prune --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace prune --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace path --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace path ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' trace rm --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' trace rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = '' }
+        ' cost --days' = @{ words = ''; asked = ''; paths = '' }
+        ' cost --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' cost --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' pools --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' pools list --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' pools show --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' pools show ' = @{ words = ''; asked = 'pools names --known'; paths = '' }
         ' pools add --about' = @{ words = ''; asked = ''; paths = '' }
+        ' pools add --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools add --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' pools add ' = @{ words = 'published published-full'; asked = 'workers names'; paths = '' }
+        ' pools rm --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' pools rm ' = @{ words = ''; asked = 'pools names --own'; paths = '' }
+        ' pools use --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' pools use --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' pools use ' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' keys set --base-url' = @{ words = ''; asked = ''; paths = '' }
-        ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
-        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
-        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
         ' eval --systems' = @{ words = 'all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra'; asked = ''; paths = '' }
         ' eval --n' = @{ words = ''; asked = ''; paths = '' }
         ' eval --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' eval --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' eval --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' eval --conductor' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' eval --allow' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' eval --deny' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' eval --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
+        ' eval --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
+        ' eval --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
         ' eval --parallel' = @{ words = ''; asked = ''; paths = '' }
         ' eval --show' = @{ words = 'last'; asked = ''; paths = '' }
         ' eval --html' = @{ words = ''; asked = ''; paths = 'file' }
         ' eval --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
+        ' eval --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' eval --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
         ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file' }
         ' train --cases' = @{ words = 'basics'; asked = ''; paths = 'file' }
         ' train --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
         ' train --base' = @{ words = ''; asked = ''; paths = 'directory' }
-        ' train --workers' = @{ words = ''; asked = 'workers names'; paths = '' }
+        ' train --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
         ' train --profile' = @{ words = 'prompted published'; asked = ''; paths = '' }
         ' train --steps' = @{ words = ''; asked = ''; paths = '' }
         ' train --prompts' = @{ words = ''; asked = ''; paths = '' }
@@ -743,6 +1129,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' train --max-cost' = @{ words = ''; asked = ''; paths = '' }
         ' train --cost-weight' = @{ words = ''; asked = ''; paths = '' }
         ' train --minutes' = @{ words = ''; asked = ''; paths = '' }
+        ' train --config' = @{ words = ''; asked = ''; paths = 'file' }
+        ' train --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
     }
 
     # which command stands on the line: option values are no commands
