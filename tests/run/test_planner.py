@@ -166,6 +166,13 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     assert 360.25 <= run.trace.at <= 360.75
 
 
+def test_a_failing_planner_is_not_said_to_have_written_a_bad_plan() -> None:
+    """A server error is told as one, with its words, when the best worker answers in its place."""
+    planner = ScriptedModel([[ModelError("overloaded", "planner: server error (500): boom")]] * 2)
+    _, events = play(setting(planner))
+    assert notices(events) == ["the planner failed (planner: server error (500): boom); asking ann directly"]
+
+
 def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
     """What stands is not thrown away: the best worker ends the plan, seeing it."""
     planner = ScriptedModel([["A | - | one\nB | 1 | ", ModelError("broken", "gone")], [ModelError("connect", "gone")]])

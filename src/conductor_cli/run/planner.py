@@ -165,6 +165,7 @@ class Planner:
     async def _write(self, model: Model) -> Failure | None:
         """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
         state, fault = self._state, ""
+        why = "the planner's output was not a valid plan"
         for attempt in range(1, TRIES + 1):
             standing = state.current_plan().steps
             context = self._context(first=len(standing) + 1)
@@ -174,14 +175,14 @@ class Planner:
             try:
                 await stream.read(standing, fault)
             except PlanError as error:
-                fault = error.message
+                fault, why = error.message, "the planner's output was not a valid plan"
                 stream.reject(attempt, error.line, error)
             except LimitReached as error:
                 return error.failure
             except ModelError as error:
                 if not error.retryable:
                     return _cannot_plan(error)
-                fault = ""
+                fault, why = "", f"the planner failed ({error.message})"
                 stream.reject(attempt, "", error)
                 if attempt == TRIES and error.reason in UNREACHABLE and not state.trace.steps:
                     return _cannot_plan(error)
@@ -192,7 +193,7 @@ class Planner:
                 return None
             finally:
                 stream.settle()
-        return self._fall_back("the planner's output was not a valid plan")
+        return self._fall_back(why)
 
     def _fall_back(self, why: str) -> Failure | None:
         """Have the best worker answer, with everything it may see. Returns why no worker can.
