@@ -633,10 +633,10 @@ def test_a_host_without_ranges_sends_the_whole_file(machine: Machine) -> None:
 @pytest.mark.parametrize(
     "where", ["file:///etc/passwd", "ftp://localhost/x", "http://", "http://[::1", "http://localhost:99999/"]
 )
-def test_invalid_redirects_are_rejected(machine: Machine, where: str) -> None:
+def test_invalid_redirects_are_rejected(impatient: Machine, where: str) -> None:
     """Whatever a redirect says, the outcome is an error that is ours."""
-    machine.hub.location = where
-    machine.fails()
+    impatient.hub.location = where
+    impatient.fails()
 
 
 def test_endless_redirects_are_given_up(machine: Machine) -> None:
