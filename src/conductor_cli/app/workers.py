@@ -143,7 +143,7 @@ def remove_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Set
         listed = table.get("workers") if isinstance(table, Mapping) else None
         needed = [name for name in names if isinstance(listed, list) and name in listed]
         if needed:
-            hint = f"conductor pools rm {pool}, or make it anew: conductor pools add {pool} WORKER…"
+            hint = f"conductor pools rm {pool}, or add it again: conductor pools add {pool} WORKER…"
             raise UsageError(f"worker {needed[0]!r} is in pool {pool!r}", hint=hint)
     for name in names:
         update_table(paths, "workers", name, None)

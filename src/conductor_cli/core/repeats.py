@@ -18,7 +18,7 @@ LOOP: Final = 3
 
 
 class RepeatFilter:
-    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and numbers the others anew.
+    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and renumbers the others.
 
     `standing` are the steps that stand already. `left_out` has the numbers of repetitions, as the planner wrote them.
     With `keep_last` the last step is never left out.
