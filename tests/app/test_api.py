@@ -47,7 +47,7 @@ def test_a_failed_run_has_an_error_value(stage: Stage) -> None:
     assert raised.value.failure == run.error
 
 
-def test_what_was_healed_is_in_the_notices(stage: Stage) -> None:
+def test_what_was_recovered_is_in_the_notices(stage: Stage) -> None:
     """Another worker answered, and the run says which and why in the words of the command line."""
     stage.models["alpha"] = refuses(404)
     with conductor_cli.open() as conductor:

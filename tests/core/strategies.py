@@ -7,7 +7,7 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Finish, Message, Role
+from conductor_cli.core.chat import Finish, Message, Role, ToolCall
 from conductor_cli.core.errors import EXIT_CODES, Failure
 from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PlanFormatContext
@@ -116,6 +116,22 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
     ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages, prompt=tuples_of(messages)),
     ev.StepStarted: st.builds(ev.StepStarted, **_attempt, worker=text, prompt=tuples_of(messages)),
     ev.StepDelta: st.builds(ev.StepDelta, **_attempt, text=text, thinking=text),
+    ev.ToolCalled: st.builds(
+        ev.ToolCalled,
+        **_attempt,
+        turn=st.integers(1, 9),
+        server=text,
+        call=st.builds(ToolCall, id=text, name=text, arguments=text),
+    ),
+    ev.ToolReturned: st.builds(
+        ev.ToolReturned,
+        **_attempt,
+        turn=st.integers(1, 9),
+        call_id=text,
+        text=text,
+        error=st.booleans(),
+        seconds=st.floats(0, 1e6),
+    ),
     ev.StepFailed: st.builds(
         ev.StepFailed,
         **_attempt,

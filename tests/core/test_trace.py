@@ -241,8 +241,12 @@ def test_a_step_keeps_its_failed_attempts() -> None:
         ("no", None, "bob"),
     ]
     assert (record.started, record.error, record.worker) == (2.0, None, "bob")
-    (healed,) = trace.healed
-    assert (healed.step, healed.at, healed.text) == (1, 4.0, "bob answered instead of ann; ann failed 2 times: no")
+    (recovered,) = trace.recovered
+    assert (recovered.step, recovered.at, recovered.text) == (
+        1,
+        4.0,
+        "bob answered instead of ann; ann failed 2 times: no",
+    )
 
 
 def test_a_worker_that_was_not_asked_has_no_time() -> None:
@@ -253,22 +257,22 @@ def test_a_worker_that_was_not_asked_has_no_time() -> None:
     assert trace.steps[0].failed[0].started is None
 
 
-def test_a_step_that_fails_for_good_is_not_healed() -> None:
+def test_a_step_that_fails_for_good_is_not_recovered() -> None:
     """The error says it."""
     trace = folded(STARTED, planned(), started(), ev.StepFailed(at=3.0, step=1, attempt=1, error=FAULT, usage=SPENT))
-    assert (trace.healed, len(trace.steps[0].failed)) == ((), 1)
+    assert (trace.recovered, len(trace.steps[0].failed)) == ((), 1)
 
 
 def test_a_repaired_plan_is_told_once() -> None:
-    """A plan that the planner did not write heals nothing, and a second plan is not the repair of the first."""
+    """A plan that the planner did not write recovers nothing, and a second plan is not the repair of the first."""
     rejected = ev.PlanRejected(at=1.0, attempt=1, text="?", problem="no step", hint="", usage=SPENT)
     plan = Plan(steps=(Step(worker="ann", subtask="do"),))
     prompt = (Message(role="user", content="plan"),)
     written = ev.PlanReady(at=2.0, plan=plan, usage=SPENT, prompt=prompt)
     again = ev.PlanDecided(at=3.0, verdict="replan", feedback="shorter")
-    texts = [notice.text for notice in folded(STARTED, rejected, written, again, written).healed]
+    texts = [notice.text for notice in folded(STARTED, rejected, written, again, written).recovered]
     assert texts == ["the planner's output was not a valid plan: no step; the planner was asked again"]
-    assert folded(STARTED, rejected, ev.PlanReady(at=2.0, plan=plan, usage=SPENT)).healed == ()
+    assert folded(STARTED, rejected, ev.PlanReady(at=2.0, plan=plan, usage=SPENT)).recovered == ()
 
 
 def test_what_is_told_holds_nested_runs() -> None:
@@ -285,9 +289,9 @@ def test_what_is_told_holds_nested_runs() -> None:
         planned(2, at=1.0),
         started(2, at=2.0, worker="self"),
         *(ev.NestedEvent(at=2.0 + event.at, step=2, event=event) for event in inner),
-        ev.Notice(at=9.0, step=2, text="shortened", healed=True),
+        ev.Notice(at=9.0, step=2, text="shortened", recovered=True),
     )
-    assert [(notice.at, notice.step, notice.text, notice.healed) for notice in trace.told()] == [
+    assert [(notice.at, notice.step, notice.text, notice.recovered) for notice in trace.told()] == [
         (2.5, 2, "step 1 of its nested run: bob answered instead of ann; ann was not asked: no", True),
         (2.6, 2, "its nested run: read this", False),
         (9.0, 2, "shortened", True),

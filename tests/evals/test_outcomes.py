@@ -24,7 +24,7 @@ from conductor_cli.evals.outcomes import (
     planning_usage,
 )
 from conductor_cli.evals.systems import select_systems
-from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.models.stream_decoder import ReplyDecoder
 from tests.evals.kit import Timed, case, conductor, make_evaluation, pool, run_all, run_evaluation, worker_model
@@ -162,7 +162,7 @@ def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) ->
 
 
 async def _opened_and_closed(directory: Path, url: str) -> dict[tuple[str, str], Outcome]:
-    models = {name: OpenAI(model, url) for name, model in (("ann", "m"), ("bob", "broken"))}
+    models = {name: ChatApiModel(model, url) for name, model in (("ann", "m"), ("bob", "broken"))}
     by = conductor(models, pool=pool("ann", "bob"))
     stored, systems = make_evaluation(directory, by, [case()], ["alone", "best-worker", "vote"])
     await run_all(stored, systems, by)

@@ -19,8 +19,8 @@ from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import api_key_of, open_model
+from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
 from conductor_cli.models.worker_options import kinds
 from tests.servers import SeenStep, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
@@ -95,7 +95,7 @@ def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: 
     assert error.value.hint.startswith("export ")
     assert "conductor doctor" in error.value.hint
     model = open_model(worker(kind), environ={preset.keys[-1]: "sk-123456"})
-    assert isinstance(model, LiteLLM if preset.adapter == "litellm" else OpenAI)
+    assert isinstance(model, LiteLLM if preset.adapter == "litellm" else ChatApiModel)
 
 
 def test_the_first_variable_that_is_set_counts() -> None:
@@ -244,7 +244,7 @@ def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
         await wire.json({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
 
     model = open_model(worker("openai"), environ={"OPENAI_API_KEY": "k"})
-    assert isinstance(model, OpenAI)
+    assert isinstance(model, ChatApiModel)
     assert model._body(ASKED, frozenset())["max_completion_tokens"] == 9
     with loopback(script) as server:
         ask(open_model(worker("openai", "m", base_url=server.url), environ={}))

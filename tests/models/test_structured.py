@@ -22,8 +22,8 @@ from conductor_cli.core.profile import PROMPTED, PROMPTED_JSON, Profile
 from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import open_model
+from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.openai import OpenAI
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.structured_output import OWNERS, form_of
 from tests.core.plan_formats.reading import plan_in
@@ -73,7 +73,7 @@ def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[C
     """The chunks of one reply after the other by the same model, and what the server saw."""
 
     async def go(server: Loopback) -> list[list[Chunk]]:
-        made = OpenAI(how.pop("model", "m"), f"{server.url}/v1", **how)
+        made = ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how)
         try:
             return [await chunks_of(made, request) for request in requests]
         finally:
@@ -179,7 +179,7 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call goes on with a schema. It is asked again only where the answer may be another a moment later."""
-    monkeypatch.setattr("conductor_cli.models.openai.LIST_SECONDS", 0.2)
+    monkeypatch.setattr("conductor_cli.models.chat_api_model.LIST_SECONDS", 0.2)
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         await (listing if seen.path.endswith("/models") else fine)(seen, wire)
@@ -198,7 +198,7 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
         await (owned("llamacpp") if ready else loading)(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
-        made = OpenAI("m", f"{server.url}/v1")
+        made = ChatApiModel("m", f"{server.url}/v1")
         assert await made.holds() == "nothing"
         with pytest.raises(ModelError) as error:
             await chunks_of(made, JSON)
@@ -234,7 +234,7 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
     """By its preset, or by asking it once; a schema only if it is known to be enforced."""
 
     async def go(server: Loopback) -> list[str]:
-        made = OpenAI("m", f"{server.url}/v1", preset=preset)
+        made = ChatApiModel("m", f"{server.url}/v1", preset=preset)
         found: list[str] = [await made.holds(), await made.holds()]
         await chunks_of(made, JSON)
         await made.close()
@@ -258,7 +258,7 @@ def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(preset: Preset, h
     field = "grammar" if preset.form == "grammar" else "response_format"
 
     async def go(server: Loopback) -> str:
-        made = OpenAI("m", f"{server.url}/v1", preset=preset)
+        made = ChatApiModel("m", f"{server.url}/v1", preset=preset)
         await chunks_of(made, JSON)
         held_to = await made.holds()
         await made.close()
@@ -274,7 +274,7 @@ def test_a_server_that_cannot_be_asked_is_known_to_hold_nothing() -> None:
         url = server.url
 
     async def go() -> str:
-        made = OpenAI("m", f"{url}/v1")
+        made = ChatApiModel("m", f"{url}/v1")
         found = await made.holds()
         await made.close()
         return found
@@ -285,7 +285,7 @@ def test_a_server_that_cannot_be_asked_is_known_to_hold_nothing() -> None:
 def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
     """A closed port says nothing of which server will open it."""
 
-    async def go(made: OpenAI) -> None:
+    async def go(made: ChatApiModel) -> None:
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
         assert error.value.reason == "connect"
@@ -294,7 +294,7 @@ def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
 
     with loopback(saying()) as server:
         url = server.url
-    asyncio.run(go(OpenAI("m", f"{url}/v1")))
+    asyncio.run(go(ChatApiModel("m", f"{url}/v1")))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
         "openai-compatible": ["models", "completions", "ebnf"],
     }
     own = open_model(Worker(name="w", kind="openai"), environ={"OPENAI_API_KEY": "k"})
-    assert isinstance(own, OpenAI)
+    assert isinstance(own, ChatApiModel)
     assert own._form == "response_format"
     assert own._schemas
 
@@ -353,7 +353,7 @@ def test_what_a_kind_of_worker_holds_a_reply_to(kind: str, model: str, held: str
 
     async def go(url: str) -> str:
         made = open_model(Worker(name="w", kind=kind, model=model, options={"base_url": url}), environ={})
-        assert isinstance(made, OpenAI)
+        assert isinstance(made, ChatApiModel)
         found = await made.holds()
         await made.close()
         return found
@@ -449,7 +449,7 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
         return await fine(seen, wire)
 
     async def go(server: Loopback) -> list[Chunk]:
-        made = OpenAI("m", f"{server.url}/v1", preset=Preset(form="grammar"))
+        made = ChatApiModel("m", f"{server.url}/v1", preset=Preset(form="grammar"))
         with pytest.raises(ModelError) as error:
             await chunks_of(made, GRAMMAR)
         assert (error.value.reason, error.value.retryable) == ("empty_answer", True)
@@ -509,7 +509,7 @@ def planned(
         profile, pool, PlanRules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", constrained=False
     )
     request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, context), seed=7, max_tokens=most)
-    return text(asyncio.run(_ask_and_close(OpenAI("m", f"{server.url}/v1"), request))), context
+    return text(asyncio.run(_ask_and_close(ChatApiModel("m", f"{server.url}/v1"), request))), context
 
 
 def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Path, tiny: Path) -> None:

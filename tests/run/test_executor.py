@@ -117,7 +117,7 @@ def test_a_removed_worker_is_replaced() -> None:
     """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
-    assert [notice.text for notice in run.trace.healed] == [
+    assert [notice.text for notice in run.trace.recovered] == [
         (
             "ann answered instead of bob; bob was not asked: no worker is named bob; "
             "hint: list the workers: conductor workers list"

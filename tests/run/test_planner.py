@@ -414,7 +414,7 @@ def test_a_step_that_a_weak_planner_repeats_is_asked_for_once(constrained: bool)
         run, events = play(setting([head, pause, tail], {"ann": ann, "bob": says("no")}, constrained=constrained))
         assert len(ann.requests) == 1
         assert notices(events) == ["the planner repeated an earlier step word for word; left out: steps 2, 3 and 4"]
-        assert [notice.healed for notice in of(events, ev.Notice)] == [True]
+        assert [notice.recovered for notice in of(events, ev.Notice)] == [True]
         assert run.trace.plan == plan_of(("ann", (), "What is the capital of France?"))
         assert [record.last for record in run.trace.steps] == [True]
         assert (run.trace.exit_code, run.trace.partial) == (0, False)

@@ -86,7 +86,7 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReas
     ann = failing(ModelError(reason, "no such thing"))
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
-    assert [notice.text for notice in run.trace.healed] == [
+    assert [notice.text for notice in run.trace.recovered] == [
         "bob answered instead of ann; ann failed: no such thing",
         "bob answered instead of ann; ann was not asked: no such thing",
     ]

@@ -27,10 +27,10 @@ def test_all_columns_are_shown_if_there_is_room() -> None:
     assert (len(row), row[-1]) == (140, "…")
 
 
-def test_a_healed_run_is_marked() -> None:
+def test_a_recovered_run_is_marked() -> None:
     """Beside its result."""
-    _, row = run_lines([ROW._replace(healed="step 1: beta answered instead of alpha")], 140, NOW)
-    assert "  finished, healed  " in row
+    _, row = run_lines([ROW._replace(recovered="step 1: beta answered instead of alpha")], 140, NOW)
+    assert "  finished, recovered  " in row
 
 
 @pytest.mark.parametrize("width", [30, 40, 59, 60, 80, 100, 120])

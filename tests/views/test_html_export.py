@@ -16,9 +16,9 @@ from markdown_it import MarkdownIt
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Notice
-from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.recovery import FailedAttempt
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage

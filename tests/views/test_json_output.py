@@ -75,14 +75,14 @@ def test_a_partial_answer_is_marked() -> None:
 
 
 def test_a_substitute_worker_is_named() -> None:
-    """The step names both workers and each failed attempt; the notices say in words what was healed."""
+    """The step names both workers and each failed attempt; the notices say in words what was recovered."""
     found = reported(substitute())
     assert found["plan"]["steps"][0]["worker"] == "math-worker"
     assert found["steps"][0]["worker"] == "gemini-flash"
     (step, *_) = found["steps"]
     assert step["planned_worker"] == "math-worker"
     assert [attempt["worker"] for attempt in step["failed_attempts"]] == ["math-worker"]
-    assert [(notice["step"], notice["healed"], notice["text"]) for notice in found["notices"]] == [
+    assert [(notice["step"], notice["recovered"], notice["text"]) for notice in found["notices"]] == [
         (1, False, "the prompt was trimmed from 9,120 to 8,000 tokens"),
         (
             1,

@@ -94,7 +94,7 @@ def test_every_option_has_a_view() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
-    """A run that goes well tells its notices and what it healed, any other up to three lines more."""
+    """A run that goes well tells its notices and what it recovered, any other up to three lines more."""
     events, trace = run(), Trace()
     for event in events:
         trace = apply_event(trace, event)

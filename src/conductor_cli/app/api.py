@@ -114,7 +114,7 @@ class _RunProperties:
 
     @property
     def notices(self) -> list[str]:
-        """What a reader should know about how the answer came about: notices, and what was healed, a line each."""
+        """What a reader should know about how the answer came about: notices, and what was recovered, a line each."""
         return [describe_notice(notice) for notice in self._run.trace.told()]
 
     def raise_for_error(self) -> None:

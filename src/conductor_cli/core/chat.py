@@ -2,24 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from conductor_cli.core.usage import Usage
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 Finish = Literal["stop", "length", "refusal", "tool", "other"]
 """Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """An image or a document that belongs to a message. Its bytes are stored apart, by their hash.
+
+    `media_type` is what the bytes are (`image/png`, `application/pdf`), found from their content. `size` is in bytes,
+    `sha256` in hexadecimal digits.
+    """
+
+    name: str
+    media_type: str
+    sha256: str
+    size: int
+
+
+ReadAttachment = Callable[[Attachment], bytes]
+"""Reads the bytes of an attachment. Raises `ModelError` of reason `file` if they are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """Something that a model may ask to be called. `parameters` is the JSON Schema of its arguments, an object's."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A model asks for a tool. `arguments` is the JSON text as the model wrote it, which may be invalid."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallDelta:
+    """A piece of a tool call. The pieces of one call have the same `index`; calls are numbered from 0 in each reply.
+
+    The first piece has `id` and `name`; `arguments` are joined over all of them.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation.
+
+    `content` is its text. `attachments` come before the text, each after its name if there are several, so that the
+    text can refer to them. A message of role `assistant` may have `tool_calls`; one of role `tool` is the result of the
+    call `tool_call_id`, and `is_error` says that the call failed. `provider_data` is what the adapter that made this
+    turn must get back unchanged, such as signed thinking (see `Chunk.provider_data`); other adapters ignore it.
+    """
 
     role: Role
     content: str
+    attachments: tuple[Attachment, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    is_error: bool = False
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
+
+
+ToolChoice = Literal["auto", "none", "required"]
+"""Whether a model may call tools, may not, or must call at least one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +95,8 @@ class Request:
     which a fixed prefix ends, so that a local model can keep its key/value state. `choices`, if any, are all possible
     replies: a local model then computes one distribution over them instead of writing; `grammar` tells others the same.
     `schema` is a JSON Schema of the reply, for servers that enforce one. With `temperature` None the model uses its own
-    default. `deadline` is how many seconds the whole call may take.
+    default. `deadline` is how many seconds the whole call may take. `tools` are those that the model may ask for, and
+    `tool_choice` may also name the only one of them. `read_attachment` gives the bytes of what the messages carry.
     """
 
     messages: tuple[Message, ...]
@@ -44,16 +109,22 @@ class Request:
     choices: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     deadline: float | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | Tool = "auto"
+    parallel_tool_calls: bool = True
+    read_attachment: ReadAttachment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """A piece of a model's reply.
 
-    The last chunk of a reply, and only it, has `usage` and `finish`. `note` is something the user should know about
-    the call itself, such as a parameter that the model refused and that was left out. `choice_shares` is the share of
-    each of the request's choices, if the reply was chosen by one distribution. `from_cache` on the last chunk says that
-    it came from the response cache, so nothing was spent on it.
+    The last chunk of a reply, and only it, has `usage` and `finish`; `finish` is `tool` if the reply has tool calls.
+    `note` is something the user should know about the call itself, such as a parameter that the model refused and that
+    was left out. `choice_shares` is the share of each of the request's choices, if the reply was chosen by one
+    distribution. `from_cache` on the last chunk says that it came from the response cache, so nothing was spent on it.
+    `provider_data` on the last chunk is what the same adapter needs in the assistant's message when the conversation
+    goes on.
     """
 
     text: str = ""
@@ -63,3 +134,5 @@ class Chunk:
     note: str = ""
     choice_shares: Mapping[str, float] | None = None
     from_cache: bool = False
+    tool_call: ToolCallDelta | None = None
+    provider_data: Mapping[str, Any] = field(default_factory=dict)

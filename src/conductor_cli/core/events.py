@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, get_args
 
-from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.chat import Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure, FailureReason
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
@@ -158,6 +158,33 @@ class StepDelta(_StepEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled(_StepEvent):
+    """A worker asked for a tool in reply number `turn` of its attempt, and the call begins. `server` has the tool.
+
+    What the worker wrote before it in this attempt is not its answer.
+    """
+
+    kind: ClassVar[str] = "tool_called"
+    attempt: int
+    turn: int
+    call: ToolCall
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned(_StepEvent):
+    """A call of a tool has ended: `text` goes back to the worker. `error` says that the call failed or was refused."""
+
+    kind: ClassVar[str] = "tool_returned"
+    attempt: int
+    turn: int
+    call_id: str
+    text: str
+    error: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFailed(_StepEvent):
     """An attempt failed.
 
@@ -190,7 +217,7 @@ class StepStopped(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(_StepEvent):
-    """A step is done. `text` equals the joined deltas of `attempt`."""
+    """A step is done. `text` equals the joined deltas of `attempt` since its last tool call."""
 
     kind: ClassVar[str] = "step_finished"
     attempt: int
@@ -211,14 +238,14 @@ class NestedEvent(_StepEvent):
 class Notice(_TimedEvent):
     """Something the user should know, such as a shortened prompt. It changes no state. `step` 0 means the whole run.
 
-    `healed` says that the run went on with less, or with something else, than was asked for or planned. `reason` is for
-    code; empty if the text says all there is to say.
+    `recovered` says that the run went on with less, or with something else, than was asked for or planned. `reason`
+    is for code; empty if the text says all there is to say.
     """
 
     kind: ClassVar[str] = "notice"
     text: str
     step: int = 0
-    healed: bool = False
+    recovered: bool = False
     reason: NoticeReason = ""
 
 
@@ -244,7 +271,8 @@ class RunFailed(_TimedEvent):
 
 Event = (
     RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | PlanOffered | PlanDecided | StepStarted
-    | StepDelta | StepFailed | StepStopped | StepFinished | NestedEvent | Notice | RunFinished | RunFailed
+    | StepDelta | ToolCalled | ToolReturned | StepFailed | StepStopped | StepFinished | NestedEvent | Notice
+    | RunFinished | RunFailed
 )  # fmt: skip
 
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}

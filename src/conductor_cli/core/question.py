@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from conductor_cli.core.chat import Attachment
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """An attached text and its file name."""
+    """An attached file: its name and its text.
+
+    `attachment` is set for an image or a document: then `text` is what was extracted from it, for workers that cannot
+    read the file itself; it is empty for an image.
+    """
 
     name: str
     text: str
+    attachment: Attachment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

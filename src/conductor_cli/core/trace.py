@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar, assert_never
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.chat import Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.healing import FailedAttempt, describe_healed_step, describe_repaired_plan
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
+from conductor_cli.core.recovery import FailedAttempt, describe_recovered_step, describe_repaired_plan
 from conductor_cli.core.usage import Usage
 
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
@@ -26,10 +26,25 @@ ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "sk
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolUse:
+    """One call of a tool, in reply number `turn` of an attempt. `ended` is None while the call runs."""
+
+    attempt: int
+    turn: int
+    call: ToolCall
+    server: str
+    started: float
+    ended: float | None = None
+    text: str = ""
+    error: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepRecord:
     """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`.
 
-    `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began.
+    `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began. `tools` are the
+    calls of tools of all attempts, in the order in which they began.
     """
 
     number: int
@@ -51,6 +66,7 @@ class StepRecord:
     attempted: float | None = None
     ended: float | None = None
     failed: tuple[FailedAttempt, ...] = ()
+    tools: tuple[ToolUse, ...] = ()
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
@@ -62,7 +78,8 @@ class StepRecord:
 class Trace:
     """One run as far as it has come. `at` is the time of the newest event.
 
-    `healed` says in words what the run healed by itself; `told` has these words and the notices of all nested runs too.
+    `recovered` says in words what the run recovered by itself; `told` has these words and the notices of all
+    nested runs too.
     """
 
     run: str = ""
@@ -87,7 +104,7 @@ class Trace:
     rejected: tuple[ev.PlanRejected, ...] = ()
     steps: tuple[StepRecord, ...] = ()
     notices: tuple[ev.Notice, ...] = ()
-    healed: tuple[ev.Notice, ...] = ()
+    recovered: tuple[ev.Notice, ...] = ()
     answer: str = ""
     partial: bool = False
     error: Failure | None = None
@@ -114,8 +131,8 @@ class Trace:
         return {record.number: record for record in self.steps if record.state == "done"}
 
     def told(self) -> list[ev.Notice]:
-        """All that a reader should know about how the answer came about: notices and what was healed, by time."""
-        told = {*self.notices, *self.healed}
+        """All that a reader should know about how the answer came about: notices and what was recovered, by time."""
+        told = {*self.notices, *self.recovered}
         for record in self.steps:
             for notice in record.nested.told() if record.nested is not None else ():
                 place = f"step {notice.step} of its nested run: " if notice.step else "its nested run: "
@@ -150,8 +167,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
     """The fields of the trace that an event changes."""
     match event:
         case (
-            ev.StepStarted() | ev.StepDelta() | ev.StepFailed() | ev.StepStopped() | ev.StepFinished()
-            | ev.NestedEvent()
+            ev.StepStarted() | ev.StepDelta() | ev.ToolCalled() | ev.ToolReturned() | ev.StepFailed()
+            | ev.StepStopped() | ev.StepFinished() | ev.NestedEvent()
         ):  # fmt: skip
             return _step_changes(trace, event)
         case ev.RunStarted():
@@ -165,8 +182,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
         case ev.PlanRejected() | ev.PlanReady():
             usage = {"planning": trace.planning + event.usage, "usage": trace.usage + event.usage}
             if isinstance(event, ev.PlanReady):
-                steps, healed = _with_answering_step(trace.steps, event.plan), _healed_plan(trace, event)
-                return {"plan": event.plan, "state": "running", "steps": steps, "healed": healed, **usage}
+                steps, recovered = _with_answering_step(trace.steps, event.plan), _recovered_plan(trace, event)
+                return {"plan": event.plan, "state": "running", "steps": steps, "recovered": recovered, **usage}
             return {"rejected": (*trace.rejected, event), **usage}
         case ev.PlanOffered():
             return {}
@@ -174,8 +191,8 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
             return {} if event.verdict == "approved" else discarded
         case ev.Notice():
-            healed = (*trace.healed, event) if event.healed else trace.healed
-            return {"notices": (*trace.notices, event), "healed": healed}
+            recovered = (*trace.recovered, event) if event.recovered else trace.recovered
+            return {"notices": (*trace.notices, event), "recovered": recovered}
         case ev.RunFinished():
             ending = {"answer": event.answer, "partial": event.partial, "error": event.error}
             return {"state": "finished", "usage": event.usage, **ending}
@@ -185,19 +202,25 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
             assert_never(event)
 
 
-_StepEvent = ev.StepStarted | ev.StepDelta | ev.StepFailed | ev.StepStopped | ev.StepFinished | ev.NestedEvent
+_StepEvent = (
+    ev.StepStarted | ev.StepDelta | ev.ToolCalled | ev.ToolReturned | ev.StepFailed | ev.StepStopped | ev.StepFinished
+    | ev.NestedEvent
+)  # fmt: skip
 
 
 def _step_changes(trace: Trace, event: _StepEvent) -> dict[str, Any]:
     for index, record in enumerate(trace.steps):
         if record.number == event.step:
             steps = (*trace.steps[:index], _record_after(record, event), *trace.steps[index + 1 :])
-            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.NestedEvent)):
+            if isinstance(event, (ev.StepStarted, ev.StepDelta, ev.ToolCalled, ev.ToolReturned, ev.NestedEvent)):
                 return {"steps": steps}
             changes = {"steps": steps, "usage": trace.usage + event.usage}
             if isinstance(event, ev.StepFinished) and (record.failed or record.worker != record.step.worker):
-                text = describe_healed_step(record.step.worker, record.worker, record.failed)
-                changes["healed"] = (*trace.healed, ev.Notice(at=event.at, step=event.step, text=text, healed=True))
+                text = describe_recovered_step(record.step.worker, record.worker, record.failed)
+                changes["recovered"] = (
+                    *trace.recovered,
+                    ev.Notice(at=event.at, step=event.step, text=text, recovered=True),
+                )
             return changes
     return {}
 
@@ -210,15 +233,15 @@ def _with_answering_step(steps: tuple[StepRecord, ...], plan: Plan | KeepAnswer)
     return (*steps[:-1], changed(steps[-1], last=True))
 
 
-def _healed_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
-    """What was healed once a plan is ready. A plan that the planner did not write has no prompt."""
+def _recovered_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
+    """What was recovered once a plan is ready. A plan that the planner did not write has no prompt."""
     if not event.prompt or not trace.rejected:
-        return trace.healed
+        return trace.recovered
     rejected = trace.rejected[-1]
     text = describe_repaired_plan(rejected.problem, written=rejected.reason == "plan_invalid")
     # It may be an earlier plan that was repaired: one that the user has rejected since.
-    known = any(notice.text == text for notice in trace.healed)
-    return trace.healed if known else (*trace.healed, ev.Notice(at=event.at, text=text, healed=True))
+    known = any(notice.text == text for notice in trace.recovered)
+    return trace.recovered if known else (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True))
 
 
 def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa: PLR0911 - one for each kind of event
@@ -232,6 +255,8 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa:
             )  # fmt: skip
         case ev.StepDelta():
             return changed(record, text=record.text + event.text, thinking=record.thinking + event.thinking)
+        case ev.ToolCalled() | ev.ToolReturned():
+            return _with_tool_use(record, event)
         case ev.StepFailed():
             failed = FailedAttempt(
                 worker=record.worker, attempt=event.attempt, started=record.attempted if event.attempt else None,
@@ -260,3 +285,18 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa:
             return changed(record, nested=apply_event(record.nested or Trace(), event.event))
         case _:
             assert_never(event)
+
+
+def _with_tool_use(record: StepRecord, event: ev.ToolCalled | ev.ToolReturned) -> StepRecord:
+    """The step after a call of a tool began or ended. What was written before the call is not the answer."""
+    if isinstance(event, ev.ToolCalled):
+        use = ToolUse(attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at)
+        return changed(record, tools=(*record.tools, use), text="")
+    ended = (event.attempt, event.turn, event.call_id)
+    tools = (
+        replace(use, ended=event.at, text=event.text, error=event.error)
+        if (use.attempt, use.turn, use.call.id) == ended
+        else use
+        for use in record.tools
+    )
+    return changed(record, tools=tuple(tools))

@@ -109,7 +109,7 @@ def _check_litellm_address(worker: Worker, environ: Mapping[str, str]) -> None:
 
 
 def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
-    from conductor_cli.models.openai import OpenAI
+    from conductor_cli.models.chat_api_model import ChatApiModel
 
     base_url, model, preset = base_url_of(worker), model_of(worker), PRESETS[worker.kind]
     if not base_url.startswith(("http://", "https://")):
@@ -121,7 +121,7 @@ def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
         preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
     preset = replace(preset, schemas=schemas)
-    return OpenAI(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
+    return ChatApiModel(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
 
 
 def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:

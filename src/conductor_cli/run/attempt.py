@@ -9,12 +9,12 @@ from conductor_cli.core.chat import Chunk, Finish, Message, Request
 from conductor_cli.core.data_policy import withheld_note
 from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
-from conductor_cli.core.healing import describe_failed_attempts
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
+from conductor_cli.core.recovery import describe_failed_attempts
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
@@ -92,9 +92,9 @@ class Attempt:
             for missing in (item.number for item in seen if item.answer is None):
                 text = f"step {missing} failed, so step {self._number} runs without its answer"
                 why = describe_failed_attempts(state.record(missing).failed)
-                state.notice(f"{text}: {why}" if why else text, self._number, healed=True)
+                state.notice(f"{text}: {why}" if why else text, self._number, recovered=True)
             if notice:
-                state.notice(notice, self._number, healed=True)
+                state.notice(notice, self._number, recovered=True)
         return messages
 
     def _request(self, prompt: tuple[Message, ...], most: int) -> Request:

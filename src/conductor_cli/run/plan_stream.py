@@ -10,10 +10,10 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
-from conductor_cli.core.healing import describe_repeated_steps
 from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
+from conductor_cli.core.recovery import describe_repeated_steps
 from conductor_cli.core.repeats import RepeatFilter
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
@@ -158,7 +158,7 @@ class PlanStream:
     def _tell_left_out(self) -> None:
         """Say which steps of the reply repeat others."""
         if self._repeats.left_out:
-            self._state.notice(describe_repeated_steps(self._repeats.left_out), healed=True)
+            self._state.notice(describe_repeated_steps(self._repeats.left_out), recovered=True)
 
     def _take_usage(self) -> Usage:
         usage, self._usage = self._usage, NO_USAGE

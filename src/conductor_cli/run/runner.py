@@ -16,9 +16,9 @@ from typing import Final, Literal
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.healing import describe_left_out
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
+from conductor_cli.core.recovery import describe_left_out
 from conductor_cli.core.trace import ENDED, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig

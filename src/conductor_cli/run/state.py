@@ -108,8 +108,8 @@ class RunState:
             if event is not None:
                 yield event
 
-    def notice(self, text: str, step: int = 0, *, healed: bool = False) -> None:
-        self.emit(ev.Notice(at=self.now(), text=text, step=step, healed=healed))
+    def notice(self, text: str, step: int = 0, *, recovered: bool = False) -> None:
+        self.emit(ev.Notice(at=self.now(), text=text, step=step, recovered=recovered))
 
     def announce_step(self, number: int, step: Step, *, last: bool) -> None:
         """A step of the plan is complete."""

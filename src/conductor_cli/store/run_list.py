@@ -65,7 +65,7 @@ def run_lines(found: Sequence[StoredRun], width: int, now: datetime, terms: Sequ
 def _cells(run: StoredRun, now: datetime) -> list[str]:
     title = ("again: " if run.resumed else "") + (run.title or run.problem)
     return [
-        run.run, format_time(run.time, now), f"{run.state}, healed" if run.healed else run.state,
+        run.run, format_time(run.time, now), f"{run.state}, recovered" if run.recovered else run.state,
         crop_text(without_file_hash(run.conductor), LONGEST_PLANNER) or UNKNOWN,
         run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),

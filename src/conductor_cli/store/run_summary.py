@@ -50,7 +50,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced, tokens=usage.tokens,
         seconds=trace.at, resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
         problem=one_line(problem),
-        healed=SEPARATOR.join(one_line(_healed_text(notice)) for notice in trace.told() if notice.healed),
+        recovered=SEPARATOR.join(one_line(_recovered_text(notice)) for notice in trace.told() if notice.recovered),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
     )  # fmt: skip
@@ -64,5 +64,5 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
             yield from _all_steps(record.nested)
 
 
-def _healed_text(notice: Notice) -> str:
+def _recovered_text(notice: Notice) -> str:
     return f"step {notice.step}: {notice.text}" if notice.step else notice.text

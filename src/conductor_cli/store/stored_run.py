@@ -24,8 +24,8 @@ class StoredRun(NamedTuple):
     `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US
     dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
     steps were taken over. `conductor` is the model that planned. `state` is finished, partial, failed, running,
-    interrupted or unreadable; `problem` says why a file is unreadable. `healed` are the texts about what the run
-    healed by itself. Each text is one line; several in one field are joined by `SEPARATOR`.
+    interrupted or unreadable; `problem` says why a file is unreadable. `recovered` are the texts about what the run
+    recovered by itself. Each text is one line; several in one field are joined by `SEPARATOR`.
     """
 
     run: str
@@ -41,7 +41,7 @@ class StoredRun(NamedTuple):
     resumed: str = ""
     conductor: str = ""
     problem: str = ""
-    healed: str = ""
+    recovered: str = ""
     question: str = ""
     subtasks: str = ""
     answers: str = ""
@@ -75,7 +75,7 @@ def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
         "cost": row.cost or None,
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,
-        "healed": row.healed.split(SEPARATOR) if row.healed else [],
+        "recovered": row.recovered.split(SEPARATOR) if row.recovered else [],
         "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
     }  # fmt: skip
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conductor_cli.core.events import Event, PlanRejected, to_line
-from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.recovery import FailedAttempt
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import StepRecord, Trace
@@ -66,8 +66,8 @@ def run_data(trace: Trace, path: Path | None, *, live: bool = False, prompts: bo
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
-    null when the run failed, and `trace` when no file, `path`, has the run. `notices` holds also what was healed, and
-    the notices of nested runs. Money is text, as in the trace, because a float is not exact.
+    null when the run failed, and `trace` when no file, `path`, has the run. `notices` holds also what was recovered,
+    and the notices of nested runs. Money is text, as in the trace, because a float is not exact.
     """
     return {
         "state": trace.state if trace.ended else "running" if live else "interrupted",
@@ -84,7 +84,7 @@ def run_data(trace: Trace, path: Path | None, *, live: bool = False, prompts: bo
         **_workflow_data(trace, prompts=prompts),
         "planning": dump(trace.planning),
         "usage": dump(trace.usage),
-        "notices": [{"step": item.step, "text": item.text, "healed": item.healed} for item in trace.told()],
+        "notices": [{"step": item.step, "text": item.text, "recovered": item.recovered} for item in trace.told()],
     }
 
 

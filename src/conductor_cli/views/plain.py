@@ -48,7 +48,7 @@ class SilentProgress:
 
 
 class NoticesProgress(SilentProgress):
-    """Also writes each notice and what was healed, because whoever uses an answer should know how it came about."""
+    """Also writes each notice and what was recovered, because whoever uses an answer should know how it came about."""
 
     def show(self, event: ev.Event) -> None:
         super().show(event)

@@ -120,7 +120,7 @@ def describe_next_attempt(event: StepFailed) -> str:
 def describe_notice(notice: Notice) -> str:
     """A notice in one line: `note: 3 workers`, `step 2, note: shortened`, `step 1: fast answered instead of broken`."""
     step = f"step {notice.step}" if notice.step else ""
-    front = ", ".join(filter(None, (step, "" if notice.healed else "note")))
+    front = ", ".join(filter(None, (step, "" if notice.recovered else "note")))
     return f"{front}: {one_line(notice.text)}" if front else one_line(notice.text)
 
 

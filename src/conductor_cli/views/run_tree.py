@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_count, format_duration, format_money
-from conductor_cli.core.healing import FailedAttempt
 from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.recovery import FailedAttempt
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
 from conductor_cli.views.run_text import (
     FINISHES,

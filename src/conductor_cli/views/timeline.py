@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.healing import FailedAttempt
+from conductor_cli.core.recovery import FailedAttempt
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.views.run_text import LONGEST_MESSAGE

@@ -1,4 +1,4 @@
-"""Nothing is healed in silence: what stderr, JSON, the list of runs and the trace say when an answer was not easy."""
+"""Nothing is recovered in silence: what stderr, JSON, the list of runs and the trace say of failures."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_silence_that_was_asked_for_is_kept(stage: Stage, flags: tuple[str, ...]
 def test_a_run_without_failures_says_nothing(stage: Stage) -> None:
     """A script's stderr stays empty, and no run in the list is marked."""
     assert stage.inside("ask", "1+1").err == ""
-    assert "healed" not in stage.inside("trace", "list").out
+    assert "recovered" not in stage.inside("trace", "list").out
 
 
 def test_json_names_both_workers_and_each_failed_attempt(stage: Stage) -> None:
@@ -97,17 +97,17 @@ def test_json_names_both_workers_and_each_failed_attempt(stage: Stage) -> None:
         assert all(item["message"].endswith("server error (500): no") for item in step["failed_attempts"])
         times = [item[name] for item in step["failed_attempts"] for name in ("started", "ended")]
         assert times == sorted(times)
-        ((step_number, healed),) = [(item["step"], item["healed"]) for item in found["notices"]]
-        assert (step_number, healed) == (1, True)
+        ((step_number, recovered),) = [(item["step"], item["recovered"]) for item in found["notices"]]
+        assert (step_number, recovered) == (1, True)
 
 
 def test_the_list_marks_the_run(stage: Stage) -> None:
     """In the table and, with the words of stderr, in JSON."""
     stage.models = {"alpha": refuses(500)}
     told = stage.inside("ask", "1+1").err.removeprefix("conductor: ").strip()
-    assert "finished, healed" in stage.inside("trace", "list").out
+    assert "finished, recovered" in stage.inside("trace", "list").out
     (row,) = stage.inside("trace", "list", "--json").json
-    assert (row["state"], row["healed"]) == ("finished", [told])
+    assert (row["state"], row["recovered"]) == ("finished", [told])
 
 
 def test_a_plan_that_was_repaired_is_told(stage: Stage) -> None:
@@ -127,8 +127,8 @@ def test_a_plan_that_was_replaced_is_told(stage: Stage) -> None:
     done = stage.inside("ask", "1+1", "--format", "json")
     assert done.err == "conductor: the planner's output was not a valid plan; asking alpha directly\n"
     assert [item["reason"] for item in done.json["rejected_plans"]] == ["plan_invalid", "plan_invalid"]
-    assert [item["healed"] for item in done.json["notices"]] == [True]
-    assert "finished, healed" in stage.inside("trace", "list").out
+    assert [item["recovered"] for item in done.json["notices"]] == [True]
+    assert "finished, recovered" in stage.inside("trace", "list").out
 
 
 def test_a_failed_step_that_the_run_survives_is_told(stage: Stage) -> None:

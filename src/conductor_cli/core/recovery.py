@@ -1,6 +1,6 @@
-"""What a run healed by itself, as values and in words, so that no answer hides how it came about.
+"""What a run recovered by itself, as values and in words, so that no answer hides how it came about.
 
-Something is healed when the run goes on although an attempt failed, another worker than planned answered, or the
+Something is recovered when the run goes on although an attempt failed, another worker than planned answered, or the
 planner's output was not a valid plan. The facts are in the events; `trace.apply_event` keeps them, and every reader
 says them in the words made here.
 """
@@ -17,7 +17,7 @@ from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.usage import Usage
 
 LONGEST_REASON: Final = 200
-"""Characters of an error's message or hint in a line about something healed."""
+"""Characters of an error's message or hint in a line about something recovered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class FailedAttempt:
         return self.error.message.removeprefix(f"{self.worker}: ")
 
 
-def describe_healed_step(planned: str, worker: str, failed: Sequence[FailedAttempt]) -> str:
+def describe_recovered_step(planned: str, worker: str, failed: Sequence[FailedAttempt]) -> str:
     """`b answered instead of a; a failed 3 times: server error (500)`."""
     how = f"at attempt {len(failed) + 1}" if worker == planned else f"instead of {planned}"
     return "; ".join(filter(None, (f"{worker} answered {how}", describe_failed_attempts(failed))))

@@ -43,7 +43,7 @@ LIST_SECONDS: Final = 3.0
 """How long a call may wait to learn what kind of server answers it; then it goes on without."""
 
 
-class OpenAI:
+class ChatApiModel:
     """A model behind the API of `preset` at `base_url`. `options` are the worker's; the key is never among them."""
 
     def __init__(  # noqa: PLR0913 - what a worker may set

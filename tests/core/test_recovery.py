@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.healing import LONGEST_REASON, FailedAttempt, describe_failed_attempts, describe_healed_step
+from conductor_cli.core.recovery import LONGEST_REASON, FailedAttempt, describe_failed_attempts, describe_recovered_step
 from conductor_cli.core.usage import Usage
 
 
@@ -16,13 +16,13 @@ def failed(worker: str, message: str = "server error (500)", hint: str = "", *, 
 
 def test_both_workers_are_named() -> None:
     """The one that answered comes first, then how often the planned one failed, and why."""
-    said = describe_healed_step("ann", "bob", [failed("ann"), failed("ann"), failed("ann")])
+    said = describe_recovered_step("ann", "bob", [failed("ann"), failed("ann"), failed("ann")])
     assert said == "bob answered instead of ann; ann failed 3 times: server error (500)"
 
 
 def test_a_retry_names_the_attempt_that_answered() -> None:
     """The worker is the planned one, so nobody answered instead."""
-    said = describe_healed_step("ann", "ann", [failed("ann", "rate limit reached (429)")])
+    said = describe_recovered_step("ann", "ann", [failed("ann", "rate limit reached (429)")])
     assert said == "ann answered at attempt 2; ann failed: rate limit reached (429)"
 
 
@@ -41,7 +41,7 @@ def test_each_worker_has_its_own_reason_and_cure() -> None:
 
 def test_a_step_of_a_resumed_run_names_both_workers_without_a_reason() -> None:
     """The failed attempts are in the trace of the first run."""
-    assert describe_healed_step("ann", "bob", []) == "bob answered instead of ann"
+    assert describe_recovered_step("ann", "bob", []) == "bob answered instead of ann"
 
 
 def test_what_a_server_says_is_bounded() -> None:

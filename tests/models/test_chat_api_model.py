@@ -13,7 +13,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.openai import OpenAI
+from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.presets import Preset
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
@@ -21,11 +21,11 @@ ASKED = Request(messages=(Message(role="system", content="Be short."), Message(r
 YES = (delta("Y"), delta("es."), delta(finish="stop"), usage())
 
 
-def model(server: Loopback, **how: Any) -> OpenAI:
-    return OpenAI(how.pop("model", "m"), f"{server.url}/v1", **how)
+def model(server: Loopback, **how: Any) -> ChatApiModel:
+    return ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how)
 
 
-async def chunks_of(made: OpenAI, request: Request) -> list[Chunk]:
+async def chunks_of(made: ChatApiModel, request: Request) -> list[Chunk]:
     async with aclosing(made.stream(request)) as stream:
         return [chunk async for chunk in stream]
 
