@@ -57,6 +57,30 @@ def test_a_plan_goes_through_a_pipe(stage: Stage, edited: bool) -> None:
     assert len(stage.asked("planner")) == 1
 
 
+def test_a_plan_runs_for_another_question_and_other_files(stage: Stage, tmp_path: Path) -> None:
+    """A question and files on the command line replace those of the plan; what is not given stays."""
+    plan = {
+        "question": {"text": "How many?", "system": "Be brief.", "files": [{"name": "old.txt", "text": "old text"}]},
+        "steps": [{"worker": "beta", "subtask": "Answer."}],
+    }
+    file = written(tmp_path, **plan)
+    (tmp_path / "new.txt").write_text("new text")
+    assert stage.inside("run", file, "How", "few?", "-f", tmp_path / "new.txt").code == 0
+    assert stage.inside("run", file, "-", given="piped text").code == 0
+    replaced, piped = (json.dumps(seen.json["messages"]) for seen in stage.asked("beta"))
+    assert all(text in replaced for text in ("How few?", "new text", "new.txt", "Be brief."))
+    assert not any(text in replaced for text in ("old text", "How many?"))
+    assert all(text in piped for text in ("How many?", "piped text"))
+    assert "old text" not in piped
+
+
+def test_stdin_is_either_the_plan_or_a_file(stage: Stage) -> None:
+    """`conductor run - -` is refused: stdin holds one thing."""
+    done = stage.inside("run", "-", "-", given=json.dumps({"question": "q", "steps": []}))
+    assert done.code == 2
+    assert "stdin cannot be the plan and a file" in done.err
+
+
 def test_run_takes_a_file_and_needs_no_conductor_model(stage: Stage, tmp_path: Path) -> None:
     """A plan in a file is run without anything that plans."""
     file = written(tmp_path, steps=[{"worker": "beta", "subtask": "Answer."}])

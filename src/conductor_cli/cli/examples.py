@@ -27,6 +27,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "run": (
         ("Run a plan that you have edited", "conductor run plan.json"),
+        ("Run one plan for many inputs", "git diff | conductor run review.json -"),
         ("Plan and run in one pipe", 'conductor plan "…" | conductor run - --no-approve'),
     ),
     "trace": (

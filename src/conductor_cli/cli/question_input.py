@@ -33,7 +33,7 @@ def build_question(
     Without words the question is what comes on stdin; with words, stdin is attached like a file.
     """
     # `-` only says that stdin is to be read; it is not part of the question.
-    text = " ".join(_decode_argument(word, "the question") for word in words if word != "-").strip()
+    text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
     piped = _read_stdin(forced="-" in words)
     attached = [read_attachment(path) for path in files]
     if not text:
@@ -44,14 +44,14 @@ def build_question(
         raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
     question = Question(
         text=text,
-        system=_decode_argument(system or "", "--system"),
+        system=decode_argument(system or "", "--system"),
         files=tuple(attached),
         schema=None if schema is None else _read_schema(schema),
     )
     return question if earlier is None else continue_conversation(question, earlier, keep_system=system is None)
 
 
-def _decode_argument(text: str, what: str) -> str:
+def decode_argument(text: str, what: str) -> str:
     """A word of the command line, as UTF-8 where Python could not decode it by the locale. Raises `UsageError`."""
     # Python keeps bytes of an argument that it cannot decode as lone surrogates.
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
