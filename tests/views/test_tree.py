@@ -187,7 +187,7 @@ def test_an_interrupted_run_restores_the_terminal(count: int) -> None:
 
 
 def test_after_rest_nothing_is_written_until_close() -> None:
-    """The tree is printed above the answer; the step that answers is not printed again below it."""
+    """The tree is printed above the answer; below it the step that answered ends as the other steps do."""
     drawn = Drawn(shared=True)
     events = parallel()
     for event in events[:60]:
@@ -199,7 +199,9 @@ def test_after_rest_nothing_is_written_until_close() -> None:
         drawn.show(event)
     assert drawn.sink.getvalue() == resting
     drawn.tree.close()
-    assert sum("3 claude" in line for line in drawn.screen()) == 1
+    heads = [line.split() for line in drawn.screen() if "3 claude" in line]
+    assert heads[0][-3:] == ["↓", "answers", "below"]
+    assert heads[1] == ["3", "claude", "✓", "0.8", "s", "41", "tokens"]
     assert drawn.screen()[-1].startswith("3 steps, ")
 
 

@@ -113,7 +113,7 @@ def test_the_answer_is_not_in_the_tree() -> None:
     assert answer in "\n".join(texts(streaming, TreeLayout(Screen())))
     below = "\n".join(texts(streaming, TreeLayout(Screen(), answering="3")))
     assert answer not in below
-    assert "● answers below" in below
+    assert "↓ answers below" in below
 
 
 @pytest.mark.parametrize("height", [3, 6, 8, 10, 14, 24, 50])

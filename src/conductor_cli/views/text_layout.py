@@ -140,7 +140,7 @@ class Screen:
 
 @cache
 def _has_marks(encoding: str) -> bool:
-    marks = "\u2026\u2502\u251c\u2514\u2500\u25cf\u25cb\u21bb\u2713\u2717\u2013"
+    marks = "\u2026\u2193\u2502\u251c\u2514\u2500\u25cf\u25cb\u21bb\u2713\u2717\u2013"
     return encodable(marks, encoding) == marks
 
 

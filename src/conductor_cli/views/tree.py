@@ -129,7 +129,7 @@ class TreeProgress:
         return live_lines(root, self._trace, self._now(), layout)
 
     def _later_lines(self) -> list[Line]:
-        """The steps of which the printed tree does not say how they ended; of the answer's, only if it is unusual."""
+        """The answering step with its figures, and whatever else the printed tree does not say of how steps ended."""
         root, lines = self._root(), list[Line]()
         before = {node.number: node for node in self._printed.walk() if node.number} if self._printed else {}
         for node in root.walk():
@@ -137,7 +137,7 @@ class TreeProgress:
             if node.kind != "step" or known is None or known.state == node.state:
                 continue
             news = tuple(item for item in node.children if item.kind == "note" and item not in known.children)
-            if news or node.state != "done":
+            if news or node.state != "done" or node.number == self._answering:
                 short = replace(node, children=news, answers=True, label="", remark="")
                 lines += tree_lines(short, self._layout()._replace(answering=""))
         return lines

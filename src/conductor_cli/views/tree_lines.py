@@ -15,7 +15,7 @@ from conductor_cli.views.run_tree import Node, NodeState
 from conductor_cli.views.text_layout import Line, Screen, cells, cut, text_cells
 
 MARKS: Final[dict[NodeState, str]] = {
-    "planning": "\u25cf", "running": "\u25cf", "answering": "\u25cf", "waiting": "\u25cb", "retrying": "\u21bb",
+    "planning": "\u25cf", "running": "\u25cf", "answering": "\u2193", "waiting": "\u25cb", "retrying": "\u21bb",
     "done": "\u2713", "failed": "\u2717", "rejected": "\u2717", "stopped": "\u2013", "skipped": "\u2013", "note": "!",
 }  # fmt: skip
 
