@@ -43,7 +43,12 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
     ("flags", "code", "said"),
     [
         (("--deny", "alpha,beta"), 3, "the policy allows no worker (alpha: policy.deny names alpha; beta: "),
-        (("--allow", "gtp"), 3, "policy.allow: no worker matches gtp"),
+        (("--allow", "alhpa"), 2, "no worker matches 'alhpa'\n  did you mean alpha?"),
+        (("--deny", "alpah"), 2, "no worker matches 'alpah'\n  did you mean alpha?"),
+        (("--allow", "alpha,qqq"), 2, "no worker matches 'qqq'\n  see names, kinds and tags: conductor workers list"),
+        (("--deny", "tag:eu"), 2, "no worker matches 'tag:eu'"),
+        (("--deny", "provider:opnai"), 2, "no worker matches 'provider:opnai'\n  did you mean provider:openai?"),
+        (("--workers", "alhpa"), 2, "no worker 'alhpa' is on offer\n  did you mean alpha?"),
         (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
         (
             ("--conductor", "openai/m", "--local-only"),
@@ -62,6 +67,37 @@ def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str
     assert (done.code, done.out) == (code, "")
     assert said in done.err
     assert nobody_was_asked(stage)
+
+
+@pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
+def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, command: tuple[str, ...]) -> None:
+    """A note would let the question go to the worker whose name was mistyped."""
+    steps = [{"worker": "alpha", "subtask": "Answer it.", "access": []}]
+    (tmp_path / "PLAN").write_text(json.dumps({"version": 1, "question": {"text": "What?"}, "steps": steps}))
+    (tmp_path / "CASES").write_text('{"id": "1", "question": "1+1?", "answer": "2", "scorer": "exact"}\n')
+    words = [str(tmp_path / word) if word.isupper() else word for word in command]
+    done = stage.inside(*words, "--deny", "btea", given="What?\n")
+    assert (done.code, done.out) == (2, "")
+    assert "no worker matches 'btea'\n  did you mean beta?" in done.err
+    assert nobody_was_asked(stage)
+
+
+def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage: Stage) -> None:
+    """What is not there needs no protection; a rule in a file that matches nobody stays a note, since pools differ."""
+    stage.configure(more='[policy]\ndeny = ["gamma"]\n[pools.small]\nworkers = ["alpha"]')
+    done = stage.inside("ask", "What?", "--pool", "small", "--deny", "beta,provider:openai")
+    assert done.code == 0
+    assert "policy.deny: no worker matches gamma" in done.err
+
+
+def test_a_rule_may_name_a_worker_that_was_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A denied worker that only a key in the environment brings is known, although it is not offered."""
+    stage.configure(workers=())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefgh")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-abcdefgi")
+    done = stage.inside("plan", "What?", "--deny", "openai")
+    assert "no worker matches" not in done.err
+    assert stage.inside("plan", "What?", "--deny", "opnai").code == 2
 
 
 def test_nothing_leaves_this_machine_with_local_only(stage: Stage) -> None:

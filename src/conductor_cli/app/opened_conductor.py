@@ -120,7 +120,7 @@ async def open_conductor(
     if rehearsal:
         check_no_pool(settings)
         planner = find_rehearsal_planner(settings) if planning else None
-        pool, remarks = filter_pool(rehearsal_pool(only), settings, only, planner)
+        pool, remarks = filter_pool(rehearsal_pool(), settings, only, planner)
     else:
         planner = _with_price(resolve_planner(settings)) if planning else None
         pool, remarks = await resolve_pool(settings, planner, only)

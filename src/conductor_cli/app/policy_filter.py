@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from typing import Final
 
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
@@ -13,6 +14,9 @@ from conductor_cli.core.policy import POLICY_HINT, Policy, PoolPolicy, check_sel
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.presets import PRESETS, party_of
+
+SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
+"""The settings that name workers by selectors."""
 
 
 def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | None) -> PoolPolicy:
@@ -26,18 +30,28 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
 
 
 def filter_pool(
-    pool: Pool, settings: Settings, only: Sequence[str], planner: Worker | None
+    pool: Pool, settings: Settings, only: Sequence[str], planner: Worker | None, known: Iterable[Worker] = ()
 ) -> tuple[Pool, tuple[str, ...]]:
-    """The workers of `pool` that the policy allows, and remarks about its rules to show.
+    """The workers of `pool` that the policy allows, of `only` where a command line names some, and remarks to show.
 
-    The remarks name project files that narrowed the policy, and rules that match no worker. Raises `PolicyError` where
-    no worker is left, or where one of `only`, which a command line names, is not allowed.
+    The remarks name project files that narrowed the policy, and rules of the settings that match no worker. `known` are
+    workers that a rule may name although the pool lacks them. Raises `UsageError` for a rule of a command line that
+    matches no worker, and `PolicyError` where no worker is left or one of `only` is not allowed.
     """
     pool_policy = build_guard(settings, pool, planner)
+    parties = (*pool_policy.parties.values(), *map(party_of, known))
+    pool = pool.subset(only) if only else pool
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
-    unmatched = check_selectors(pool_policy.policy, tuple(pool_policy.parties.values()), (*PRESETS, "llama"))
+    unmatched = check_selectors(pool_policy.policy, parties, (*PRESETS, "llama"), _typed_selectors(settings))
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
+
+
+def _typed_selectors(settings: Settings) -> tuple[str, ...]:
+    """The selectors of a command line, whichever rule they are in."""
+    groups = [settings.given.get(name, ()) for name in SELECTORS]
+    flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
+    return tuple(selector for group in flat for selector in group)
 
 
 def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:

@@ -33,6 +33,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         if name in disabled:
             raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
     remarks: list[str] = []
+    found: Sequence[Worker] = ()
     # So that a first question works: local servers, and providers whose API keys are on this machine.
     if not settings.workers:
         found = await discover(settings.environ, providers_with_stored_key(open_key_store(settings)))
@@ -51,7 +52,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
     pool = Pool(workers=workers)
-    pool, policy_remarks = filter_pool(pool.subset(only) if only else pool, settings, only, planner)
+    pool, policy_remarks = filter_pool(pool, settings, only, planner, found)
     return pool, (*remarks, *policy_remarks)
 
 

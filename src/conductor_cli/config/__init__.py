@@ -48,6 +48,8 @@ class Settings:
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The project files that apply here, with the settings that each narrowed."""
     environ: Mapping[str, str] = field(repr=False, default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The part of `values` that the command line set, alone: its rules are held to more than those of a file."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
         return self.values[name]
@@ -92,15 +94,14 @@ def load_settings(
             except ConfigError as error:
                 message = f"{item.variable}: {error.message}"
                 raise ConfigError(message, hint="change or unset the variable") from None
-    for name, value in (flags or {}).items():
-        if value is None:
-            continue
+    given = {name: find_setting(name).check(value) for name, value in (flags or {}).items() if value is not None}
+    for name, value in given.items():
         item = find_setting(name)
         if name.startswith("policy.") and item.type in RULES and value is not False:
             # A rule on the command line adds to those of the files; it never replaces one.
-            narrow(values, origins, item, item.check(value), "command line")
+            narrow(values, origins, item, value, "command line")
         else:
-            values[name], origins[name] = item.check(value), "command line"
+            values[name], origins[name] = value, "command line"
     if values["conductor.mode"] == "ultra" and origins["limits.recursion"] == "default":
         values["limits.recursion"], origins["limits.recursion"] = 1, "mode ultra"
     # Last, because a project file can only narrow what all other sources say.
@@ -110,7 +111,7 @@ def load_settings(
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
     return Settings(
         values=values, origins=origins, workers=workers, paths=paths, pools=pools_of(sources), cards=cards,
-        projects=narrowed, environ=environ,
+        projects=narrowed, environ=environ, given=given,
     )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from conductor_cli.core.errors import ConfigError, PolicyError
+from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.suggest import suggest
 
 LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""
@@ -135,14 +136,28 @@ def no_worker_error(why: Mapping[str, str]) -> PolicyError:
 POLICY_HINT: Final = "see where each rule is set: conductor config show; a new conversation drops the rules of this one"
 
 
-def check_selectors(policy: Policy, parties: Collection[Party], providers: Collection[str]) -> tuple[str, ...]:
+CONDUCTOR: Final = "conductor"
+"""The name of a planner that is no worker, in selectors."""
+
+
+def check_selectors(
+    policy: Policy, parties: Collection[Party], providers: Collection[str], given: Collection[str] = ()
+) -> tuple[str, ...]:
     """A note for each selector that means no worker; a known provider without a worker is fine.
 
-    Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, which is hardly intended.
+    `given` are the selectors that whoever asks has just typed. One of them that means no worker is a `UsageError`: a
+    note would let the question go to the very worker whose name was mistyped. Those of the settings stay notes, because
+    pools differ. Raises `PolicyError` where a whole group of `allow` means nobody: that forbids everything, which is
+    hardly intended.
     """
-    known = {SELF, *(f"provider:{name}" for name in (*providers, LOCAL))}
+    known = {SELF, CONDUCTOR, *(f"provider:{name}" for name in (*providers, LOCAL))}
+    for selector in given:
+        if selector.lower() not in known and not _means_somebody(selector, parties):
+            raise _no_match(selector, parties, known)
     for group in policy.allow:
         if not any(selector_matches(selector, party) for selector in group for party in parties):
+            if set(group) & set(given):
+                raise _no_match(group[0], parties, known)
             said = ", ".join(group)
             reason = f"no worker matches {said}" if said else "it is empty, so it allows no worker"
             raise PolicyError(f"policy.allow: {reason}", hint="see names, kinds and tags: conductor workers list")
@@ -151,9 +166,20 @@ def check_selectors(policy: Policy, parties: Collection[Party], providers: Colle
     return tuple(
         f"policy.{name}: no worker matches {selector}"
         for name, selector in selectors
-        if selector.lower() not in known
-        and not any(selector_matches(selector, party, widely=True) for party in parties)
+        if selector.lower() not in known and not _means_somebody(selector, parties)
     )
+
+
+def _means_somebody(selector: str, parties: Collection[Party]) -> bool:
+    return any(selector_matches(selector, party, widely=True) for party in parties)
+
+
+def _no_match(selector: str, parties: Collection[Party], known: Collection[str]) -> UsageError:
+    """The error for a selector that was typed and means no worker, with the nearest one that there is."""
+    names = [*(party.name for party in parties), *(f"tag:{tag}" for party in parties for tag in party.tags)]
+    names += [f"provider:{party.recipient}" for party in parties]
+    hint = suggest(selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list")
+    return UsageError(f"no worker matches {selector!r}", hint=hint)
 
 
 def check_pool(pool: Pool, limits: Limits) -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import Price
 
 
@@ -100,9 +101,8 @@ class Pool:
         """The workers with these names, in the pool's own order. Raises `UsageError` for another name."""
         unknown = [name for name in names if name not in self]
         if unknown:
-            raise UsageError(
-                f"no worker {unknown[0]!r} is on offer", hint=f"on offer: {', '.join(self.names) or 'none'}"
-            )
+            on_offer = f"on offer: {', '.join(self.names) or 'none'}"
+            raise UsageError(f"no worker {unknown[0]!r} is on offer", hint=suggest(unknown[0], self.names, on_offer))
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:
