@@ -42,7 +42,7 @@ WORKERS: Final = {
 SELECTED: Final = ("--workers", "--worker", "--allow", "--deny")
 """Options that choose among the workers that are enabled, in every other command."""
 
-RUNS: Final = ("ask --continue", "ask --resume", "chat --continue")
+RUNS: Final = ("ask --continue-from", "ask --resume", "chat --continue-from")
 """Options that name a stored run, as the arguments of `trace` do."""
 
 POOLS: Final = {

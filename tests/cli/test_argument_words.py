@@ -1,4 +1,4 @@
-"""Words that Typer cannot read by itself: `-c` without a run, and several files after one `-f`."""
+"""Words that Typer cannot read by itself: several files after one `-f`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.argument_words import describe_files, with_each_file, with_run_id
+from conductor_cli.cli.argument_words import describe_files, with_each_file
 from conductor_cli.core.errors import UsageError
 from tests.cli.stage import COMMAND, Stage, explained
 
@@ -30,24 +30,6 @@ def files_of(stage: Stage) -> list[str]:
     """Which files the planner was shown, and the question after them."""
     shown = str(stage.asked("planner")[-1].json["messages"])
     return [name for name in ("a.txt", "b.txt", "my notes.md", "make") if f"in {name}" in shown]
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("-c what next", "-c last what next"),
-        ("what next -c", "what next -c last"),
-        ("--continue --mode mini x", "--continue last --mode mini x"),
-        ("-c last x", "-c last x"),
-        ("-c 20261120-10 x", "-c 20261120-10 x"),
-        ("-c 20261120-101112-abcdef x", "-c 20261120-101112-abcdef x"),
-        ("-- -c x", "-- -c x"),
-        ("x", "x"),
-    ],
-)
-def test_continue_without_a_run_means_the_last_one(given: str, meant: str) -> None:
-    """Only an id, or `last`, is taken for the run that `-c` names; everything else is the question."""
-    assert with_run_id(given.split(), ("-c", "--continue")) == meant.split()
 
 
 def test_a_c_of_another_command_is_a_word(stage: Stage) -> None:

@@ -142,15 +142,15 @@ def test_a_conversation_keeps_its_files_and_its_system_text(stage: Stage, tmp_pa
 
 
 @pytest.mark.parametrize("form", ["whole", "beginning", "after", "equals"])
-def test_continue_takes_a_named_run(stage: Stage, form: str) -> None:
-    """`-c ID` takes that run, by its id or a beginning of it, before or behind the question."""
+def test_continue_from_takes_a_named_run(stage: Stage, form: str) -> None:
+    """`--continue-from ID` takes that run, by its id or a beginning of it, before or behind the question."""
     first = stage.inside("ask", "The first one", "--format", "json").json["run"]
     stage.inside("ask", "The second one")
     arguments = {
-        "whole": ["-c", first, "go on"],
-        "beginning": ["-c", first[:-2], "go on"],
-        "after": ["go on", "-c", first],
-        "equals": ["go on", f"--continue={first}"],
+        "whole": ["--continue-from", first, "go on"],
+        "beginning": ["--continue-from", first[:-2], "go on"],
+        "after": ["go on", "--continue-from", first],
+        "equals": ["go on", f"--continue-from={first}"],
     }[form]
     assert stage.inside("ask", *arguments).code == 0
     assert "The first one" in question_of(stage)
@@ -158,10 +158,31 @@ def test_continue_takes_a_named_run(stage: Stage, form: str) -> None:
 
 
 def test_a_number_after_continue_is_part_of_the_question(stage: Stage) -> None:
-    """`-c 2026 was …` continues the last run: 2026 is no run."""
+    """`-c` takes no run, so what follows it is always the question."""
     stage.inside("ask", "first")
     stage.inside("ask", "-c", "2026", "was what?")
     assert "2026 was what?" in question_of(stage)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--continue-from", "nope", "go on"), "there is no run 'nope'"),
+        (("-c", "20261120-101112-abcdef", "go on"), "conductor ask --continue-from 20261120-101112-abcdef"),
+        (("-c", "last~2", "go on"), "conductor ask --continue-from last~2"),
+        (("-c", "--continue-from", "last", "go on"), "give one of them"),
+        (("--continue=nope", "go on"), "option '--continue' does not take a value"),
+    ],
+)
+def test_a_run_that_cannot_be_continued_is_never_asked_as_a_question(
+    stage: Stage, words: tuple[str, ...], said: str
+) -> None:
+    """A mistyped id is an error, and an id behind `-c`, which takes none, is one too."""
+    stage.inside("ask", "first")
+    stage.server.requests.clear()
+    done = stage.inside("ask", *words)
+    assert (done.code, stage.server.requests) == (2, [])
+    assert said in done.err
 
 
 def test_two_dashes_end_the_flags(stage: Stage) -> None:

@@ -145,7 +145,7 @@ def test_a_rule_kept_from_a_conversation_is_named(stage: Stage) -> None:
     """It stands in no file: what ends it is a new conversation, and the hint says so."""
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "--deny", "beta", "What?").code == 0
-    done = stage.inside("ask", "--continue", "last", "--workers", "beta", "And then?")
+    done = stage.inside("ask", "--continue", "--workers", "beta", "And then?")
     assert done.code == 3
     assert "worker beta may not be asked: policy.deny names beta" in done.err
     assert "a new conversation drops the rules of this one" in done.err

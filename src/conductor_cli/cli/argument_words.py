@@ -1,4 +1,4 @@
-"""What a command line means that Typer cannot read by itself: `-c` without a run, several files after one `-f`."""
+"""What a command line means that Typer cannot read by itself: several files after one `-f`."""
 # Every command reads its words here first, so this imports little.
 # ruff: noqa: PTH110, PTH112, PTH113
 
@@ -11,24 +11,9 @@ from typing import Final
 
 from conductor_cli.core.errors import UsageError
 
-_RUN_ID: Final = re.compile(r"last(~\d+)?|\d{8}-\d{0,6}(-[0-9a-f]{0,6})?")
 _FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
 NAMED: Final = 4
 """Files that a notice names; it counts the others."""
-
-
-def with_run_id(words: Sequence[str], names: Collection[str]) -> list[str]:
-    """The words, where the option of these `names` without a run means the last run."""
-    given = list(words)
-    for index, word in enumerate(given):
-        if word == "--":
-            break
-        if word in names:
-            following = given[index + 1] if index + 1 < len(given) else ""
-            if not _RUN_ID.fullmatch(following):
-                given.insert(index + 1, "last")
-            break
-    return given
 
 
 def with_each_file(words: Sequence[str], names: Collection[str]) -> tuple[list[str], list[str]]:

@@ -12,10 +12,6 @@ from conductor_cli.cli.question_input import build_question
 from conductor_cli.cli.session import Session
 from conductor_cli.core.errors import UsageError
 
-Continued = Annotated[
-    str | None,
-    typer.Option("--continue", "-c", metavar="[ID]", help="Continue the last run, or run ID, as a conversation."),
-]
 Resume = Annotated[
     str | None,
     typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; finished steps are not repeated."),
@@ -33,7 +29,8 @@ def ask(
     question: opt.Words = None,
     file: opt.Files = None,
     system: opt.System = None,
-    continued: Continued = None,
+    continued: opt.Continue = False,
+    continue_from: opt.ContinueFrom = None,
     resume: Resume = None,
     schema: Schema = None,
 ) -> None:
@@ -41,7 +38,7 @@ def ask(
 
     docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
     """
-    if resume is not None and (question or file or system or schema or continued):
+    if resume is not None and (question or file or system or schema or continued or continue_from):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",
             hint="to ask a new question in the same conversation: --continue",
@@ -51,7 +48,8 @@ def ask(
     if resume is not None:
         stopped = session.store.ended(resume)
         raise typer.Exit(session.run(stopped.question, only=only, resume=stopped))
-    earlier = session.store.ended(continued) if continued is not None else None
+    named = opt.run_to_continue(continued, continue_from, question or ())
+    earlier = session.store.ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
     asked = build_question(question or (), file or (), system, schema, earlier)

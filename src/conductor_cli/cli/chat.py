@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from conductor_cli.cli import options as opt
@@ -13,11 +11,6 @@ from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.loop import run_chat
 from conductor_cli.core.errors import UsageError
 
-Continued = Annotated[
-    str | None,
-    typer.Option("--continue", "-c", metavar="[ID]", help="Continue the conversation of the last run, or of run ID."),
-]
-
 
 @opt.with_run_options(omit=("format",))
 def chat(
@@ -25,13 +18,14 @@ def chat(
     options: opt.RunOptions,
     file: opt.Files = None,
     system: opt.System = None,
-    continued: Continued = None,
+    continued: opt.Continue = False,
+    continue_from: opt.ContinueFrom = None,
 ) -> None:
     """Hold a conversation: each question knows the ones before. Slash commands change and show the rest."""
     if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
     opened.files += [read_attachment(path) for path in file or ()]
-    if continued is not None:
-        opened.continue_run(opened.session.store.ended(continued))
+    if named := opt.run_to_continue(continued, continue_from):
+        opened.continue_run(opened.session.store.ended(named))
     raise typer.Exit(run_chat(opened))

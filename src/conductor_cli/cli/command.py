@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
-from conductor_cli.cli.argument_words import describe_files, with_each_file, with_run_id
+from conductor_cli.cli.argument_words import describe_files, with_each_file
 from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.cli.options import HEADINGS, GlobalOptions
 from conductor_cli.cli.output import print_notice
@@ -36,9 +36,8 @@ class Command(TyperCommand):
     """A command without commands of its own."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the words of the command line, also several files after one `--file`, and `--continue` without a run."""
-        words = with_run_id(args, self._names_of("--continue"))
-        words, ctx.meta[SEVERAL_FILES] = with_each_file(words, self._names_of("--file"))
+        """Read the words of the command line, also several files after one `--file`."""
+        words, ctx.meta[SEVERAL_FILES] = with_each_file(args, self._names_of("--file"))
         return super().parse_args(ctx, words)
 
     def invoke(self, ctx: Context) -> Any:  # noqa: ANN401 - what a command returns

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
@@ -39,13 +40,23 @@ class GlobalOptions:
 
 
 HEADINGS: Final[dict[str, tuple[str, ...]]] = {
-    "Input": ("--file", "--system", "--schema", "--continue", "--resume", "--cases", "--base", "--n"),
+    "Input": (
+        "--file",
+        "--system",
+        "--schema",
+        "--continue",
+        "--continue-from",
+        "--resume",
+        "--cases",
+        "--base",
+        "--n",
+    ),
     "Workers": ("--workers", "--pool", "--allow", "--deny", "--local-only", "--rehearsal"),
     "Plan": ("--conductor", "--mode", "--max-steps", "--recursion", "--approve", "--flow"),
     "Limits": ("--max-cost", "--max-tokens", "--max-calls", "--max-time", "--minutes", "--parallel"),
     "Output": ("--format", "--progress", "--no-trace", "--json", "--html", "--out"),
     "Advanced": ("--seed", "--gpu-layers", "--adapter"),
-}
+}  # fmt: skip
 """The headings in the help of a command that has many options, in order, and the options under each.
 
 An option that is not listed is shown under "Options".
@@ -64,6 +75,10 @@ Files = Annotated[
     list[Path] | None, typer.Option("--file", "-f", metavar="PATH...", help="Attach text files: -f a.txt b.txt.")
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
+Continue = Annotated[bool, typer.Option("--continue", "-c", help="Continue the last run as a conversation.")]
+ContinueFrom = Annotated[
+    str | None, typer.Option("--continue-from", metavar="ID", help="Continue the run with this id as a conversation.")
+]
 WorkersOption = Annotated[str | None, typer.Option("--workers", metavar="A,B", help="Use only these workers.")]
 PoolOption = Annotated[
     str | None, typer.Option("--pool", metavar="NAME", help="Use only the workers of this pool; '' for all workers.")
@@ -269,6 +284,22 @@ def parse_names(text: str | None) -> tuple[str, ...]:
     if text is not None and not names:
         raise UsageError("--workers names no worker", hint="for example: --workers A,B")
     return names
+
+
+_RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
+
+
+def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ()) -> str | None:
+    """The run that `--continue` or `--continue-from` means, None for neither.
+
+    Raises `UsageError` for both, and for an id behind `--continue`, which would silently become a part of the question.
+    """
+    if last and named is not None:
+        raise UsageError("--continue takes the last run and --continue-from another one", hint="give one of them")
+    if last and question and _RUN_ID.fullmatch(question[0]):
+        hint = f"conductor ask --continue-from {question[0]} …; to ask about it: put it in quotes with the question"
+        raise UsageError(f"--continue takes no run, and {question[0]} looks like the id of one", hint=hint)
+    return named if named is not None else "last" if last else None
 
 
 def parse_cost(text: str | None) -> Decimal | None:
