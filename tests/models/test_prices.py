@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price, Usage, with_cost
-from conductor_cli.models.prices import load_prices, price_of, with_prices
+from conductor_cli.models.prices import load_prices, price_of, with_accepts, with_prices
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
@@ -157,3 +157,19 @@ def test_the_table_is_not_read_if_every_price_is_known() -> None:
     load_prices.cache_clear()
     with_prices([Worker(name="file", kind="llama", model="a.gguf", price=FREE)])
     assert load_prices.cache_info().misses == 0
+
+
+def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_not_known() -> None:
+    """The table says it of a provider's own models; the settings go first; another server's model has no row."""
+    workers = (
+        Worker(name="known", kind="openai", model="gpt-4o"),
+        Worker(name="said", kind="openai", model="gpt-4o", accepts=("pdf",)),
+        Worker(name="said-no", kind="openai", model="gpt-4o", accepts=()),
+        Worker(name="elsewhere", kind="openai", model="gpt-4o", options={"base_url": "http://127.0.0.1:9/v1"}),
+        Worker(name="text", kind="openai", model="gpt-3.5-turbo"),
+        Worker(name="file", kind="llama", model="gpt-4o"),
+    )
+    found = {worker.name: worker.accepts for worker in with_accepts(workers)}
+    assert found == {
+        "known": ("image", "pdf"), "said": ("pdf",), "said-no": (), "elsewhere": (), "text": (), "file": (),
+    }  # fmt: skip

@@ -16,7 +16,7 @@ from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.presets import model_of
-from conductor_cli.models.prices import with_prices
+from conductor_cli.models.prices import with_accepts, with_prices
 
 POOL_SETTING: Final = "conductor.pool"
 
@@ -51,7 +51,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         remarks.append(price_problem)
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
-    pool = Pool(workers=workers)
+    pool = Pool(workers=with_accepts(workers))
     pool, policy_remarks = filter_pool(pool, settings, only, planner, found)
     return pool, (*remarks, *policy_remarks)
 

@@ -16,6 +16,7 @@ from conductor_cli.config.files import own_section
 from conductor_cli.config.pools import update_pool
 from conductor_cli.config.tables import update_table
 from conductor_cli.config.workers import validate_worker
+from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, UsageError
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
@@ -23,7 +24,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, is_free, shipped_pools
-from conductor_cli.models.prices import load_prices, with_prices
+from conductor_cli.models.prices import load_prices, with_accepts, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
 
@@ -38,6 +39,8 @@ class WorkerRow:
     pools: tuple[str, ...]
     price: Price | None
     price_source: str
+    accepts: tuple[MediaKind, ...]
+    """The kinds of attachments that it can read."""
 
     @property
     def worker(self) -> Worker:
@@ -47,6 +50,7 @@ class WorkerRow:
         """For `--json`."""
         return {
             **dump(self.worker.public()), "price": dump(self.price), "price_from": self.price_source,
+            "accepts": list(self.accepts),
             "pools": list(self.pools), "enabled": self.configured.enabled, "forbidden": self.objection or None,
             "source": self.configured.source, "key": self.key,
         }  # fmt: skip
@@ -60,7 +64,7 @@ def list_workers(settings: Settings) -> list[WorkerRow]:
 def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings) -> list[WorkerRow]:
     """The rows of these workers; the price table and the list of stored keys are read once for all of them."""
     store = open_key_store(settings)
-    priced, _ = with_prices([item.worker for item in configured])
+    known = with_accepts(with_prices([item.worker for item in configured])[0])
     return [
         WorkerRow(
             configured=item,
@@ -69,8 +73,9 @@ def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings)
             pools=tuple(pool.name for pool in settings.pools if item.worker.name in pool.workers),
             price=worker.price,
             price_source=_price_source(item.worker, worker.price),
+            accepts=worker.accepts or (),
         )
-        for item, worker in zip(configured, priced, strict=True)
+        for item, worker in zip(configured, known, strict=True)
     ]
 
 

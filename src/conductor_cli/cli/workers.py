@@ -54,9 +54,14 @@ def print_workers(rows: Sequence[WorkerRow]) -> None:
         enabled = "no" if not row.configured.enabled else "forbidden" if row.objection else "yes"
         amounts = f"{format_money(price.input)} / {format_money(price.output)}" if price else "unknown"
         model = f"{worker.kind}/{model_of(worker)}".rstrip("/")
-        cells.append([worker.name, model, enabled, ", ".join(worker.tags) or UNKNOWN, amounts, row.key])
+        tags = ", ".join(worker.tags) or UNKNOWN
+        cells.append([worker.name, model, enabled, tags, _format_accepts(row), amounts, row.key])
     if cells:
-        print_table(("NAME", "MODEL", "ENABLED", "TAGS", "PRICE IN / OUT", "KEY"), cells)
+        print_table(("NAME", "MODEL", "ENABLED", "TAGS", "ACCEPTS", "PRICE IN / OUT", "KEY"), cells)
+
+
+def _format_accepts(row: WorkerRow) -> str:
+    return ", ".join(("text", *row.accepts))
 
 
 @app.command("show")
@@ -83,6 +88,7 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
         "tags": ", ".join(worker.tags) or UNKNOWN,
         "pools": ", ".join(row.pools) or UNKNOWN,
         "price": f"{workers.describe_price(price)} ({row.price_source})" if price else row.price_source,
+        "accepts": _format_accepts(row),
         "good at": _format_card(worker.card),
         "key": row.key,
         "enabled": enabled,
@@ -141,6 +147,10 @@ def add_worker(
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
     ] = None,
+    accepts: Annotated[
+        str | None,
+        typer.Option("--accepts", metavar="A,B", help="What it reads besides text: image, pdf, image,pdf or none."),
+    ] = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="SETTING", help="Remove a setting; may be repeated.")
     ] = None,
@@ -151,7 +161,7 @@ def add_worker(
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
         "max_tokens": max_tokens, "temperature": temperature,
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
-        "price": _parse_price(price), "tags": tag or None,
+        "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
     existed = workers.add_worker(settings, name, given, unset or ())
     print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
@@ -163,6 +173,13 @@ def _parse_price(text: str | None) -> dict[str, str] | None:
         return None
     first, _, second = text.partition(",")
     return {"input": first, "output": second}
+
+
+def _parse_accepts(text: str | None) -> list[str] | None:
+    """`image,pdf` as a worker's table has it; whether these are kinds is checked with the table."""
+    if text is None:
+        return None
+    return [] if text == "none" else [word.strip() for word in text.split(",")]
 
 
 def _choose(context: typer.Context, names: Sequence[str] | None, pool: str | None) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from conductor_cli.config.files import AppPaths, Source
 from conductor_cli.config.tables import NAME, Table, changed_table, tables_of
+from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import FREE, Price
@@ -38,6 +39,7 @@ class WorkerTable:
     price: Price | None = None
     card: Card = Card()
     tags: tuple[str, ...] = ()
+    accepts: tuple[MediaKind, ...] | None = None
 
 
 WORKER_FIELDS: Final = tuple(field.name for field in fields(WorkerTable))
@@ -73,6 +75,7 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
         name=table.name, kind=found.kind, model=found.model, about=found.about,
         options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
         parallel=found.parallel or (1 if found.kind == "llama" else 4), tags=tuple(dict.fromkeys(found.tags)),
+        accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
     )  # fmt: skip
     try:
         check_options(worker)
@@ -103,13 +106,15 @@ def _check_values(table: Table, found: WorkerTable) -> None:
 
 
 def _check_parts(table: Table, found: WorkerTable) -> None:
-    """Check the price, the card and the tags."""
+    """Check the price, the card, what it accepts and the tags."""
     for key, kind in (("price", Price), ("card", Card)):
         table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
     if any(not 0 <= strength <= 1 for strength in found.card.strengths.values()):
         raise table.error("card", "card: a strength must be between 0 and 1")
     if found.price is not None and min(found.price.amounts()) < 0:
         raise table.error("price", "price: an amount must be 0 or more")
+    if found.kind == "llama" and found.accepts:
+        raise table.error("accepts", "accepts: a model file reads text only", "serve it by llama-server, which can")
     for tag in found.tags:
         if not NAME.fullmatch(tag):
             hint = "letters, digits, dots and dashes, at most 40"

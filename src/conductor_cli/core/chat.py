@@ -14,18 +14,30 @@ Finish = Literal["stop", "length", "refusal", "tool", "other"]
 """Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
 
 
+MediaKind = Literal["image", "pdf"]
+"""What an attachment is to a worker: each worker accepts some of these kinds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """An image or a document that belongs to a message. Its bytes are stored apart, by their hash.
 
     `media_type` is what the bytes are (`image/png`, `application/pdf`), found from their content. `size` is in bytes,
-    `sha256` in hexadecimal digits.
+    `sha256` in hexadecimal digits. `width` and `height` of an image are in pixels, `pages` counts those of a document;
+    0 where that is not known.
     """
 
     name: str
     media_type: str
     sha256: str
     size: int
+    width: int = 0
+    height: int = 0
+    pages: int = 0
+
+    @property
+    def kind(self) -> MediaKind:
+        return "image" if self.media_type.startswith("image/") else "pdf"
 
 
 ReadAttachment = Callable[[Attachment], bytes]

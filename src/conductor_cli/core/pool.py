@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import Price
@@ -35,7 +36,8 @@ class Worker:
 
     `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
-    steps may run at once, `tags` the user's own labels, for policies.
+    steps may run at once, `tags` the user's own labels, for policies. `accepts` are the kinds of attachments that it
+    can read; None where nobody has said it or looked it up, which counts as none.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Worker:
     parallel: int = 4
     price: Price | None = None
     tags: tuple[str, ...] = ()
+    accepts: tuple[MediaKind, ...] | None = None
 
     @property
     def model_name(self) -> str:

@@ -169,6 +169,13 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def table_name(worker: Worker) -> str:
+    """The name of a worker's model in litellm's table of models, empty if it has no row of its own."""
+    if worker.kind == "openrouter" and is_own_address(worker):
+        return f"openrouter/{model_of(worker)}"
+    return price_name(worker)
+
+
 def price_name(worker: Worker) -> str:
     """The name of a worker's model in litellm's price table, empty if it has no row of its own.
 

@@ -1,4 +1,4 @@
-"""What models cost: litellm's bundled price table, read as data. litellm itself is not imported.
+"""What models cost and accept: litellm's bundled table, read as data. litellm itself is not imported.
 
 The table is a JSON file of some megabytes, which takes about 25 ms to read. So it is read only when a worker needs a
 price, and once in a process. Names match exactly; what the table does not say is unknown.
@@ -18,12 +18,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
+from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MILLION, Price
-from conductor_cli.models.presets import price_name
+from conductor_cli.models.presets import price_name, table_name
 
 SOURCE: Final = "model_prices_and_context_window_backup.json"
 """The table's name inside litellm."""
+
+_ACCEPTS: Final[Mapping[MediaKind, str]] = {"image": "supports_vision", "pdf": "supports_pdf_input"}
+"""What litellm calls the kinds of attachments that a model accepts."""
 
 _MODES: Final = frozenset({"chat", "completion", "responses"})
 _SEARCHES: Final = re.compile(r"perplexity/|search-(?:preview|api)|deep-research")
@@ -67,6 +71,22 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
         for worker in workers
     )
     return tuple(priced), table.problem
+
+
+def with_accepts(workers: Sequence[Worker]) -> tuple[Worker, ...]:
+    """The same workers, each with what it accepts: what its settings say, else what the table says of its model.
+
+    Of a model that has no row nothing is known, and so it accepts nothing.
+    """
+    return tuple(
+        worker if worker.accepts is not None else replace(worker, accepts=_accepted_by(worker)) for worker in workers
+    )
+
+
+def _accepted_by(worker: Worker) -> tuple[MediaKind, ...]:
+    name = table_name(worker)
+    row = load_prices().rows.get(name) if name else None
+    return tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True) if _answers_questions(row) else ()
 
 
 @cache
