@@ -92,7 +92,7 @@ def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
     lines = stage.inside("doctor").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "no conductor model is chosen" in line)
     assert lines[place].startswith("failed   conductor model: ")
-    assert lines[place + 1].startswith("         conductor model pull")
+    assert lines[place + 1].startswith("         to find or download one: conductor setup")
 
 
 @pytest.mark.parametrize(("offload", "state"), [(True, "ok"), (False, "warning")])

@@ -385,3 +385,39 @@ def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: 
     pulls.faults = []
     assert fresh.inside("setup", "--yes").code == 0
     assert chosen(fresh) == "small"
+
+
+# the last line
+
+
+@pytest.mark.parametrize(
+    ("model", "last"),
+    [
+        ("none", "no conductor model is chosen, so no question can be answered yet; next: conductor model pull"),
+        ("openai/m", "next: conductor keys set openai, since the model that plans has no key"),
+        ("http://127.0.0.1:9/v1#m", 'next: conductor ask "…"; conductor doctor checks that everything works'),
+    ],
+)
+def test_the_last_line_says_what_is_still_missing(fresh: Stage, model: str, last: str) -> None:
+    """A question is proposed only where one can be answered."""
+    done = fresh.inside("setup", "--yes", "--model", model)
+    assert done.out.splitlines()[-1].startswith(last)
+
+
+def test_a_home_that_cannot_be_written_is_what_the_last_line_names(fresh: Stage) -> None:
+    """It says which directory, why, and how to name another one."""
+    fresh.config.parent.rmdir()
+    env = {"XDG_CONFIG_HOME": "/proc", "HOME": "/proc", "CONDUCTOR_LLM_CONFIG_DIR": ""}
+    done = fresh.run("setup", "--model", "none", env=env)
+    last = done.out.splitlines()[-1]
+    assert last.startswith("nothing can be set up, because /proc/conductor-llm cannot be written (")
+    assert "CONDUCTOR_LLM_CONFIG_DIR=DIR" in last
+
+
+def test_who_has_no_model_is_told_of_setup_and_of_the_demo(fresh: Stage) -> None:
+    """In the error of a first question; the demo needs neither a key nor a download."""
+    done = fresh.inside("ask", "What?")
+    assert done.code == 5
+    explained(done)
+    assert "conductor setup" in done.err
+    assert "conductor ask --rehearsal" in done.err

@@ -22,6 +22,9 @@ from conductor_cli.models.weights.registry import load_registry
 IDENTITY: Final = len("sha256-ends:") + 16
 """Characters of a file's identity hash that name it: 64 bits are enough to tell one file from another."""
 
+TRY_DEMO: Final = 'conductor ask --rehearsal "What is the capital of France?"'
+"""A first question to the demo models, for whoever has no model yet."""
+
 WORTH_REMEMBERING: Final = 16 << 20
 """Bytes of a model below which reading its prompt again is faster than writing the state of it to disk."""
 
@@ -166,7 +169,8 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
         return ConductorUnusable(f"no conductor model is chosen; stored: {names}", hint="conductor model use NAME")
     for name, problem in store.damaged().items():
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
-    hint = "conductor model pull, or one of yours: conductor model use FILE.gguf | URL | provider/model"
+    hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
+    hint += "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | provider/model"
     return ConductorUnusable("no conductor model is chosen", hint=hint)
 
 

@@ -13,11 +13,12 @@ from typing import Any, Final, Literal
 
 from conductor_cli.app.keys import FoundKey, key_state, list_keys, open_key_store
 from conductor_cli.app.models import USUAL_RATE
-from conductor_cli.app.planner_resolution import describe_planner, open_model_store, resolve_planner
+from conductor_cli.app.planner_resolution import TRY_DEMO, describe_planner, open_model_store, resolve_planner
 from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 from conductor_cli.config import ConfiguredWorker, Settings
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
@@ -133,6 +134,27 @@ def propose_steps(findings: Findings, settings: Settings, wanted_model: str = ""
         *propose_workers(findings, settings), *propose_limits(new_workers(findings, settings), settings),
         *propose_model(findings, settings, wanted_model),
     ]  # fmt: skip
+
+
+def next_step(settings: Settings) -> str:
+    """The most useful command now, in one line: to ask, or what is still missing for that."""
+    try:
+        planner = resolve_planner(settings)
+    except ConductorError as error:
+        try:
+            disk.try_writing(settings.paths.config)
+        except OSError as refused:
+            return (
+                f"nothing can be set up, because {settings.paths.config} cannot be written ({refused.strerror}); "
+                f"next: HOME=DIR conductor setup, with a directory of yours, or {PREFIX}CONFIG_DIR=DIR"
+            )
+        return (
+            f"{error.message}, so no question can be answered yet; next: conductor model pull, or conductor model use "
+            f"NAME | FILE.gguf | URL | provider/model; to try it without: {TRY_DEMO}"
+        )
+    if key_state(planner, settings.environ, open_key_store(settings)) == "missing":
+        return f"next: conductor keys set {planner.kind}, since the model that plans has no key"
+    return 'next: conductor ask "…"; conductor doctor checks that everything works'
 
 
 # Workers

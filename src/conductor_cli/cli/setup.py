@@ -12,10 +12,12 @@ import typer
 
 from conductor_cli.app.doctor.live import DEMO_QUESTION
 from conductor_cli.app.setup import (
+    NO_MODEL,
     SetupStep,
     look_around,
     look_at_keys,
     new_workers,
+    next_step,
     propose_limits,
     propose_model,
     propose_steps,
@@ -31,6 +33,10 @@ from conductor_cli.store.trace_store import TraceStore
 
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C ended, which ends the interview too."""
+
+NOTHING_FITS: Final = (
+    "none fits the memory and the free disk; choose one: conductor model use NAME | FILE.gguf | URL | provider/model"
+)
 
 
 def setup(
@@ -66,7 +72,7 @@ def setup(
         hint = "conductor setup --yes does all of it; or run the commands above"
         raise UsageError("No changes made: setup needs a terminal (or --yes)", hint=hint)
     print_line()
-    print_text('next: conductor ask "…"; conductor doctor checks that everything works')
+    print_text(next_step(interview.settings))
     raise typer.Exit(interview.exit_code)
 
 
@@ -108,7 +114,7 @@ class Interview:
         self._go_through("Limits", propose_limits(new, self.settings), "none: nothing costs anything")
         self._go_through(
             "Conductor model, the one that plans", propose_model(self.findings, self.settings, self._wanted_model),
-            "none; choose one with: conductor model use NAME | FILE.gguf | URL | provider/model",
+            NOTHING_FITS if self._wanted_model != NO_MODEL else "none, as --model none says",
         )  # fmt: skip
         # Only who has never asked anything is offered a question to the demo models.
         if self.asks and not TraceStore(self.settings.paths.traces).runs():

@@ -182,6 +182,11 @@ def _no_match(selector: str, parties: Collection[Party], known: Collection[str])
     return UsageError(f"no worker matches {selector!r}", hint=hint)
 
 
+NO_WORKERS_HINT: Final = (
+    "find some: conductor setup, or add one: conductor workers add; to try the demo models: conductor ask --rehearsal"
+)
+
+
 def check_pool(pool: Pool, limits: Limits) -> None:
     """Raise unless a run over `pool` can keep `limits`."""
     for worker in pool:
@@ -194,7 +199,7 @@ def check_pool(pool: Pool, limits: Limits) -> None:
                 hint="give it another name",
             )
     if not [worker for worker in pool if worker.kind != SELF]:
-        raise PolicyError("the pool has no workers", hint="add one with: conductor workers add")
+        raise PolicyError("the pool has no workers", hint=NO_WORKERS_HINT)
     if limits.cost is not None:
         unpriced = [worker.name for worker in pool if worker.price is None and worker.kind != SELF]
         if unpriced:
