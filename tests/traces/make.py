@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
 
 FOLDER = Path(__file__).parent
@@ -95,6 +96,21 @@ class Writer:
                 if queue:
                     self.at += pace
                     self.add(ev.StepDelta(at=self.at, step=number, attempt=attempt, text=queue.pop(0)))
+
+    def call(self, number: int, tool: str, arguments: str, *, call_id: str, attempt: int = 1, turn: int = 1) -> None:
+        """A call of `server.tool` begins."""
+        server, name = tool.split(".")
+        call = ToolCall(id=call_id, name=name, arguments=arguments)
+        self.add(ev.ToolCalled(at=self.at, step=number, attempt=attempt, turn=turn, call=call, server=server))
+
+    def give(
+        self, number: int, call_id: str, text: str, *, seconds: float, error: bool = False, attempt: int = 1,
+        turn: int = 1,
+    ) -> None:  # fmt: skip
+        """A call returns after so many seconds."""
+        self.at += seconds
+        self.add(ev.ToolReturned(at=self.at, step=number, attempt=attempt, turn=turn, call_id=call_id, text=text,
+                                 error=error, seconds=seconds))  # fmt: skip
 
     def finish(self, number: int, text: str, usage: Usage, *, attempt: int = 1, finish: Finish = "stop") -> None:
         self.add(ev.StepFinished(at=self.at, step=number, attempt=attempt, text=text, usage=usage, finish=finish))
@@ -284,6 +300,8 @@ def hostile() -> list[ev.Event]:
     run = Writer(started(f"{evil}\n{PRIMES}{evil}", pool=pool, run=f"01{evil}"))
     run.plan(Step(worker=f"bad{evil}", subtask=f"Do {evil} it."))
     run.say(0.1, s1=f"x{evil}\n{evil}y")
+    run.call(1, f"files{evil}.read{evil}", f'{{"path": "{evil}"}}', call_id=evil)
+    run.give(1, evil, evil, seconds=0.1, error=True)
     run.add(ev.Notice(at=run.at, text=evil))
     error = Failure(kind="worker", message=f"oh {evil}", hint=f"try {evil}")
     run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=Usage(), substitute=f"bad{evil}"))
@@ -320,7 +338,45 @@ def crowd() -> list[ev.Event]:
     return run.end("A letter comes.", usage=TOTAL)
 
 
-RUNS = (parallel, rejected, retry, substitute, nested, cancelled, limit, failed, hostile, crowd)
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="c0" * 32, size=264_310)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="9a" * 32, size=1_204_877)
+NOTES = "# Notes\n\nA schema survives a rename if nothing else refers to its name.\n"
+
+
+def tools() -> list[ev.Event]:
+    """Two steps call tools: at once, in vain, in an attempt that breaks off, and after a part of an answer."""
+    files = (
+        File(name="chart.png", text="", attachment=CHART),
+        File(name="paper.pdf", text="Names and schemas.", attachment=PAPER),
+        File(name="notes.md", text=NOTES),
+    )
+    first = started("Which schema survives a rename?")
+    run = Writer(replace(first, question=replace(first.question, files=files)))
+    run.plan(Step(worker="gpt", subtask="Read the notes and look the rule up."),
+             Step(worker="claude", subtask="Write the answer.", access=(1,)))  # fmt: skip
+    run.call(1, "files.list", '{"path": "."}', call_id="a")
+    run.at += 0.8
+    error = Failure(kind="worker", message="gpt: 503 Service Unavailable")
+    run.add(ev.StepFailed(at=run.at, step=1, attempt=1, error=error, usage=Usage(), retry_in=2.0))
+    run.at += 2.0
+    run.start(1, attempt=2)
+    run.say(0.1, attempt=2, s1="I look into the notes.")
+    run.call(1, "files.read_file", '{"path": "notes.md"}', call_id="b", attempt=2)
+    run.call(1, "web.fetch", '{"url": "https://example.org/rename", "format": "text"}', call_id="c", attempt=2)
+    run.give(1, "b", NOTES, seconds=0.2, attempt=2)
+    run.give(1, "c", "the address does not answer", seconds=4.1, error=True, attempt=2)
+    run.say(0.1, attempt=2, s1="Only the schema that nobody names.")
+    run.finish(1, "Only the schema that nobody names.", spent(900, 64, "0.0012"), attempt=2)
+    run.start(2)
+    run.say(0.1, s2="I count them first.")
+    run.call(2, "files.list", '{"path": "schemas"}', call_id="a")
+    run.give(2, "a", "a.sql\nb.sql", seconds=0.3)
+    run.say(0.1, s2="Schema B.")
+    run.finish(2, "Schema B.", spent(400, 9, "0.0009"))
+    return run.end("Schema B.", usage=TOTAL)
+
+
+RUNS = (parallel, rejected, retry, substitute, nested, cancelled, limit, failed, hostile, crowd, tools)
 
 
 def write() -> None:

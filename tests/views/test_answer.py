@@ -15,7 +15,7 @@ from conductor_cli.core.sanitize import sanitize
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
 from conductor_cli.views.base import Stdout, View
-from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started
+from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started, tools
 from tests.views.terminals import Sink
 
 Run = Callable[[], list[ev.Event]]
@@ -43,6 +43,13 @@ def one_step(pieces: list[str], answer: str, *, partial: bool = False) -> list[e
         run.add(ev.StepDelta(at=run.at, step=1, attempt=1, text=piece))
     run.finish(1, "".join(pieces), Usage())
     return run.end(answer, usage=Usage(), partial=partial)
+
+
+def test_what_a_worker_writes_before_it_calls_a_tool_is_not_its_answer() -> None:
+    """A pipe does not get it; a terminal, which shows it already, says so."""
+    assert shown(tools(), terminal=False) == "Schema B.\n"
+    lines = shown(tools(), terminal=True).splitlines()
+    assert lines == ["I count them first.", "--- not the answer: the worker calls files.list ---", "Schema B."]
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))

@@ -11,7 +11,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_output import JsonOutput
-from tests.traces.make import ANSWER, RUNS, failed, limit, nested, parallel, substitute
+from tests.traces.make import ANSWER, RUNS, failed, limit, nested, parallel, substitute, tools
 from tests.views.terminals import Sink
 
 Run = Callable[[], list[ev.Event]]
@@ -22,7 +22,7 @@ KEYS = [
 ]  # fmt: skip
 STEP_KEYS = [
     "number", "planned_worker", "worker", "subtask", "access", "state", "text", "usage", "seconds", "error",
-    "failed_attempts", "nested",
+    "failed_attempts", "nested", "tools",
 ]  # fmt: skip
 
 
@@ -45,6 +45,18 @@ def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
     assert all(sorted(step) == sorted(STEP_KEYS) for step in found["steps"])
     last = run()[-1]
     assert found["answer"] == (last.answer if isinstance(last, ev.RunFinished) else None)
+
+
+def test_each_call_of_a_tool_is_an_object() -> None:
+    """With its arguments as the model wrote them; a call that did not return has no end."""
+    first, second, third = reported(tools())["steps"][0]["tools"]
+    assert first["ended"] is None
+    assert (second["name"], second["text"][:7], second["error"]) == ("read_file", "# Notes", False)
+    assert third | {"started": 4, "ended": 9} == {
+        "attempt": 2, "turn": 1, "id": "c", "server": "web", "name": "fetch", "started": 4, "ended": 9,
+        "arguments": '{"url": "https://example.org/rename", "format": "text"}',
+        "text": "the address does not answer", "error": True,
+    }  # fmt: skip
 
 
 def test_a_finished_run_has_all_its_data() -> None:

@@ -23,6 +23,7 @@ from tests.traces.make import (
     retry,
     started,
     substitute,
+    tools,
 )
 
 Run = Callable[[], list[ev.Event]]
@@ -119,6 +120,32 @@ def test_failed_attempts_are_branches() -> None:
     broken = step_of(trace_of(failed()), "1")
     assert [child.kind for child in broken.children] == ["attempt", "attempt", "attempt", "step"]
     assert (broken.state, broken.children[3].status) == ("failed", "the run failed")
+
+
+def test_calls_of_tools_are_branches() -> None:
+    """In the order of the events, with arguments and result; a call that broke off with its attempt has no result."""
+    happened = [child for child in step_of(trace_of(tools()), "1").children if not child.number]
+    assert [(child.kind, child.state, child.name) for child in happened] == [
+        ("tool", "stopped", "files.list"), ("attempt", "failed", ""), ("tool", "done", "files.read_file"),
+        ("tool", "failed", "web.fetch"),
+    ]  # fmt: skip
+    assert (happened[0].status, happened[0].figures) == ("no result", ())
+    assert (happened[2].label, happened[2].figures) == ('{"path": "notes.md"}', ("0.2 s",))
+    assert happened[3].text == "the address does not answer"
+
+
+def test_a_step_says_which_tools_it_waits_for() -> None:
+    """While calls run they are shown as running; the thoughts before them are over."""
+    events = tools()
+    first = next(n for n, event in enumerate(events) if isinstance(event, ev.ToolReturned))
+    thought = ev.StepDelta(at=4.0, step=1, attempt=2, thinking="Which file?")
+    events = [*events[: first - 2], thought, *events[first - 2 :]]
+    remarks = [step_of(trace_of(events[:end]), "1").remark for end in range(first - 1, first + 3)]
+    assert [remark.removeprefix("attempt 2 of 3").strip(", ") for remark in remarks] == [
+        "", "calls files.read_file", "calls 2 tools", "calls web.fetch",
+    ]  # fmt: skip
+    children = step_of(trace_of(events[: first + 1]), "1").children
+    assert [child.state for child in children if child.kind == "tool"] == ["stopped", "running", "running"]
 
 
 def test_a_retry_is_counted_down() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-from conductor_cli.core.events import Event, StepDelta, StepFailed
+from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
 from conductor_cli.views.answer import AnswerOutput, AnswerSink, AnswerStream, PlainSink, answering_step
 from conductor_cli.views.base import Progress, Stderr, Stdout, View
 from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, reflows, uses_color
@@ -66,12 +66,12 @@ class RunView:
         """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
         self._answering = answering_step(event, self._answering)
         self._progress.show(event)
-        answers = isinstance(event, (StepDelta, StepFailed)) and event.step == self._answering
+        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == self._answering
         if self._shared and answers and isinstance(event, StepDelta) and event.text:
             self._progress.rest()
         self._output.show(event)
-        if self._shared and answers and isinstance(event, StepFailed) and not event.final:
-            self._progress.wake()  # another attempt follows, so there is something to wait for again
+        if self._shared and answers and not isinstance(event, StepDelta) and not getattr(event, "final", False):
+            self._progress.wake()  # another attempt or a tool follows, so there is something to wait for again
 
     def close(self) -> None:
         """Leave the terminal as it was found. Call it whatever happened."""

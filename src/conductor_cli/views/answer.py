@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from conductor_cli.core.events import Event, RunFailed, RunFinished, StepDelta, StepFailed, StepPlanned, StepStarted
+from conductor_cli.core.events import (
+    Event,
+    RunFailed,
+    RunFinished,
+    StepDelta,
+    StepFailed,
+    StepPlanned,
+    StepStarted,
+    ToolCalled,
+)
 from conductor_cli.core.sanitize import StreamSanitizer, one_line, sanitize
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt
@@ -83,6 +92,8 @@ class AnswerStream:
             case StepFailed() if event.step == self._step and not event.final:
                 why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
                 self._discard(f"this attempt failed: {why}")
+            case ToolCalled() if event.step == self._step:
+                self._discard(f"not the answer: the worker calls {one_line(event.server)}.{one_line(event.call.name)}")
             case StepStarted() if event.step == self._step:
                 self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
             case RunFinished():

@@ -21,11 +21,13 @@ from conductor_cli.views.plan_graph import MARKS, plan_graph
 from conductor_cli.views.run_text import (
     LONGEST_MESSAGE,
     describe_access,
+    describe_file,
     describe_notice,
     describe_outcome,
     describe_setup,
     describe_totals,
     describe_worker,
+    message_text,
     question_line,
 )
 from conductor_cli.views.run_tree import Node, run_tree
@@ -63,7 +65,8 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         usage=list(_usage_rows(trace)), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
         root=_without_notices(root, trace), records=dict(_records(trace)), longest=LONGEST_MESSAGE,
-        describe_worker=describe_worker, describe_access=describe_access,
+        describe_worker=describe_worker, describe_access=describe_access, describe_file=describe_file,
+        message_text=message_text,
     )  # fmt: skip
 
 

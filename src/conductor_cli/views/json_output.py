@@ -12,7 +12,7 @@ from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.recovery import FailedAttempt
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, ToolUse, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import apply_without_deltas, with_hint
@@ -121,9 +121,19 @@ def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, An
         "seconds": round(record.seconds(now), 3),
         "error": dump(record.error and with_hint(record.error)),
         "failed_attempts": [_failed_attempt_data(attempt) for attempt in record.failed],
+        "tools": [_tool_use_data(use) for use in record.tools],
         "nested": record.nested and _workflow_data(record.nested),
     }
     return data | {"prompt": dump(record.prompt)} if prompts else data
+
+
+def _tool_use_data(use: ToolUse) -> dict[str, Any]:
+    """One call of a tool. Times are seconds since the run began; `ended` is null if the call did not return."""
+    return {
+        "attempt": use.attempt, "turn": use.turn, "id": use.call.id, "server": use.server, "name": use.call.name,
+        "arguments": use.call.arguments, "started": use.started, "ended": use.ended, "text": use.text,
+        "error": use.error,
+    }  # fmt: skip
 
 
 def _failed_attempt_data(attempt: FailedAttempt) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import textwrap
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.formatting import format_count
+from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import ENDED, StepRecord, Trace
@@ -18,6 +18,8 @@ from conductor_cli.views.run_text import (
     describe_setup,
     describe_totals,
     find_step,
+    shorten_line,
+    tool_name,
 )
 from conductor_cli.views.run_tree import step_node
 
@@ -56,6 +58,8 @@ def log_lines(  # noqa: PLR0911 - one per event
         case ev.Notice():
             number = f"{outer}{event.step}" if event.step else outer
             return textwrap.wrap(_line(number, "note", event.text), WIDTH, subsequent_indent="   ")
+        case ev.ToolCalled() | ev.ToolReturned() if record is not None:
+            return _tool_lines(event, record, outer)
         case _ if record is not None:
             return _step_lines(event, record, trace, outer)
         case _:
@@ -88,6 +92,20 @@ def _step_lines(event: ev.Event, record: StepRecord, trace: Trace, outer: str) -
             return [_state_line(record, trace, outer), *_text(FINISHES.get(record.finish or "", ""))]
         case _:
             return []
+
+
+def _tool_lines(event: ev.ToolCalled | ev.ToolReturned, record: StepRecord, outer: str) -> list[str]:
+    """A call that begins, with its arguments, or one that has ended, with its result."""
+    number = f"{outer}{record.number}"
+    call_id = event.call.id if isinstance(event, ev.ToolCalled) else event.call_id
+    called = (event.attempt, event.turn, call_id)
+    use = next((use for use in record.tools if (use.attempt, use.turn, use.call.id) == called), None)
+    if use is None:
+        return []
+    if isinstance(event, ev.ToolCalled):
+        return [_line(number, "tool running", f"{tool_name(use)} {shorten_line(event.call.arguments, WIDTH)}")]
+    what = f"{tool_name(use)}, {format_duration(event.seconds)}:"
+    return [_line(number, "tool failed" if event.error else "tool done", f"{what} {shorten_line(event.text, WIDTH)}")]
 
 
 def _state_line(record: StepRecord, trace: Trace, outer: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import Trace
-from conductor_cli.views.run_text import question_line
+from conductor_cli.views.run_text import describe_file, question_line
 from conductor_cli.views.trace_text import trace_text
 
 _MARKUP: Final = re.compile(
@@ -35,7 +35,7 @@ def markdown_document(trace: Trace, *, live: bool = False) -> str:
     """The whole file: the answer, then the page of `trace show` with prompts, and the attached files."""
     sections = [("Answer", trace.answer or "(none)")]
     sections.append(("Run", trace_text(trace, live=live, prompts=True, answers=True)))
-    sections += [(f"File {file.name}", file.text) for file in trace.question.files]
+    sections += [(f"File {describe_file(file)}", file.text) for file in trace.question.files]
     lines = [f"# {_escape(question_line(trace)[:100])}", ""]
     for title, text in sections:
         lines += [f"## {_escape(title)}", "", *_fence(text)]

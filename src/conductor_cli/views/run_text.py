@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from conductor_cli.core.chat import Attachment, Message, ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import (
     Event,
@@ -16,10 +17,18 @@ from conductor_cli.core.events import (
     StopReason,
     innermost_event,
 )
-from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
+from conductor_cli.core.formatting import (
+    format_cost,
+    format_count,
+    format_duration,
+    format_list,
+    format_size,
+    without_file_hash,
+)
 from conductor_cli.core.plan import GIVEN
+from conductor_cli.core.question import File
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.trace import StepRecord, Trace, apply_event
+from conductor_cli.core.trace import StepRecord, ToolUse, Trace, apply_event
 
 LONGEST_MESSAGE: Final = 400
 """Characters of an error's message or hint that are shown."""
@@ -67,15 +76,60 @@ def apply_without_deltas(trace: Trace, event: Event) -> Trace:
     return trace if isinstance(innermost_event(event), (PlanDelta, StepDelta)) else apply_event(trace, event)
 
 
+def shorten_line(text: str, length: int = 100) -> str:
+    """The beginning of `text` as one line."""
+    # Cut first, so that a text of megabytes is not sanitized for one line of it.
+    line = one_line(text[: 10 * length])
+    return line if len(line) <= length else f"{line[: length - 4].rstrip()} ..."
+
+
 def quote_text(text: str, length: int = 100) -> str:
     """The beginning of `text` as one line, in quotation marks."""
-    line = one_line(text)
-    return f'"{line}"' if len(line) <= length else f'"{line[: length - 4].rstrip()} ..."'
+    return f'"{shorten_line(text, length)}"'
 
 
 def question_line(trace: Trace) -> str:
     """The first line of the question that is not blank."""
     return next((line for text in trace.question.text.splitlines() if (line := one_line(text))), "")
+
+
+def describe_attachment(attachment: Attachment) -> str:
+    """`chart.png (image/png, 264 kB)`."""
+    return f"{one_line(attachment.name)} ({one_line(attachment.media_type)}, {format_size(attachment.size)})"
+
+
+def describe_file(file: File) -> str:
+    """`chart.png (image/png, 264 kB)`, `notes.md (1,203 characters)`."""
+    if file.attachment is not None:
+        return describe_attachment(file.attachment)
+    return f"{one_line(file.name)} ({format_count(len(file.text), 'character')})"
+
+
+def message_text(message: Message) -> str:
+    """What a message holds: a line for each attached file and for each tool that it asks for, and its text."""
+    lines = [f"[attached: {describe_attachment(attachment)}]" for attachment in message.attachments]
+    lines += [f"[calls {describe_call(call)}]" for call in message.tool_calls]
+    return "\n".join([*lines, *([message.content] if message.content or not lines else [])])
+
+
+# Tools
+
+
+def describe_call(call: ToolCall) -> str:
+    """The tool and its arguments, in one line: `read_file {"path": "notes.md"}`."""
+    return one_line(f"{call.name} {call.arguments}")
+
+
+def tool_name(use: ToolUse) -> str:
+    """The server and the tool: `files.read_file`."""
+    return one_line(f"{use.server}.{use.call.name}")
+
+
+def running_calls(record: StepRecord) -> list[ToolUse]:
+    """The calls that a step waits for. A call without an end may also have been broken off with its attempt."""
+    if record.state != "running" or record.retry_at is not None:
+        return []
+    return [use for use in record.tools if use.ended is None and use.started >= (record.attempted or 0.0)]
 
 
 # Steps

@@ -1,7 +1,8 @@
 """A run as a tree, for every view that draws one: the terminal, `trace show`, the HTML page. Pure.
 
 The question is the root. Below it are the steps in the order of the plan, each under the last step that it reads: a
-chain is deep, and parallel work is wide. Failed attempts, notices and nested runs are branches of their step.
+chain is deep, and parallel work is wide. Failed attempts, calls of tools, notices and nested runs are branches of
+their step.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.recovery import FailedAttempt
-from conductor_cli.core.trace import ENDED, StepRecord, Trace
+from conductor_cli.core.trace import ENDED, StepRecord, ToolUse, Trace
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
     describe_access,
     describe_failure,
     describe_planning,
+    running_calls,
     tokens_so_far,
+    tool_name,
 )
 
-NodeKind = Literal["question", "plan", "step", "attempt", "note"]
+NodeKind = Literal["question", "plan", "step", "attempt", "note", "tool"]
 NodeState = Literal[
     "planning", "waiting", "running", "retrying", "answering", "done", "failed", "stopped", "skipped", "rejected",
     "note",
@@ -36,10 +39,10 @@ class Node:
     """One thing that belongs to a run. All texts are as models wrote them: a view makes them safe to show.
 
     `number` is that of a step, `2`, or `2.1` for step 1 of the run nested in step 2; empty for anything else. `name` is
-    who does the step. `label` is the question, the subtask, or what happened. `remark` says what is special about it,
-    `status` what it waits for. `figures` of a step are time, tokens and, where some worker has a price, cost; unknown
-    ones are empty. `text` is what a model wrote; with `thinking`, only its thoughts so far.
-    `answers`: the text is also the answer of the run.
+    who does the step, or the tool. `label` is the question, the subtask, the arguments of a call, or what happened.
+    `remark` says what is special about it, `status` what it waits for. `figures` of a step are time, tokens and, where
+    some worker has a price, cost; unknown ones are empty. `text` is what a model wrote or a tool returned; with
+    `thinking`, only the model's thoughts so far. `answers`: the text is also the answer of the run.
     """
 
     kind: NodeKind
@@ -148,7 +151,7 @@ def _notice(text: str) -> Node:
 def _step(record: StepRecord, run: _Run) -> Node:
     """A step with everything below it."""
     retrying = record.state == "running" and record.retry_at is not None
-    thinking = record.state == "running" and not record.text.strip() and bool(record.thinking)
+    thinking = _is_thinking(record)
     # The text of a nested run is the text of one of its own steps; that of a failed attempt is not valid any more.
     text = "" if retrying or record.nested is not None else record.thinking if thinking else record.text
     return Node(
@@ -160,9 +163,11 @@ def _step(record: StepRecord, run: _Run) -> Node:
 
 
 def _branches_of_step(record: StepRecord, run: _Run) -> Iterator[Node]:
-    """In the order in which they came about: attempts, notices, the nested run, and the steps that read this one."""
-    yield from (_failed_attempt(attempt, record) for attempt in record.failed)
-    yield from (_notice(notice.text) for notice in run.trace.notices if notice.step == record.number)
+    """What happened, in the order in which it came about, then the nested run and the steps that read this one."""
+    happened = [(attempt.ended, _failed_attempt(attempt, record)) for attempt in record.failed]
+    happened += [(use.started, _tool_call(use, record, run)) for use in record.tools]
+    happened += [(notice.at, _notice(notice.text)) for notice in run.trace.notices if notice.step == record.number]
+    yield from (node for _, node in sorted(happened, key=lambda item: item[0]))
     if record.finish in FINISHES:
         yield _notice(FINISHES[record.finish])
     if record.nested is not None:
@@ -185,17 +190,43 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
     return Node(kind="attempt", state="failed", label=label)
 
 
+def _tool_call(use: ToolUse, record: StepRecord, run: _Run) -> Node:
+    """Which tool was called with what, and what it returned."""
+    state: NodeState = "stopped"
+    if use.ended is not None:
+        state = "failed" if use.error else "done"
+    elif use in running_calls(record):
+        state = "running"
+    took = format_duration((run.now if use.ended is None else use.ended) - use.started, tenths=use.ended is not None)
+    return Node(
+        kind="tool", state=state, name=tool_name(use), label=use.call.arguments, text=use.text,
+        status="no result" if state == "stopped" else "", figures=() if state == "stopped" else (took,),
+    )  # fmt: skip
+
+
+def _is_thinking(record: StepRecord) -> bool:
+    """Whether a step has thoughts and no text yet. The thoughts before a call of a tool are over while it runs."""
+    return record.state == "running" and bool(record.thinking) and not record.text.strip() and not running_calls(record)
+
+
 def _remark(record: StepRecord, trace: Trace) -> str:
-    """Whom the worker replaces, the attempt, whether it thinks, and what it reads."""
+    """Whom the worker replaces, the attempt, whether it thinks or waits for a tool, and what it reads."""
     # The limit is per worker, so a higher number counts the attempts of earlier workers too.
     of = f" of {trace.limits.attempts}" if record.attempt <= trace.limits.attempts else ""
     parts = (
         f"instead of {record.step.worker}" if record.worker != record.step.worker else "",
         f"attempt {record.attempt}{of}" if record.attempt > 1 and record.state not in ENDED else "",
-        "thinking" if record.state == "running" and record.thinking and not record.text.strip() else "",
+        "thinking" if _is_thinking(record) else "",
+        _calling(record),
         describe_access(record.step.access) if record.step.access else "",
     )
     return ", ".join(filter(None, parts))
+
+
+def _calling(record: StepRecord) -> str:
+    """`calls files.read_file`, `calls 3 tools`: what the step waits for."""
+    calls = running_calls(record)
+    return f"calls {tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}" if calls else ""
 
 
 def _status(record: StepRecord, run: _Run) -> str:

@@ -8,12 +8,19 @@ from difflib import unified_diff
 from typing import Final
 
 from conductor_cli.config import format_value
-from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import also_worker, describe_outcome, find_step
+from conductor_cli.views.run_text import (
+    also_worker,
+    describe_file,
+    describe_outcome,
+    find_step,
+    message_text,
+    tool_name,
+)
 from conductor_cli.views.run_tree import Node, run_tree, step_node
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 from conductor_cli.views.tree_lines import TreeLayout, tree_lines
@@ -35,6 +42,7 @@ def trace_text(
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
         "policy": policy_text(trace.policy),
         "resumes": trace.resumed,
+        "files": ", ".join(map(describe_file, trace.question.files)),
     }
     lines = [f"{label:<11}{one_line(text)}" for label, text in about.items() if text]
     lines += ["", "QUESTION", _indent(trace.question.text), "", f"PLAN  ({usage_text(trace.planning)})"]
@@ -54,9 +62,14 @@ def step_text(trace: Trace, number: int, *, screen: Screen = WIDE) -> str:
     own = tuple(child for child in node.children if child.kind != "step" or child.number.startswith(f"{number}."))
     lines = [*_tree_texts(replace(node, children=own, text=""), screen), f"   {usage_text(record.usage)}", ""]
     for message in record.prompt:
-        lines += [f"PROMPT ({message.role})", message.content, ""]
+        lines += [f"PROMPT ({message.role})", message_text(message), ""]
     if record.thinking:
         lines += ["THINKING", record.thinking, ""]
+    for use in record.tools:
+        result = "ERROR" if use.error else "RESULT"
+        took = format_duration(use.ended - use.started) if use.ended is not None else "no result"
+        lines += [f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})", use.call.arguments]
+        lines += [f"{result} ({took})", use.text, ""]
     return "\n".join([*lines, "ANSWER", record.text or "(none)"])
 
 
@@ -91,7 +104,7 @@ def _tree_texts(root: Node, screen: Screen) -> list[str]:
 def _prompt_lines(record: StepRecord) -> Iterator[str]:
     """What a step's worker was sent, and for a nested run what its workers were sent."""
     for message in record.prompt:
-        yield _indent(f"step {record.number}, prompt ({message.role}):\n{_indent(message.content)}")
+        yield _indent(f"step {record.number}, prompt ({message.role}):\n{_indent(message_text(message))}")
     for inner in record.nested.steps if record.nested is not None else ():
         yield from (_indent(line) for line in _prompt_lines(inner))
 

@@ -124,7 +124,8 @@ class TreeProgress:
         """The live tree and its totals, as they would be drawn now: at most one line less than the screen has."""
         root, layout = self._root(), self._layout()
         if self._printed is not None:  # only the answer is waited for
-            root = replace(find_node(root, self._answering) or root, children=(), text="")
+            answering = find_node(root, self._answering) or root
+            root = replace(answering, children=self._later_calls(answering), text="")
             layout = layout._replace(answering="")
         return live_lines(root, self._trace, self._now(), layout)
 
@@ -137,10 +138,17 @@ class TreeProgress:
             if node.kind != "step" or known is None or known.state == node.state:
                 continue
             news = tuple(item for item in node.children if item.kind == "note" and item not in known.children)
+            news = (*self._later_calls(node), *news)
             if news or node.state != "done" or node.number == self._answering:
                 short = replace(node, children=news, answers=True, label="", remark="")
                 lines += tree_lines(short, self._layout()._replace(answering=""))
         return lines
+
+    def _later_calls(self, node: Node) -> tuple[Node, ...]:
+        """The calls of a step of which the printed tree does not say how they ended."""
+        known = find_node(self._printed, node.number) if self._printed is not None else None
+        calls = (child for child in node.children if child.kind == "tool")
+        return tuple(call for call in calls if known is None or call not in known.children)
 
     def _start_drawing(self) -> None:
         if self._console.is_interactive and self._live is None:

@@ -158,21 +158,27 @@ def _question(root: Node, layout: TreeLayout) -> Iterator[Row]:
 def _branches(
     branches: Sequence[Node], layout: TreeLayout, place: _Place, parent: Node | None = None, *, closed: bool = True
 ) -> Iterator[Row]:
-    """Nodes below another one. `closed`: nothing else follows below it."""
+    """Nodes below another one. `closed`: nothing else follows below it. Of calls, the newest ones matter most."""
+    calls = sum(child.kind == "tool" for child in branches)
     names = [text_cells(layout.screen.line(child.name)) for child in branches if child.kind == "step"]
     name_width = min(LONGEST_NAME, max(names, default=0))
     for index, child in enumerate(branches):
         last = closed and index == len(branches) - 1
         # What happened inside a step that has ended matters less than the steps of the run.
         inner = parent is not None and parent.state in ENDED and child.number.startswith(f"{parent.number}.")
+        calls -= child.kind == "tool"
+        weight = place.weight + inner + (calls if child.kind == "tool" else 0)
         front, rest = (place.rest + layout.guide(last=last, first=first) for first in (True, False))
-        yield from _node(child, layout, _Place(front, rest, place.weight + inner, name_width))
+        yield from _node(child, layout, _Place(front, rest, weight, name_width))
 
 
 def _node(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
     """A node and everything below it: what happened to it, its response, and the steps that read it."""
-    happened = [child for child in node.children if child.kind in ("attempt", "note")]
-    below = [child for child in node.children if child.kind not in ("attempt", "note")]
+    if node.kind == "tool":
+        yield from _tool_call(node, layout, place)
+        return
+    happened = [child for child in node.children if child.kind in ("attempt", "note", "tool")]
+    below = [child for child in node.children if child.kind not in ("attempt", "note", "tool")]
     response = list(_response(node, layout, place))
     yield from (_step if node.kind == "step" else _remark)(node, layout, place)
     yield from _branches(happened, layout, place, node, closed=not response and not below)
@@ -201,6 +207,19 @@ def _step(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
     text = label if beside else f"{label} {remark}"
     rest = place.rest + " " * len(number)
     yield from _wrapped(text, _label_style(node), layout, rest, place.weight + (2 if node.state in ENDED else 1))
+
+
+def _tool_call(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:
+    """The tool and its arguments with the state at the right, and below them what it returned, each in one line."""
+    screen, front, rest = layout.screen, layout.front(place.front), layout.front(place.rest)
+    free = max(0, screen.width - layout.state_width - 1 - len(front))
+    name = screen.crop(node.name, free)
+    arguments = screen.crop(node.label, max(0, free - text_cells(name) - 1))
+    head: Line = ((front, "guide"), (name, "plain"), (f" {arguments}", "quiet"))
+    yield Row(_with_state(head, node, layout), place.weight + 1)
+    style = "failed" if node.state == "failed" else "quiet"
+    if text := screen.crop(node.text, max(0, screen.width - len(rest) - 2)):
+        yield Row(((f"{rest}  ", "guide"), (text, style)), place.weight + 2)
 
 
 def _remark(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]:

@@ -1,0 +1,88 @@
+"""Stored runs as pages: the calls of tools and the attached files, in text, Markdown and HTML."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message, ToolCall
+from conductor_cli.core.sanitize import is_sanitized, sanitize
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.views.html_export import html_page
+from conductor_cli.views.markdown_export import markdown_document
+from conductor_cli.views.run_text import message_text
+from conductor_cli.views.text_layout import Screen
+from conductor_cli.views.trace_text import step_text, trace_text
+from tests.traces.make import CHART, hostile, tools
+
+
+def trace_of(events: list[ev.Event]) -> Trace:
+    trace = Trace()
+    for event in events:
+        trace = apply_event(trace, event)
+    return trace
+
+
+def test_a_stored_run_shows_its_calls_in_the_tree() -> None:
+    """One line for the call and one for its result, however long they are."""
+    lines = trace_text(trace_of(tools()), screen=Screen(width=80)).splitlines()
+    at = next(n for n, line in enumerate(lines) if "web.fetch" in line)
+    assert lines[at].startswith('   ├─ web.fetch {"url": "https://example.org/rename"')
+    assert lines[at].endswith("✗ 4.3 s")
+    assert lines[at + 1].endswith("the address does not answer")
+
+
+def test_one_step_shows_its_calls_whole() -> None:
+    """Arguments and results with all their lines, which attempt and reply they belong to, and errors as such."""
+    page = step_text(trace_of(tools()), 1)
+    assert 'TOOL CALL files.list (attempt 1, reply 1)\n{"path": "."}\nRESULT (no result)\n' in page
+    assert "RESULT (0.2 s)\n# Notes\n\nA schema survives a rename if nothing else refers to its name.\n" in page
+    assert "ERROR (4.3 s)\nthe address does not answer\n" in page
+
+
+@pytest.mark.parametrize("page", [trace_text, markdown_document, html_page])
+def test_attached_files_are_named_with_type_and_size(page: object) -> None:
+    """Beside the text files, in every form of a stored run."""
+    assert callable(page)
+    shown = page(trace_of(tools()))
+    for words in ("chart.png (image/png, 264 kB)", "paper.pdf (application/pdf, 1.20 MB)", "notes.md (72 characters)"):
+        assert words in shown
+
+
+def test_a_prompt_names_its_attachments_and_calls() -> None:
+    """In the page of a step, with `--prompts`, and in both exports."""
+    call = ToolCall(id="x", name="read_file", arguments='{"path":\n "a"}')
+    message = Message(role="user", content="Look.", attachments=(CHART,))
+    events = [
+        replace(event, prompt=(message,)) if isinstance(event, ev.StepStarted) else event for event in tools()
+    ]  # fmt: skip
+    trace = trace_of(events)
+    line = "[attached: chart.png (image/png, 264 kB)]"
+    assert f"PROMPT (user)\n{line}\nLook.\n" in step_text(trace, 1)
+    for page in (trace_text(trace, prompts=True), markdown_document(trace), html_page(trace)):
+        assert line in page
+    asks = Message(role="assistant", content="", tool_calls=(call,))
+    assert message_text(asks) == '[calls read_file {"path": "a"}]'
+
+
+def test_the_pages_of_a_hostile_tool_are_safe() -> None:
+    """Server, tool, arguments and results are texts of strangers."""
+    trace = trace_of(hostile())
+    assert is_sanitized(markdown_document(trace))
+    assert is_sanitized(html_page(trace))
+    assert "owned" not in sanitize(step_text(trace, 1))
+
+
+def test_the_page_folds_each_call() -> None:
+    """The summary has the call in one line; arguments and result are inside, escaped."""
+    events = [
+        replace(event, text="<script>alert(1)</script>") if isinstance(event, ev.ToolReturned) else event
+        for event in tools()
+    ]
+    page = html_page(trace_of(events))
+    assert "<script" not in page
+    assert page.count('<details class="tool">') == 4
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "files.list {&#34;path&#34;: &#34;.&#34;}, no result</summary>" in page
