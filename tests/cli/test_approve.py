@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -82,6 +83,23 @@ def test_enter_takes_the_plan_and_colours_are_left_out(three: Stage) -> None:
         assert shown.end() == 0
         assert "\x1b[3" not in shown.raw
         assert "1 running  alpha" in shown.scrolled
+
+
+def test_a_fallback_is_named_before_it_is_approved(three: Stage) -> None:
+    """And no longer once the planner has written a plan after a remark."""
+    three.plan = "I would rather not."
+    with terminal(three, "ask", "--approve", "hi", size=(100, 60)) as shown:
+        shown.until(CHOICES)
+        assert "PLAN  1 step\nthe planner's output was not a valid plan; as a fallback, alpha answers" in re.sub(
+            " +\n", "\n", shown.screen
+        )
+        three.plan = THREE
+        press(shown, "p", "What should be different?")
+        shown.program.send("plan\r")
+        shown.until("PLAN  3 steps")
+        assert shown.screen.count("as a fallback") == 1
+        press(shown, "d")
+        assert shown.end() == 130
 
 
 @pytest.mark.parametrize(("key", "code"), [("y", 0), ("n", 130)])

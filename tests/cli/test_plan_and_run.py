@@ -26,6 +26,14 @@ def test_plan_writes_a_plan_file_and_calls_no_worker(stage: Stage) -> None:
     assert stage.asked("alpha") == stage.asked("beta") == []
 
 
+def test_plan_says_that_a_plan_is_a_fallback(stage: Stage) -> None:
+    """Where the planner writes no plan, the one step that stands in for it must not look like its work."""
+    stage.plan = "I would rather not."
+    done = stage.inside("plan", "How many?")
+    assert done.code == 0
+    assert "PLAN  1 step\nthe planner's output was not a valid plan; as a fallback, alpha answers\n" in done.err
+
+
 def test_quiet_leaves_the_estimate_out(stage: Stage) -> None:
     """`--quiet plan` writes the plan and nothing else."""
     done = stage.inside("--quiet", "plan", "hi")

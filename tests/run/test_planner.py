@@ -57,7 +57,7 @@ def test_after_two_faults_the_best_worker_answers() -> None:
     )
     run, events = play(setting("no plan at all", {"ann": says("x"), "bob": says("yes")}, pool=pool))
     assert [event.attempt for event in of(events, ev.PlanRejected)] == [1, 2]
-    assert notices(events) == ["the planner's output was not a valid plan; asking bob directly"]
+    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, bob answers"]
     assert run.trace.answer == "yes"
     assert run.trace.plan == plan_of(("bob", (), "Answer the question."))
 
@@ -77,7 +77,7 @@ def test_a_fallback_avoids_workers_that_are_down() -> None:
     """With the first worker known to be down, the second one answers."""
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
-    assert notices(events)[0] == "the planner's output was not a valid plan; asking bob directly"
+    assert notices(events)[0] == "the planner's output was not a valid plan; as a fallback, bob answers"
     assert run.trace.answer == "yes"
 
 
@@ -170,7 +170,7 @@ def test_a_failing_planner_is_not_said_to_have_written_a_bad_plan() -> None:
     """A server error is told as one, with its words, when the best worker answers in its place."""
     planner = ScriptedModel([[ModelError("overloaded", "planner: server error (500): boom")]] * 2)
     _, events = play(setting(planner))
-    assert notices(events) == ["the planner failed (planner: server error (500): boom); asking ann directly"]
+    assert notices(events) == ["the planner failed (planner: server error (500): boom); as a fallback, ann answers"]
 
 
 def test_if_the_conductor_fails_after_a_step_the_best_worker_does_the_rest() -> None:
@@ -460,5 +460,5 @@ def test_a_planner_without_a_choice_is_not_asked_again() -> None:
     run, events = play(replace(setting(planner, {"ann": says("42")}), limits=Limits()))
     assert len(planner.requests) == 1
     assert of(events, ev.PlanRejected)[0].problem == "the plan has more than 1 step"
-    assert notices(events) == ["the planner's output was not a valid plan; asking ann directly"]
+    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, ann answers"]
     assert run.trace.answer == "42"

@@ -118,7 +118,7 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     planner = says("x")
     run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
     assert planner.requests == []
-    assert notices(events)[-1] == "the planner's output was not a valid plan; asking ann directly"
+    assert notices(events)[-1] == "the planner's output was not a valid plan; as a fallback, ann answers"
     assert run.trace.steps[-1].step.access == (1, 2)
 
 

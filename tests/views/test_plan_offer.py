@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -74,6 +75,13 @@ def test_a_plan_shows_reader_access_and_cost() -> None:
     assert lines[5].startswith("    openai, reads question and files only, $")
     assert "    models.example.org, reads 1 and 2, no price known" in lines
     assert any(line.startswith("    plans again, reads 1, 2 and 3") for line in lines)
+
+
+def test_a_plan_that_the_planner_did_not_simply_write_says_so() -> None:
+    """Below the heading, before any step, and broken into lines that fit."""
+    offer = replace(OFFER, remarks=("the planner failed; as a fallback, small answers",))
+    lines = text_of(plan_lines(offer, Screen(width=40))).splitlines()
+    assert lines[:3] == ["PLAN  4 steps", "the planner failed; as a fallback, small", "answers"]
 
 
 def test_the_totals_show_estimate_and_limits() -> None:

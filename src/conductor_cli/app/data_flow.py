@@ -26,6 +26,9 @@ def describe_offer(run: Run) -> PlanOffer:
     return PlanOffer(
         question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
         limits=setting.limits, recipients=recipients_of(setting.pool),
+        remarks=tuple(
+            notice.text for notice in run.trace.recovered if not notice.step and notice.at >= run.state.planning_since
+        ),
         done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
     )  # fmt: skip
 

@@ -72,6 +72,8 @@ class RunState:
     unreported_usage: Usage = field(init=False, default=NO_USAGE)
     """What was used for text that no event accounts for."""
     rejected_plans: tuple[RejectedPlan, ...] = field(init=False, default=())
+    planning_since: float = field(init=False, default=0.0)
+    """Seconds of the run at which the plan was begun, which is later than 0 where the user had an earlier one."""
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ class RunState:
     def restart_clock(self) -> None:
         """Count the seconds from now on: a run begins when its events are first read."""
         self._start = self.config.clock()
+        self.planning_since = 0.0
 
     def now(self) -> float:
         """Seconds since the run began."""
@@ -133,6 +136,7 @@ class RunState:
         """Forget the steps of the plan, none of which was started."""
         per_worker = {worker.name: worker.parallel for worker in self.config.pool}
         self.schedule = Schedule(self.config.limits.parallel, per_worker)
+        self.planning_since = self.now()
 
     async def next_decision(self) -> Decision:
         """Wait until the user has decided about the plan that was offered."""

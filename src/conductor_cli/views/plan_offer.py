@@ -24,7 +24,8 @@ class PlanOffer:
     """A plan and everything that a user decides by.
 
     `recipients` says by a worker's name who reads what it is sent. `done` are the steps that an earlier run has
-    finished, which cost nothing. `planner` is the conductor, for steps that plan again.
+    finished, which cost nothing. `planner` is the conductor, for steps that plan again. `remarks` say where the plan is
+    not simply what the planner wrote: it was repaired, or the planner failed and one worker answers alone.
     """
 
     question: Question
@@ -35,12 +36,15 @@ class PlanOffer:
     recipients: Mapping[str, str]
     done: frozenset[int] = frozenset()
     planner: Planner | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     """The plan for the user to approve."""
     expected = estimate_steps(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
     lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
+    for remark in offer.remarks:
+        lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]
     room, open_steps = screen.width - len(PAD), ZERO
     for number, (step, estimate) in enumerate(zip(offer.plan.steps, expected, strict=True), start=1):
         done = number in offer.done
