@@ -122,7 +122,11 @@ def test_an_answer_in_one_piece_is_understood() -> None:
 
     assert reply(script) == [
         Chunk(text="Yes.", thinking="Hm."),
-        Chunk(usage=Usage(tokens_in=11, tokens_out=7, calls=1), finish="length"),
+        Chunk(
+            usage=Usage(tokens_in=11, tokens_out=7, calls=1),
+            finish="length",
+            provider_data={"reasoning_content": "Hm."},
+        ),
     ]
 
 

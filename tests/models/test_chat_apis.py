@@ -205,7 +205,7 @@ def test_google_s_thoughts_text_and_counts_are_read() -> None:
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
         ("refusal", "refusal"),
-        ("tool_use", "tool"),
+        ("tool_use", "other"),
     ],
 )
 def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:

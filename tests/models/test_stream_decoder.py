@@ -33,6 +33,14 @@ JSON = st.recursive(
                     "reasoning",
                     "prompt_tokens",
                     "text",
+                    "tool_calls",
+                    "function",
+                    "arguments",
+                    "index",
+                    "id",
+                    "name",
+                    "reasoning_details",
+                    "provider_data",
                 ]
             ),
             inner,
@@ -46,7 +54,7 @@ JSON = st.recursive(
 def played(*frames: dict[str, Any]) -> list[Chunk]:
     """All chunks of a reply."""
     reply = ReplyDecoder(ASKED, Secrets())
-    return [chunk for frame in frames if (chunk := reply.frame(frame))] + list(reply.end())
+    return [chunk for frame in frames for chunk in reply.frame(frame)] + list(reply.end())
 
 
 def joined(chunks: list[Chunk]) -> tuple[str, str]:
@@ -73,12 +81,15 @@ def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> No
 @pytest.mark.parametrize(
     ("reason", "finish"),
     [
-        ("stop", "stop"), ("STOP", "stop"), ("length", "length"), ("max_tokens", "length"), ("tool_calls", "tool"),
-        ("function_call", "tool"), ("content_filter", "refusal"), ("SAFETY", "refusal"), ("whatever", "other"),
+        ("stop", "stop"), ("STOP", "stop"), ("length", "length"), ("max_tokens", "length"), ("tool_calls", "other"),
+        ("function_call", "other"), ("content_filter", "refusal"), ("SAFETY", "refusal"), ("whatever", "other"),
     ],
 )  # fmt: skip
 def test_the_reason_of_the_end_is_carried(reason: str, finish: str) -> None:
-    """Each finish reason has its word in the port; one that is not known is `other`."""
+    """Each finish reason has its word in the port; one that is not known is `other`.
+
+    So is the end for a tool where none was called.
+    """
     last = played(delta("Yes."), delta(finish=reason), usage())[-1]
     assert last == Chunk(usage=Usage(tokens_in=11, tokens_out=7, calls=1), finish=finish)  # type: ignore[arg-type]
 

@@ -13,6 +13,9 @@ Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "refusal", "tool", "other"]
 """Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
 
+Feature = Literal["tools", "image", "pdf"]
+"""What a request may carry besides text."""
+
 
 MediaKind = Literal["image", "pdf"]
 """What an attachment is to a worker: each worker accepts some of these kinds."""

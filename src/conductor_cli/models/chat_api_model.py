@@ -3,7 +3,7 @@
 Requests are built and replies are read in the form of chat completions; a `ChatApi` translates both for other APIs.
 A server that answers with one JSON body instead of a stream is understood as well. A parameter that a server refuses is
 left out, for this call and for later ones, with one notice. A reply is held to its grammar or schema in the way that
-the server offers (see `structured_output`). Tools are not offered, so tool calls are not read.
+the server offers (see `structured_output`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
 )
 from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.features import Features, check_features
 from conductor_cli.models.http import DONE, HttpClient
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
@@ -60,6 +61,7 @@ class ChatApiModel:
         self._options = options or {}
         self._preset = preset
         self._api = CHAT_APIS[preset.api]
+        self.features: Features = self._api.features & preset.features
         self._form, self._schemas = preset.form, preset.schemas
         self._secrets = secrets or Secrets()
         self._secrets.add(key)
@@ -76,6 +78,7 @@ class ChatApiModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply; asked for again as long as the server refuses a parameter that can be left out."""
+        check_features(self._model or self._server.name, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         await self._prepare(request, ends)
         dropped = self._dropped
@@ -85,7 +88,7 @@ class ChatApiModel:
             try:
                 async with aclosing(self._reply(request, dropped, ends)) as chunks:
                     async for chunk in chunks:
-                        silent = silent and not (chunk.text or chunk.thinking)
+                        silent = silent and not (chunk.text or chunk.thinking or chunk.tool_call)
                         yield chunk
             except ModelError as error:
                 if error.reason == "empty_answer" and not silent:
@@ -135,10 +138,10 @@ class ChatApiModel:
                         break
                     last = data
                     frame = parse_frame(data, name, self._secrets)
-                    if frame.get("type") == "message_stop":  # the end of Anthropic's stream
-                        break
-                    if chunk := decoder.frame(translate(frame)):
+                    for chunk in decoder.frame(translate(frame)):
                         yield chunk
+                    if self._api.is_last(frame):
+                        break
             if decoder.finish is None and data.strip() != DONE:
                 raise ModelError("broken", f"{name}: the answer broke off")
             if not decoder.replied:

@@ -8,7 +8,6 @@ There is no read timeout: a run limits the time to the first token, between toke
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
+from conductor_cli.models.base64_file import JsonBody
 from conductor_cli.models.presets import is_loopback
 from conductor_cli.models.sse import Parser
 
@@ -147,7 +147,7 @@ class HttpClient:
         method: str,
         path: str,
         *,
-        body: Any = None,  # noqa: ANN401 - any JSON value
+        body: Any = None,  # noqa: ANN401 - any JSON value, with files
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
         limit: int = BODY_LIMIT,
@@ -161,8 +161,8 @@ class HttpClient:
         try:
             client = await self._opened()
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-            content = None if body is None else json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-            kind = {} if content is None else {"content-type": "application/json"}
+            json_body = None if body is None else JsonBody(body)
+            content, kind = (json_body.content, json_body.headers) if json_body else (None, {})
             sent = {**self._headers, **kind, **(headers or {})}
             request = client.build_request(method, self.base_url + path, content=content, headers=sent)
             async with asyncio.timeout_at(ends):

@@ -136,7 +136,7 @@ class LiteLLM:
                     part = await anext(opened, None)
                 if part is None:
                     break
-                if chunk := reply.frame(_frame(part)):
+                for chunk in reply.frame(_frame(part)):
                     yield chunk
             for chunk in self._end(reply, opened.received_finish_reason):
                 yield chunk

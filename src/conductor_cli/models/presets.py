@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.models.features import ALL_FEATURES, Features
 from conductor_cli.models.stream_decoder import CostSource
 from conductor_cli.models.structured_output import Form, is_cloud_model
 
@@ -38,7 +39,8 @@ class Preset:
     `keys` are the variables that may hold its key; the first that is set is used. `api` is a key of `CHAT_APIS`.
     `model` is asked for by a worker that names none, empty if only the user can know. `prices` is the prefix of its
     models in litellm's price table. `form` is the field by which it takes a grammar or a schema, `schemas` whether it
-    is known to enforce schemas, `budget` how it is told the tokens that a model may think.
+    is known to enforce schemas, `budget` how it is told the tokens that a model may think, `features` what its server
+    takes besides text from a model that can.
     """
 
     base_url: str = ""
@@ -54,6 +56,7 @@ class Preset:
     form: Form = "response_format"
     schemas: bool = False
     budget: Budget = ""
+    features: Features = ALL_FEATURES
 
 
 UNKNOWN_SERVER: Final = Preset(form="ask")
@@ -62,9 +65,13 @@ UNKNOWN_SERVER: Final = Preset(form="ask")
 SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))
 """The content of `presets.toml`: `as_of`, `providers` and `pools`."""
 
-PRESETS: Final[Mapping[str, Preset]] = {
-    kind: Preset(**(values | {"keys": tuple(values.get("keys", ()))})) for kind, values in SHIPPED["providers"].items()
-}
+
+def _preset(values: Mapping[str, Any]) -> Preset:
+    features = frozenset(values.get("features", ALL_FEATURES))
+    return Preset(**{**values, "keys": tuple(values.get("keys", ())), "features": features})
+
+
+PRESETS: Final[Mapping[str, Preset]] = {kind: _preset(values) for kind, values in SHIPPED["providers"].items()}
 """Every kind of worker that is a remote model, by name."""
 
 

@@ -1,6 +1,7 @@
 """Decodes one reply in the form of OpenAI's chat completions, while it arrives. Pure; no server is trusted.
 
 Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between `<think>` and `</think>`.
+Tool calls are read by `tool_call_decoder`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.chat_body import KEPT, PROVIDER_DATA
+from conductor_cli.models.tool_call_decoder import ToolCallDecoder, text_of
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
@@ -28,6 +31,9 @@ CHARACTERS_PER_TOKEN: Final = 4
 
 MOST_TOKENS: Final = 10**12
 """A larger count is not believed: stored sums and limits must not overflow because of one server."""
+
+MOST_ITEMS: Final = 1024
+"""The most items that are kept for a server that wants them back."""
 
 ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
 """The notice about such a server."""
@@ -48,6 +54,9 @@ class ReplyDecoder:
         self.replied = False
         self.estimated = False
         self._asked = sum(len(message.content) for message in request.messages)
+        self._calls = ToolCallDecoder(secrets, turn=len(request.messages))
+        self._kept = _Kept()
+        self._secrets = secrets
         self._usage = Usage(calls=1)
         self._states_cost = cost == "stated"
         self._said = self._thought = 0
@@ -56,40 +65,53 @@ class ReplyDecoder:
         self._splitter = ThinkingSplitter()
         self._texts, self._thoughts = StreamRedactor(secrets), StreamRedactor(secrets)
 
-    def frame(self, frame: Mapping[str, Any]) -> Chunk | None:
+    def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
         """What one frame of a stream, or a whole JSON answer, adds."""
         if isinstance(usage := frame.get("usage"), Mapping):
             self._usage = replace(usage_of(usage), cost=stated_cost(usage) if self._states_cost else None)
+        if isinstance(data := frame.get(PROVIDER_DATA), Mapping):
+            self._kept.data |= data
         choices = frame.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, Mapping):
-            return None
+            return []
         self.replied = True
         if reason := choice.get("finish_reason"):
             self.finish = FINISHES.get(str(reason).lower(), "other")
         delta = choice.get("delta") or choice.get("message")
         if not isinstance(delta, Mapping):
-            return None
+            return []
         said, thought = _parts(delta.get("content"))
-        thought = thought or _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        if refusal := _text(delta.get("refusal")):
+        thought = thought or text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
+        if refusal := text_of(delta.get("refusal")):
             self._refused = True
             said += refusal
+        self._kept.add(delta)
         text, more = self._splitter.feed(said) if said else ("", "")
-        return self._chunk(self._texts.feed(text), self._thoughts.feed(thought + more))
+        chunk = self._chunk(self._texts.feed(text), self._thoughts.feed(thought + more))
+        calls = [Chunk(tool_call=piece) for piece in self._calls.feed(delta.get("tool_calls"))]
+        return [chunk, *calls] if chunk else calls
 
     def end(self) -> Iterator[Chunk]:
-        """The text that was held back, then the last chunk. A reply that ended without any text is a `ModelError`."""
+        """What was held back, then the last chunk.
+
+        A reply without text and tool calls is a `ModelError`, and so is one that was cut off inside a call.
+        """
         text, thinking = self._splitter.end()
         text, thinking = self._texts.feed(text), self._thoughts.feed(thinking)
         if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
         usage = self._counted()
+        for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
+            yield Chunk(tool_call=piece)
+        if self._calls or finish == "tool":
+            finish = "tool" if self._calls else "other"
         if finish == "stop" and self._blank:
             hint = "ask again, or ask another worker"
             raise ModelError("empty_answer", "the model ended without a word", hint=hint, usage=usage)
-        yield Chunk(usage=usage, finish=finish)
+        data = self._secrets.redact_data(self._kept.all() | self._calls.extras())
+        yield Chunk(usage=usage, finish=finish, provider_data=data)
 
     def _chunk(self, text: str, thinking: str) -> Chunk | None:
         if not text and not thinking:
@@ -105,11 +127,45 @@ class ReplyDecoder:
         if self._asked and not usage.tokens_in:
             usage = replace(usage, tokens_in=tokens(self._asked))
             self.estimated = True
-        if self._said + self._thought and not usage.tokens_out:
+        said = self._said + self._calls.characters
+        if said + self._thought and not usage.tokens_out:
             thought = tokens(self._thought)
-            usage = replace(usage, tokens_out=tokens(self._said) + thought, tokens_reasoning=thought)
+            usage = replace(usage, tokens_out=tokens(said) + thought, tokens_reasoning=thought)
             self.estimated = True
         return usage
+
+
+class _Kept:
+    """What the server wants back in this turn: `data` as translators give it, and what `KEPT` names."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._items: dict[str, list[dict[str, Any]]] = {}
+
+    def add(self, delta: Mapping[str, Any]) -> None:
+        """Texts are joined, and so are the texts of one item of a list, which come in pieces."""
+        for name in KEPT:
+            value = delta.get(name)
+            if isinstance(value, str) and value:
+                self._texts.setdefault(name, []).append(value)
+            for item in value if isinstance(value, list) else ():
+                if isinstance(item, Mapping):
+                    self._add_item(self._items.setdefault(name, []), item)
+
+    def all(self) -> dict[str, Any]:
+        """Everything, by its key in a message."""
+        return {**self.data, **{name: "".join(texts) for name, texts in self._texts.items()}, **self._items}
+
+    def _add_item(self, items: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+        last = items[-1] if items else {}
+        joined = next((name for name in ("text", "summary") if name in item and name in last), "")
+        if joined and all(item.get(name) == last.get(name) for name in ("type", "index")):
+            items[-1] = {**last, **item, joined: f"{last[joined]}{item[joined]}"}
+            return
+        if len(items) >= MOST_ITEMS:
+            raise ModelError("broken", f"the server sent more than {MOST_ITEMS} pieces of thinking to keep")
+        items.append(dict(item))
 
 
 def tokens(characters: int) -> int:
@@ -150,23 +206,19 @@ def stated_cost(usage: object) -> Decimal | None:
 def _parts(content: object) -> tuple[str, str]:
     """Text and thinking of a `content`, which is text or a list of parts."""
     if not isinstance(content, list):
-        return _text(content), ""
+        return text_of(content), ""
     text = thinking = ""
     for part in content:
         if isinstance(part, Mapping):
-            text += _text(part.get("text"))
+            text += text_of(part.get("text"))
             inner = part.get("thinking")
-            thinking += _text(inner) or _parts(inner if isinstance(inner, list) else None)[0]
+            thinking += text_of(inner) or _parts(inner if isinstance(inner, list) else None)[0]
     return text, thinking
 
 
 def _inside(usage: Mapping[str, Any], outer: str, inner: str) -> object:
     details = usage.get(outer)
     return details.get(inner) if isinstance(details, Mapping) else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:

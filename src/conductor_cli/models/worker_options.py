@@ -12,6 +12,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
+from conductor_cli.models.chat_body import chat_fields
 from conductor_cli.models.presets import PRESETS, Budget
 
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
@@ -129,7 +130,7 @@ def request_body(
     limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
     tokens = options.get("thinking_budget")
     return {
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        **chat_fields(request),
         "stream": True,
         "stream_options": {"include_usage": True},
         max_tokens_field: min(limits, default=None),

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
-from conductor_cli.models.chat_apis.base import CHAT_COMPLETIONS, ChatApi
+from conductor_cli.models.chat_apis.base import ChatApi
+from conductor_cli.models.chat_apis.chat_completions import ChatCompletions
 from conductor_cli.models.chat_apis.gemini import GeminiApi
 
 CHAT_APIS: Final[Mapping[str, ChatApi]] = {
-    "chat-completions": CHAT_COMPLETIONS,
+    "chat-completions": ChatCompletions(),
     "anthropic": AnthropicMessages(),
     "gemini": GeminiApi(),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from conductor_cli.models.chat_apis.base import MOST_OUTPUT, Frame, Translate
+from conductor_cli.models.features import NO_FEATURES
 
 VERSION: Final = "2023-06-01"
 
@@ -27,6 +28,7 @@ class AnthropicMessages:
         "output_format": "response_format", "output_config": "response_format",
     }  # fmt: skip
     unsupported = frozenset({"seed"})
+    features = NO_FEATURES
 
     def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
         return "/v1/messages"
@@ -59,6 +61,9 @@ class AnthropicMessages:
 
     def translator(self) -> Translate:
         return _Translator()
+
+    def is_last(self, frame: Frame) -> bool:
+        return frame.get("type") == "message_stop"
 
     def output_limit(self, message: str) -> int | None:
         """Older models allow fewer tokens than `MOST_OUTPUT`, and say how many."""

@@ -1,4 +1,4 @@
-"""The APIs that chat models are behind, and how each departs from OpenAI's chat completions.
+"""What an API has to say that chat models are behind: how it departs from OpenAI's chat completions.
 
 One adapter sends all requests and reads all replies in the form of chat completions. A `ChatApi` says where a request
 goes, which header carries the key, and translates a body on its way out and the frames of a reply on their way in.
@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from conductor_cli.models.features import Features
+
 Frame = Mapping[str, Any]
 """One JSON object of a reply: a server-sent event, or all of an answer that is not a stream."""
 
 Translate = Callable[[Frame], Frame]
-"""From a frame of an API to the same in the form of chat completions. It may keep state for one reply."""
+"""From a frame of an API to the same in the form of chat completions. It may keep state for one reply.
+
+What the API wants back in the turn is in the frame's `provider_data`, by the API's own names. Later frames replace what
+earlier ones gave under the same name.
+"""
 
 
 class ChatApi(Protocol):
@@ -28,6 +34,9 @@ class ChatApi(Protocol):
     unsupported: frozenset[str]
     """Parameters of chat completions that the API does not have."""
 
+    features: Features
+    """What can be sent besides text."""
+
     def path(self, model: str) -> str:
         """Where a request for a streamed reply of `model` goes, below the base URL."""
 
@@ -35,38 +44,17 @@ class ChatApi(Protocol):
         """What carries the key, and what every request has besides."""
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body of a request, from that of chat completions without unset parameters."""
+        """The body of a request, from that of chat completions without unset parameters (see `chat_body`)."""
 
     def translator(self) -> Translate:
         """What translates the frames of one reply."""
 
+    def is_last(self, frame: Frame) -> bool:
+        """Whether a frame ends the reply, in an API whose streams do not end with `[DONE]`."""
+
     def output_limit(self, message: str) -> int | None:
         """The most tokens of output that a model allows, if `message` refuses a request for asking for more."""
 
-
-class ChatCompletions:
-    """OpenAI's own form, in which nothing is translated."""
-
-    renamed: Mapping[str, str] = {}
-    unsupported: frozenset[str] = frozenset()
-
-    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
-        return "/chat/completions"
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(body)
-
-    def translator(self) -> Translate:
-        return lambda frame: frame
-
-    def output_limit(self, message: str) -> int | None:  # noqa: ARG002 - no limit is sent unless the user sets one
-        return None
-
-
-CHAT_COMPLETIONS: Final[ChatApi] = ChatCompletions()
 
 MOST_OUTPUT: Final = 32_000
 """Tokens of output that are asked for where an API demands a limit and the user sets none."""

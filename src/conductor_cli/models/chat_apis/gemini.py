@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conductor_cli.models.chat_apis.base import Frame, Translate
+from conductor_cli.models.features import NO_FEATURES
 
 _BUDGETS: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Tokens of thinking for each effort, as Google maps them for the models that know no levels (Gemini 2.5)."""
@@ -36,6 +37,7 @@ class GeminiApi:
         "response_json_schema": "response_format", "response_mime_type": "response_format",
     }  # fmt: skip
     unsupported: frozenset[str] = frozenset()
+    features = NO_FEATURES
 
     def path(self, model: str) -> str:
         return f"/models/{model.removeprefix('models/')}:streamGenerateContent?alt=sse"
@@ -65,6 +67,9 @@ class GeminiApi:
 
     def translator(self) -> Translate:
         return _translate
+
+    def is_last(self, frame: Frame) -> bool:  # noqa: ARG002 - the connection ends with the reply
+        return False
 
     def output_limit(self, message: str) -> int | None:  # noqa: ARG002 - no limit is sent unless the user sets one
         return None

@@ -1,0 +1,146 @@
+"""Messages and tools in the form of OpenAI's chat completions, which every other API is translated from. Pure.
+
+From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that API takes: a message
+of role `tool` may hold content parts and `is_error`, and an assistant's message what its adapter gave as
+`provider_data`. A translator uses them; `plain_messages` takes them out for servers that speak chat completions itself.
+Files are `Base64File`s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool, ToolCall
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.base64_file import Base64File
+from conductor_cli.models.features import feature_of
+
+PROVIDER_DATA: Final = "provider_data"
+"""The key of what the same adapter gave with a turn, in its message."""
+
+IS_ERROR: Final = "is_error"
+"""The key that is true in the result of a tool that failed."""
+
+KEPT: Final = ("reasoning_content", "reasoning_details")
+"""What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a turn with tool calls
+that lacks its `reasoning_content`, OpenRouter sends signed thinking of all its providers as `reasoning_details`."""
+
+EXTRA: Final = "extra_content"
+"""What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by the call's id."""
+
+INVALID: Final = "invalid_arguments"
+"""The field that holds what a model wrote as arguments if that was no object."""
+
+
+def chat_fields(request: Request) -> dict[str, Any]:
+    """The messages of a request, and its tools with what is to be done with them if it has any."""
+    fields: dict[str, Any] = {"messages": [_message(message, request.read_attachment) for message in request.messages]}
+    if not request.tools:
+        return fields
+    fields["tools"] = [_tool(tool) for tool in request.tools]
+    if isinstance(request.tool_choice, Tool):
+        fields["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
+    elif request.tool_choice != "auto":  # the default of every server
+        fields["tool_choice"] = request.tool_choice
+    if not request.parallel_tool_calls:
+        fields["parallel_tool_calls"] = False
+    return fields
+
+
+def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as chat completions itself takes them.
+
+    A tool's result may be text only: its files follow in a message of the user, after the last result of that turn.
+    """
+    plain: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] != "tool" and shown:
+            plain.append({"role": "user", "content": shown})
+            shown = []
+        extra = message.get(PROVIDER_DATA, {})
+        sent = {name: value for name, value in message.items() if name not in (PROVIDER_DATA, IS_ERROR)}
+        if message["role"] == "tool":
+            text, files = _text_and_files(message["content"])
+            sent["content"] = f"Error: {text}" if message.get(IS_ERROR) else text
+            if files:
+                shown += [{"type": "text", "text": f"The files of the result {message['tool_call_id']}:"}, *files]
+        elif message["role"] == "assistant":
+            sent |= {name: extra[name] for name in KEPT if name in extra}
+            if EXTRA in extra and "tool_calls" in sent:
+                sent["tool_calls"] = [_with_extra(call, extra[EXTRA]) for call in sent["tool_calls"]]
+        plain.append(sent)
+    return [*plain, {"role": "user", "content": shown}] if shown else plain
+
+
+def _with_extra(call: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    return call | {EXTRA: extra[call["id"]]} if call["id"] in extra else call
+
+
+def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
+    sent: dict[str, Any] = {"role": message.role, "content": _content(message, read)}
+    if message.tool_calls:
+        sent["content"] = sent["content"] or None
+        sent["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    if message.role == "tool":
+        sent["tool_call_id"] = message.tool_call_id
+        if message.is_error:
+            sent[IS_ERROR] = True
+    if message.provider_data:
+        sent[PROVIDER_DATA] = message.provider_data
+    return sent
+
+
+def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[str, Any]]:
+    """A text alone stays a text. Files come before it, each after its name if there are several."""
+    if not message.attachments:
+        return message.content
+    parts: list[dict[str, Any]] = []
+    for attachment in message.attachments:
+        if len(message.attachments) > 1:
+            parts.append({"type": "text", "text": f"{attachment.name}:"})
+        parts.append(_file(attachment, read))
+    return [*parts, {"type": "text", "text": message.content}] if message.content else parts
+
+
+def _file(attachment: Attachment, read: ReadAttachment | None) -> dict[str, Any]:
+    if read is None:
+        raise ModelError("file", f"the content of {attachment.name} is not at hand")
+    url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
+    if feature_of(attachment) == "image":
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"filename": attachment.name, "file_data": url}}
+
+
+def arguments_object(arguments: str) -> dict[str, Any] | None:
+    """The arguments of a call as the object that they should be; None if the model wrote something else."""
+    try:
+        found = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    """Many servers parse the arguments, so those that are no object are sent as the one field of an object."""
+    valid = arguments_object(call.arguments) is not None
+    arguments = call.arguments if valid else json.dumps({INVALID: call.arguments}, ensure_ascii=False)
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    """A tool without arguments has an empty object of them: servers refuse a schema that is no object's."""
+    parameters = {"type": "object", "properties": {}, **tool.parameters}
+    about = {"description": tool.description} if tool.description else {}
+    return {"type": "function", "function": {"name": tool.name, **about, "parameters": parameters}}
+
+
+def _text_and_files(content: object) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a content, and its files each with the name before it."""
+    if not isinstance(content, list):
+        return str(content or ""), []
+    # The last part is the message's own text unless it is a file; all the texts before belong to files.
+    own = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
+    return own, content[:-1] if own else list(content)

@@ -1,0 +1,198 @@
+"""Tests of requests in the form of chat completions: files, tools, calls, results, and what a server wants back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.base64_file import PIECE, JsonBody, with_texts
+from conductor_cli.models.chat_body import chat_fields, plain_messages
+from conductor_cli.models.features import ALL_FEATURES, check_features
+
+BYTES = {"chart.png": b"png bytes", "photo.jpg": b"jpeg bytes!", "paper.pdf": b"pdf bytes"}
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
+PHOTO = Attachment(name="photo.jpg", media_type="image/jpeg", sha256="1" * 64, size=11)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="2" * 64, size=9)
+WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+
+
+def content(attachment: Attachment) -> bytes:
+    return BYTES[attachment.name]
+
+
+def fields(*messages: Message, **more: Any) -> dict[str, Any]:
+    """The fields of a body with these messages, as a server of chat completions reads them."""
+    body = chat_fields(Request(messages=messages, read_attachment=content, **more))
+    sent: dict[str, Any] = with_texts(body | {"messages": plain_messages(body["messages"])})
+    return sent
+
+
+def encoded(attachment: Attachment) -> str:
+    return f"data:{attachment.media_type};base64,{b64encode(content(attachment)).decode()}"
+
+
+def test_a_text_stays_a_text() -> None:
+    """Nothing changes for a request without files and tools: servers keep their prefix caches."""
+    assert fields(Message(role="user", content="Yes?")) == {"messages": [{"role": "user", "content": "Yes?"}]}
+
+
+def test_one_file_comes_before_the_text() -> None:
+    """A single file needs no name, because the text can mean no other."""
+    message = fields(Message(role="user", content="What is it?", attachments=(CHART,)))["messages"][0]
+    image = {"type": "image_url", "image_url": {"url": encoded(CHART)}}
+    assert message == {"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}
+
+
+def test_several_files_come_each_after_its_name() -> None:
+    """The text can refer to each by its name."""
+    found = fields(Message(role="user", content="Compare.", attachments=(CHART, PAPER, PHOTO)))["messages"][0][
+        "content"
+    ]
+    assert found == [
+        {"type": "text", "text": "chart.png:"},
+        {"type": "image_url", "image_url": {"url": encoded(CHART)}},
+        {"type": "text", "text": "paper.pdf:"},
+        {"type": "file", "file": {"filename": "paper.pdf", "file_data": encoded(PAPER)}},
+        {"type": "text", "text": "photo.jpg:"},
+        {"type": "image_url", "image_url": {"url": encoded(PHOTO)}},
+        {"type": "text", "text": "Compare."},
+    ]
+
+
+def test_tools_are_offered() -> None:
+    """A schema without a type becomes an object's; what is the default of every server is left out."""
+    sent = fields(Message(role="user", content="?"), tools=(WEATHER, Tool(name="now")))
+    assert sent["tools"] == [
+        {
+            "type": "function",
+            "function": {
+                "name": "weather",
+                "description": "Says the weather.",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+            },
+        },
+        {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
+    ]
+    assert sent.keys() == {"messages", "tools"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "sent"),
+    [("none", "none"), ("required", "required"), (WEATHER, {"type": "function", "function": {"name": "weather"}})],
+)
+def test_the_choice_of_tools_is_sent(choice: Any, sent: Any) -> None:
+    """A model may be kept from tools, made to use one, or told which."""
+    body = fields(Message(role="user", content="?"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=False)
+    assert body["tool_choice"] == sent
+    assert body["parallel_tool_calls"] is False
+
+
+def test_calls_and_results_go_back() -> None:
+    """Ids tie results to their calls, and a failed tool is an error in words."""
+    calls = (
+        ToolCall(id="a1", name="weather", arguments='{"city": "Oslo"}'),
+        ToolCall(id="b2", name="now", arguments="{"),
+    )
+    sent = fields(
+        Message(role="user", content="?"),
+        Message(role="assistant", content="", tool_calls=calls),
+        Message(role="tool", content="Rain.", tool_call_id="a1"),
+        Message(role="tool", content="the arguments are no JSON", tool_call_id="b2", is_error=True),
+    )["messages"]
+    assert sent[1]["content"] is None
+    assert [one["id"] for one in sent[1]["tool_calls"]] == ["a1", "b2"]
+    assert sent[1]["tool_calls"][0]["function"] == {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    # Many servers parse the arguments, and would refuse the whole conversation for one call's.
+    assert json.loads(sent[1]["tool_calls"][1]["function"]["arguments"]) == {"invalid_arguments": "{"}
+    assert sent[2] == {"role": "tool", "content": "Rain.", "tool_call_id": "a1"}
+    assert sent[3] == {"role": "tool", "content": "Error: the arguments are no JSON", "tool_call_id": "b2"}
+
+
+def test_files_of_results_follow_the_last_result() -> None:
+    """A result may be text only, so what a tool shows comes in a message after all the results of the turn."""
+    sent = fields(
+        Message(role="tool", content="A chart.", tool_call_id="a1", attachments=(CHART,)),
+        Message(role="tool", content="Rain.", tool_call_id="b2"),
+        Message(role="user", content="And?"),
+    )["messages"]
+    assert [message["role"] for message in sent] == ["tool", "tool", "user", "user"]
+    assert [message["content"] for message in sent[:2]] == ["A chart.", "Rain."]
+    assert sent[2]["content"] == [
+        {"type": "text", "text": "The files of the result a1:"},
+        {"type": "image_url", "image_url": {"url": encoded(CHART)}},
+    ]
+
+
+def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
+    """Thinking goes back where a server gave it under a name of its own; data of other APIs does not."""
+    google = {"google": {"thought_signature": "s1"}}
+    data = {"reasoning_content": "Hm.", "extra_content": {"a1": google}, "blocks": ["of another API"]}
+    call = ToolCall(id="a1", name="now", arguments="{}")
+    sent = fields(Message(role="assistant", content="Yes.", tool_calls=(call,), provider_data=data))["messages"][0]
+    assert sent == {
+        "role": "assistant",
+        "content": "Yes.",
+        "reasoning_content": "Hm.",
+        "tool_calls": [
+            {"id": "a1", "type": "function", "function": {"name": "now", "arguments": "{}"}, "extra_content": google}
+        ],
+    }
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1])
+def test_a_body_is_the_same_in_pieces(size: int) -> None:
+    """The length that is announced is the length that is sent, and the file is whole."""
+    data = bytes(range(256)) * (size // 256 + 1)
+    file = Attachment(name='a "file".png', media_type="image/png", sha256="3" * 64, size=size)
+    messages = (Message(role="user", content="Schön?", attachments=(file, file)),)
+    value = chat_fields(Request(messages=messages, read_attachment=lambda _: data[:size]))
+
+    async def send(body: JsonBody) -> bytes:
+        assert not isinstance(body.content, bytes)
+        return b"".join([piece async for piece in body.content])
+
+    body = JsonBody(value)
+    for _ in range(2):  # it may have to be sent again
+        sent = asyncio.run(send(body))
+        assert json.loads(sent) == with_texts(value)
+        assert body.headers["content-length"] == str(len(sent))
+
+
+def test_a_file_that_has_changed_is_an_error() -> None:
+    """Bytes of another length than was announced would break the connection in a way that nobody understands."""
+    messages = (Message(role="user", content="?", attachments=(CHART,)),)
+    with pytest.raises(ModelError, match=r"chart\.png has changed: 5 bytes instead of 9") as error:
+        with_texts(chat_fields(Request(messages=messages, read_attachment=lambda _: b"other")))
+    assert error.value.reason == "file"
+
+
+MOVIE = Attachment(name="film.mp4", media_type="video/mp4", sha256="4" * 64, size=1)
+
+
+@pytest.mark.parametrize(
+    ("attachments", "tools", "features", "words"),
+    [
+        ((CHART,), (), ("tools", "pdf"), r"m cannot be sent images: chart\.png"),
+        ((PAPER,), (), ("tools", "image"), r"m cannot be sent PDF files: paper\.pdf"),
+        ((CHART, MOVIE), (), ALL_FEATURES, r"m cannot be sent files of type video/mp4: film\.mp4"),
+        ((), (WEATHER,), ("image", "pdf"), "m cannot be sent tools"),
+    ],
+)
+def test_what_cannot_be_carried_is_refused_by_name(attachments: Any, tools: Any, features: Any, words: str) -> None:
+    """The refusal names the model and what it was to be sent, and is not worth another attempt."""
+    message = Message(role="user", content="?", attachments=attachments)
+    with pytest.raises(ModelError, match=words) as error:
+        check_features("m", features, Request(messages=(message,), tools=tools, read_attachment=content))
+    assert not error.value.retryable
+
+
+def test_a_conversation_with_calls_needs_tools() -> None:
+    """Calls and results of earlier turns are refused too, although no tool is offered any more."""
+    with pytest.raises(ModelError, match="cannot be sent tools"):
+        check_features("m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),)))
