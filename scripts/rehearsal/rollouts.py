@@ -14,6 +14,7 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import speciality
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
+from conductor_cli.models.features import Features
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.rehearsal import conductor_model, workers
 from conductor_cli.run.conductor import Conductor
@@ -30,6 +31,10 @@ class PlaceholderModel:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+
+    @property
+    def features(self) -> Features:
+        return self._model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The worker's reply, with the placeholder if it is empty."""

@@ -19,6 +19,7 @@ from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.storage import SPEC, Evaluation, EvaluationSpec
 from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.base import Model
+from conductor_cli.models.features import ALL_FEATURES
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
@@ -131,6 +132,8 @@ def untimed(outcomes: Iterable[Outcome]) -> list[Outcome]:
 class Logged:
     """A model that writes a line for each of its calls that ended."""
 
+    features = ALL_FEATURES
+
     def __init__(self, name: str, model: ScriptedModel, log: Path) -> None:
         self.name = name
         self.model = model
@@ -150,6 +153,8 @@ class Logged:
 
 class Timed:
     """A model that says how long it took."""
+
+    features = ALL_FEATURES
 
     def __init__(self, name: str, seconds: float, text: str = "4", choice: str = "") -> None:
         self.name, self.seconds, self.text, self.choice = name, seconds, text, choice

@@ -23,6 +23,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import Model
+from conductor_cli.models.features import ALL_FEATURES
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor, Run
 
@@ -225,6 +226,8 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
 class Counting:
     """A model that takes `seconds` for each reply and knows how many of them were open at once."""
 
+    features = ALL_FEATURES
+
     def __init__(self, text: str = "done", seconds: float = 1.0) -> None:
         self.text = text
         self.seconds = seconds
@@ -246,6 +249,8 @@ class Counting:
 
 class Raising:
     """A model that raises what no adapter may raise."""
+
+    features = ALL_FEATURES
 
     def __init__(self, error: Callable[[], BaseException], after: Sequence[str | float] = ()) -> None:
         self.error = error

@@ -22,6 +22,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.features import ALL_FEATURES
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
 
@@ -34,6 +35,8 @@ SELECTORS = [*NAMES, "tag:red", "provider:local", "provider:north", "provider:so
 @dataclass
 class Parrot:
     """A worker that answers with the text of the files wherever it has read it. It may be gone."""
+
+    features = ALL_FEATURES
 
     gone: bool = False
     heard: list[str] = field(default_factory=list)
@@ -51,6 +54,8 @@ class Parrot:
 @dataclass
 class Gossip:
     """A conductor that writes the same lines for every question, and the text of the files wherever it has read it."""
+
+    features = ALL_FEATURES
 
     lines: Sequence[tuple[str, str]]
     waits: float = 0.0

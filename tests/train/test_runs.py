@@ -19,6 +19,7 @@ from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
 from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.models.features import ALL_FEATURES
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
@@ -269,6 +270,8 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
     budget, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
 
     class Silent:
+        features = ALL_FEATURES
+
         async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
             sent.set()
             await asyncio.Event().wait()

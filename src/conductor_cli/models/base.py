@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol, runtime_checkable
 
 from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.models.features import Features
 
 
 class Model(Protocol):
@@ -18,8 +19,17 @@ class Model(Protocol):
     - a failure is a `ModelError` and nothing else, whatever the underlying library raised;
     - closing the iterator or cancelling the task stops the work behind it: a server sees the connection close within
       one second, a local model stops within 200 ms on a CPU;
+    - a request that needs what is not among `features` is a `ModelError` of reason `refused`, and nothing is sent;
     - `stream` may be called again while another stream is open, unless the worker's `parallel` is 1.
     """
+
+    @property
+    def features(self) -> Features:
+        """What can be sent besides text, as far as the adapter knows. Whether the model reads it is another question.
+
+        Raises nothing.
+        """
+        ...
 
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
 

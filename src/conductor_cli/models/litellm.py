@@ -38,6 +38,7 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     retry_after,
 )
+from conductor_cli.models.features import ALL_FEATURES, Features, check_features
 from conductor_cli.models.http import reason_of
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
@@ -117,11 +118,13 @@ class LiteLLM:
         self._options = options or {}
         self._secrets = Secrets() if secrets is None else secrets
         self._secrets.add(key)
+        self.features: Features = ALL_FEATURES
         self._dropped: frozenset[str] = frozenset()
         self._noted_estimate = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply."""
+        check_features(self._model, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         opened = None
         try:

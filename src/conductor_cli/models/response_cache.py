@@ -24,6 +24,7 @@ from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.disk import AppendLog, read_lines
+from conductor_cli.models.features import Features
 
 REQUEST_FIELDS: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
 """The fields of a request that a reply depends on."""
@@ -94,6 +95,10 @@ class CachedModel:
         self.model = model
         self.cache = cache
         self.identity = identity
+
+    @property
+    def features(self) -> Features:
+        return self.model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         key = request_key(self.identity, request)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.features import ALL_FEATURES, Features, check_features
 
 ScriptItem = str | Chunk | float | ModelError
 """Text, a whole chunk, a pause in seconds, or an error to raise at this point."""
@@ -27,8 +28,10 @@ class ScriptedModel:
     reply: Callable[[Request], Script] | None = None
     requests: list[Request] = field(default_factory=list)
     closed: int = 0
+    features: Features = ALL_FEATURES
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        check_features("the script", self.features, request)
         self.requests.append(request)
         written = 0
         try:

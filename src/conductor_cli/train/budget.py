@@ -19,6 +19,7 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.models.disk import AppendLog, read_lines
+from conductor_cli.models.features import Features
 from conductor_cli.models.response_cache import HEARTBEAT
 
 
@@ -102,6 +103,10 @@ class BudgetedModel:
         self._model = model
         self._worker = worker
         self._budget = budget
+
+    @property
+    def features(self) -> Features:
+        return self._model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The model's reply. Raises `ModelError` if the budget has no room for it."""

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.features import NO_FEATURES, Features, check_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
@@ -40,6 +41,7 @@ class Llama:
         self.options = options
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._open_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+        self.features: Features = NO_FEATURES
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
@@ -67,6 +69,7 @@ class Llama:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
+        check_features(self.path.name, self.features, request)
         call = self._submit(Call(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
         try:
             while chunk := await call.get():
