@@ -9,8 +9,9 @@ import sys
 import pexpect
 import pytest
 
+from conductor_cli.cli import output, trace
 from conductor_cli.cli.output import wrap_lines
-from tests.cli.stage import SOURCE
+from tests.cli.stage import SOURCE, Stage
 
 HINT = "  set OPENAI_API_KEY, or store the key in a file: --insecure-storage"
 TABLE = (
@@ -77,3 +78,27 @@ def test_a_table_in_a_pipe_has_a_line_a_row() -> None:
     environ = {**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "20"}
     done = subprocess.run([sys.executable, "-c", TABLE], env=environ, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == WIDE
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_list_is_wider_than_the_terminal(stage: Stage, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Each row takes one line, the names are there, and a line says which columns are not. A pipe gets everything."""
+    name = "a-worker-with-quite-a-long-name"
+    stage.configure(workers=("alpha", name))
+    key = stage.worker("beta", 'key_env = "A_RATHER_LONG_NAME_OF_A_VARIABLE"\ntags = ["cheap", "european"]')
+    stage.config.write_text(f'{stage.config.read_text()}{key}\n[pools.both]\nworkers = ["alpha", "{name}"]\n')
+    monkeypatch.setenv("A_RATHER_LONG_NAME_OF_A_VARIABLE", "sk-" + "a" * 40)
+    assert stage.inside("ask", "Which?").code == 0
+    lists = [("workers", "list"), ("keys", "list"), ("pools", "list"), ("trace", "list"), ("cost",), ("config", "show")]
+    whole = [stage.inside(*command).out for command in lists]
+    for module in (output, trace):
+        monkeypatch.setattr(module, "terminal_width", lambda _: width)
+    for command, wide in zip(lists, whole, strict=True):
+        lines = stage.inside(*command).out.splitlines()
+        assert "\u2026" not in wide
+        assert "not shown here" not in wide
+        assert command == ("pools", "list") or len(lines) <= len(wide.splitlines()) + 1
+        assert command == ("pools", "list") or max(map(len, lines)) <= width
+    shown = stage.inside("workers", "list").out
+    assert "alpha" in shown
+    assert "not shown here: " in shown

@@ -31,8 +31,19 @@ def test_the_widest_column_is_cropped_before_a_column_is_dropped() -> None:
         "NAME    SIZE  TITLE",
         "alpha     12  a long title that …",
         "b      3,456  short",
+        "not shown here: SOURCE",
     ]
-    assert render_table(COLUMNS, ROWS, 20)[0] == "NAME   TITLE"
+    assert render_table(COLUMNS, ROWS, 20)[::3] == ["NAME   TITLE", "not shown here: SIZ…"]
+
+
+@pytest.mark.parametrize("width", range(9, 60))
+def test_columns_that_cannot_shrink_are_cropped_in_the_end(width: int) -> None:
+    """A row never takes several lines; the first column, which has the name, is cropped last."""
+    fixed = (Column("NAME"), Column("KIND"), Column("STATE"))
+    lines = render_table(fixed, [["a-long-name", "another-long-word", "not installed, default"]], width)
+    assert len(lines) == 2
+    assert max(map(display_width, lines)) <= width
+    assert width < 17 or lines[1].startswith("a-long-name  ")
 
 
 def test_a_wrapping_column_takes_several_lines() -> None:

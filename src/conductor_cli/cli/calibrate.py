@@ -13,12 +13,16 @@ from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_cost_cell, format_duration
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.table import Column
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.config.cards import MeasuredCard
 
-HEADS: Final = ("WORKER", "TAG", "STRENGTH", "95 %", "CASES", "TOKENS", "TIME", "COST", "MEASURED")
+COLUMNS: Final = (
+    Column("WORKER", shrink=12), Column("TAG"), Column("STRENGTH"), Column("95 %", drop=2), Column("CASES", drop=3),
+    Column("TOKENS", drop=4), Column("TIME", drop=5), Column("COST", drop=1), Column("MEASURED", drop=6),
+)  # fmt: skip
 
 
 def calibrate(
@@ -71,7 +75,7 @@ def calibrate(
     if json:
         print_json({"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)})
     else:
-        print_table(HEADS, [row for card in cards for row in _rows(card)])
+        print_table(COLUMNS, [row for card in cards for row in _rows(card)])
     if fresh:
         _store(fresh, settings, out, rehearsal=rehearsal)
     elif cards:

@@ -14,6 +14,7 @@ from conductor_cli.config import app_paths, find_setting, format_value
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.table import Column
 
 app = typer.Typer(help="Settings: where they come from and what they are.", no_args_is_help=True)
 
@@ -33,7 +34,7 @@ def show(context: typer.Context, json: opt.Json = False) -> None:
         )
         return
     rows = [[name, format_value(value), settings.origins[name]] for name, value in settings.values.items()]
-    print_table(("SETTING", "VALUE", "FROM"), rows)
+    print_table((Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows)
 
 
 @app.command("get")

@@ -20,13 +20,13 @@ from conductor_cli.models.daily_spend import CONDUCTOR, SpentRow, local_now, rea
 
 COLUMNS: Final = (
     Column("DAY"),
-    Column("PROVIDER", drop=1),
+    Column("PROVIDER", drop=3),
     Column("WORKER", shrink=12),
-    Column("CALLS"),
-    Column("IN", drop=3),
-    Column("OUT", drop=2),
-    Column("COST"),
-    Column("FAILED"),
+    Column("CALLS", drop=1),
+    Column("IN", drop=5),
+    Column("OUT", drop=4),
+    Column("COST", shrink=10),
+    Column("FAILED", drop=2),
 )
 """FAILED is the part of the calls whose replies were not used, and what they cost."""
 

@@ -39,7 +39,7 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_money, format_time
-from conductor_cli.core.table import shown_heads
+from conductor_cli.core.table import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Outcome
@@ -274,6 +274,7 @@ def _print_list(settings: Settings, *, json: bool) -> None:
             (name, format_time(spec.time, now), spec.source, *(f"{n:,}" for n in (spec.cases, spec.runs, done)))
             for name, spec, done in found
         ]
-        print_table(("ID", "STARTED", "SOURCE", "CASES", "RUNS", "DONE"), rows)
+        columns = (Column("STARTED", drop=1), Column("SOURCE", shrink=12), Column("CASES", drop=2))
+        print_table((Column("ID"), *columns, Column("RUNS", drop=3), Column("DONE", drop=4)), rows)
     else:
         print_line("no evaluations are stored; start one: conductor eval rehearsal")

@@ -19,6 +19,7 @@ from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_duration, format_time
 from conductor_cli.core.redact import SHORTEST
+from conductor_cli.core.table import Column
 from conductor_cli.keys.entry import LONGEST_KEY, address, checked_key, known_provider
 from conductor_cli.keys.key_store import KeyStore
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -81,7 +82,11 @@ def list_keys(context: typer.Context, json: opt.Json = False) -> None:
     elif found:
         now = datetime.now(UTC)
         rows = [[key.provider, key.source, format_time(key.since, now), key.state, key.base_url] for key in found]
-        print_table(("PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"), rows)
+        columns = (
+            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("STORED", drop=3),
+            Column("STATE"), Column("ADDRESS", shrink=20, drop=2),
+        )  # fmt: skip
+        print_table(columns, rows)
     else:
         print_notice("no keys found; store one with: conductor keys set PROVIDER")
 
@@ -121,7 +126,8 @@ def ask_providers(
             ]
             for check in checks
         ]
-        print_table(("PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"), rows)
+        columns = (Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), "STATE", Column("TIME", drop=2))
+        print_table((*columns, "MESSAGE"), rows)
     raise typer.Exit(keys.exit_code_of(checks))
 
 

@@ -57,7 +57,7 @@ Say = Callable[[str], None]
 Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
 
 COLUMNS: Final = (
-    Column("NAME", shrink=16), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
+    Column("NAME", shrink=24), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
     Column("LICENCE", drop=3), Column("STATE", wrap=True), Column("SOURCE", drop=4),
 )  # fmt: skip
 

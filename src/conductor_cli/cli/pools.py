@@ -18,6 +18,7 @@ from conductor_cli.config import ConfiguredWorker, app_paths
 from conductor_cli.config.pools import NamedPool, find_pool, pool_members
 from conductor_cli.core.formatting import UNKNOWN
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.table import Column
 from conductor_cli.models.presets import as_of, shipped_pools
 
 app = typer.Typer(help="Name sets of workers and choose one of them.", no_args_is_help=True)
@@ -46,7 +47,8 @@ def list_pools(context: typer.Context, json: opt.Json = False) -> None:
         [pool.name, state, pool.about or UNKNOWN, ", ".join(pool.workers)]
         for pool, state in zip(pools, states, strict=True)
     ]
-    print_table(("NAME", "STATE", "ABOUT", "WORKERS"), rows)
+    columns = (Column("NAME", shrink=14), Column("STATE", drop=1), Column("ABOUT", shrink=16, drop=2), "WORKERS")
+    print_table(columns, rows)
 
 
 @app.command("show")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,9 +21,17 @@ from conductor_cli.config.pools import find_pool
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_money
 from conductor_cli.core.pool import Card
-from conductor_cli.core.table import Column, render_rows
+from conductor_cli.core.table import Column, crop_text, render_rows
 from conductor_cli.models.presets import model_of, recipient_of
 from conductor_cli.store.fast_list import terminal_width
+
+COLUMNS: Final = (
+    Column("NAME", shrink=16), Column("MODEL", shrink=14), Column("ENABLED", drop=1), Column("TAGS", drop=5),
+    Column("ACCEPTS", drop=4), Column("PRICE IN / OUT", drop=3), Column("KEY", drop=2),
+)  # fmt: skip
+
+LONGEST_NAME: Final = 16
+"""Cells of a name in the table of tests on a terminal."""
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
@@ -57,7 +65,7 @@ def print_workers(rows: Sequence[WorkerRow]) -> None:
         tags = ", ".join(worker.tags) or UNKNOWN
         cells.append([worker.name, model, enabled, tags, _format_accepts(row), amounts, row.key])
     if cells:
-        print_table(("NAME", "MODEL", "ENABLED", "TAGS", "ACCEPTS", "PRICE IN / OUT", "KEY"), cells)
+        print_table(COLUMNS, cells)
 
 
 def _format_accepts(row: WorkerRow) -> str:
@@ -252,18 +260,20 @@ class ResultTable:
     """Prints the results of tests one by one, so its columns have their widths before any result is known."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        widths = {"NAME": max(map(len, names)), "STATE": len("failed"), "TIME": len("99.9 s")}
-        columns = [Column(head.ljust(width)) for head, width in widths.items()]
-        self._columns = [*columns, Column("MESSAGE", wrap=True)]
+        widths = {"NAME": min(LONGEST_NAME, max(map(len, names))), "STATE": len("failed"), "TIME": len("99.9 s")}
+        name, state, time = (head.ljust(width) for head, width in widths.items())
+        # A heading as wide as its column is asked to be keeps the columns of all rows in line.
+        self._columns = [Column(name), Column(state), Column(time, drop=1), Column(f"{'MESSAGE':20}", wrap=True)]
 
     def print_head(self) -> None:
         self._print([])
 
     def print(self, result: WorkerTest) -> None:
-        self._print([result.name, result.state, format_duration(result.seconds), result.message])
+        name = crop_text(result.name, LONGEST_NAME) if terminal_width(sys.stdout) else result.name
+        self._print([name, result.state, format_duration(result.seconds), result.message])
 
     def _print(self, cells: Sequence[str]) -> None:
-        head, rows = render_rows(self._columns, [cells] if cells else [], terminal_width(sys.stdout))
+        head, rows, _ = render_rows(self._columns, [cells] if cells else [], terminal_width(sys.stdout))
         for line in rows[0] if rows else head:
             print_line(line)
 

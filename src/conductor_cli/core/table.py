@@ -1,7 +1,8 @@
 """Plain-text tables that fit a width. Pure; used for every list that the program prints.
 
-On a narrow screen a table first drops its least important columns, then crops or wraps those that may shrink. No rich
-here: its import costs more than a whole `trace list`.
+On a narrow screen the columns that may shrink are cropped or wrapped down to their least width; then the least
+important columns are left out, which a line below the table says; then every other column is cropped, the first one
+last. No rich here: its import costs more than a whole `trace list`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Column(NamedTuple):
     """How one column is shown.
 
     `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink` allows cropping down
-    to that many cells, `wrap` allows several lines.
+    to that many cells before a column is left out, `wrap` allows several lines.
     """
 
     head: str
@@ -33,16 +34,20 @@ class Column(NamedTuple):
 
 
 class TableLines(NamedTuple):
-    """A rendered table: the heading line, and the lines of each row, for callers that style rows."""
+    """A rendered table: the heading line, the lines of each row, and the line that says what is left out, if anything.
+
+    For callers that put something between the rows.
+    """
 
     head: list[str]
     rows: list[list[str]]
+    foot: list[str]
 
 
 def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
-    """The table as lines of at most `width` cells where that can be; 0 means no limit."""
-    head, blocks = render_rows(columns, rows, width)
-    return [*head, *(line for block in blocks for line in block)]
+    """The table as lines of at most `width` cells; 0 means no limit. Only a wrapped word may be longer."""
+    head, blocks, foot = render_rows(columns, rows, width)
+    return [*head, *(line for block in blocks for line in block), *foot]
 
 
 def shown_heads(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
@@ -55,22 +60,30 @@ def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     """The table row by row."""
     rows = [[_clean_cell(cell) for cell in row] for row in rows]
     natural = _natural_widths(columns, rows)
-    least = _least_widths(columns, natural)
     kept = _kept_columns(columns, natural, width)
-    sizes = {index: natural[index] for index in kept}
-    while width and (excess := sum(sizes.values()) + GAP * (len(kept) - 1) - width) > 0:
-        wider = [index for index in kept if sizes[index] > least[index]]
-        if not wider:
-            # Whatever may be cropped or wrapped gives way below its least width.
-            least = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
-            wider = [index for index in kept if sizes[index] > least[index]]
-        if not wider:
-            break
-        widest = max(wider, key=lambda index: sizes[index])
-        sizes[widest] = max(least[widest], sizes[widest] - excess)
+    sizes = _fitted_widths(columns, natural, kept, width)
     shown = [(columns[index], sizes[index]) for index in kept]
     head = _render_row(shown, [crop_text(column.head, size) for column, size in shown])
-    return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows])
+    left_out = [column.head for index, column in enumerate(columns) if index not in kept]
+    foot = [crop_text(f"not shown here: {', '.join(left_out)}", width)] if left_out else []
+    return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows], foot)
+
+
+def _fitted_widths(
+    columns: Sequence[Column], natural: Sequence[int], kept: Sequence[int], width: int
+) -> dict[int, int]:
+    """The cells of each column that is shown: the widest one gives way first."""
+    least = _least_widths(columns, natural)
+    shrinking = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
+    sizes = {index: natural[index] for index in kept}
+    for floor in (least, shrinking, [shrinking[0], *(1 for _ in columns[1:])], [1 for _ in columns]):
+        while width and (excess := _total(list(sizes.values()), range(len(kept))) - width) > 0:
+            wider = [index for index in kept if sizes[index] > floor[index]]
+            if not wider:
+                break
+            widest = max(wider, key=lambda index: sizes[index])
+            sizes[widest] = max(floor[widest], sizes[widest] - excess)
+    return sizes
 
 
 def _natural_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:

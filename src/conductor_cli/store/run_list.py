@@ -53,13 +53,13 @@ def list_text(directory: str, query: RunQuery, count: int, width: int) -> tuple[
 
 def run_lines(found: Sequence[StoredRun], width: int, now: datetime, terms: Sequence[str] = ()) -> list[str]:
     """A table; with `terms`, the matching texts under each row. `width` 0 means no limit."""
-    head, rows = render_rows(COLUMNS, [_cells(run, now) for run in found], width)
+    head, rows, foot = render_rows(COLUMNS, [_cells(run, now) for run in found], width)
     lines = list(head)
     for run, row in zip(found, rows, strict=True):
         lines += row
         matches = matching_texts(run, terms, max(width - 18, 20) if width else 2 * CONTEXT)
         lines += [f"    {place}: {text}" for place, text in matches[:MOST_MATCHES]]
-    return lines
+    return [*lines, *foot]
 
 
 def _cells(run: StoredRun, now: datetime) -> list[str]:

@@ -14,6 +14,7 @@ from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.question import File
 from conductor_cli.core.recovery import describe_left_out
+from conductor_cli.core.table import Column
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.presets import recipient_of
@@ -53,7 +54,7 @@ def print_help(commands: Iterable[tuple[str, str]]) -> None:
 def print_workers(conductor: Conductor) -> None:
     """Print the pool, and which of its workers cannot be asked."""
     rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
-    print_table(("WORKER", "READ BY", "ABOUT"), rows)
+    print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
     for name, failure in conductor.unavailable.items():
         print_notice(describe_left_out(name, failure))
 
@@ -84,7 +85,8 @@ def print_cost(runs: Sequence[Trace]) -> None:
     rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(runs, start=1)]
     rows.append(("all", sum((run.usage for run in runs), NO_USAGE), ""))
     cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
-    print_table(("RUN", "CALLS", "TOKENS", "COST", "QUESTION"), cells)
+    columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
+    print_table((*columns, Column("QUESTION", shrink=16)), cells)
     print_notice("for other days and runs: conductor cost")
 
 
@@ -94,7 +96,7 @@ def print_limits(known: Sequence[Setting], settings: Settings) -> None:
     for limit in known:
         origin = settings.origins[limit.name].replace("command line", "this chat")
         rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
-    print_table(("LIMIT", "VALUE", "FROM", ""), rows)
+    print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
 
 
 def print_files(new: Sequence[File], old: Sequence[File]) -> None:
