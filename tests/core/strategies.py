@@ -116,6 +116,13 @@ by_kind: dict[type, st.SearchStrategy[Any]] = {
     ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages, prompt=tuples_of(messages)),
     ev.StepStarted: st.builds(ev.StepStarted, **_attempt, worker=text, prompt=tuples_of(messages)),
     ev.StepDelta: st.builds(ev.StepDelta, **_attempt, text=text, thinking=text),
+    ev.ToolOffered: st.builds(
+        ev.ToolOffered,
+        **_attempt,
+        turn=st.integers(1, 9),
+        server=text,
+        call=st.builds(ToolCall, id=text, name=text, arguments=text),
+    ),
     ev.ToolCalled: st.builds(
         ev.ToolCalled,
         **_attempt,

@@ -179,7 +179,7 @@ def sum_of(events: Sequence[ev.Event]) -> Usage:
     return sum((event.usage for event in told), Usage())
 
 
-def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
+def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:  # noqa: C901 - a case for each event
     """A stream by itself: its begin, its one end, its order, its times, its texts, and the same for what is nested."""
     assert isinstance(events[0], ev.RunStarted)
     assert [isinstance(event, (ev.RunFinished, ev.RunFailed)) for event in events].count(True) == 1
@@ -203,6 +203,9 @@ def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
             case ev.StepDelta():
                 assert running[event.step] == event.attempt
                 texts[event.step] += event.text
+            case ev.ToolCalled():
+                assert running[event.step] == event.attempt
+                texts[event.step] = ""
             case ev.StepFinished():
                 assert running.pop(event.step) == event.attempt
                 assert texts[event.step] == event.text

@@ -67,7 +67,7 @@ def _model_identity(worker: Worker) -> str:
     if worker.kind == "llama":
         files = (worker.model, str(worker.options.get("adapter") or ""))
         return repr(["llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files)])
-    return repr(replace(worker, about="", card=Card(), price=None, tags=(), accepts=None))
+    return repr(replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=()))
 
 
 @dataclass

@@ -25,8 +25,10 @@ _TYPE_NAMES: Final = {
     "number": "a number",
     "money": "US dollars, as a number",
 } | dict.fromkeys(("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"')
-_SELECTOR: Final = re.compile(r"(tag:)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
-"""How workers are selected: by name, tag or provider, the last also by its host."""
+_SELECTOR: Final = re.compile(
+    r"((tag|tool):)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}"
+)
+"""How workers are selected: by name, tag or provider, the last also by its host. Servers of tools: `tool:NAME`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,8 @@ SETTINGS: Final = (
     Setting(name="limits.cost", type="money", default=None, help="maximum US dollars per run"),
     Setting(name="limits.tokens", type="whole", default=None, help="maximum tokens per run, input and output"),
     Setting(name="limits.calls", type="whole", default=None, help="maximum worker calls per run"),
+    Setting(name="limits.tool_calls", type="whole", default=None,
+            help="maximum calls of tools per run (without a limit: 100)"),
     Setting(name="limits.cost_day", type="money", default=None, help="maximum US dollars per day, over all runs"),
     Setting(name="limits.tokens_day", type="whole", default=None, help="maximum tokens per day, over all runs"),
     Setting(name="limits.calls_day", type="whole", default=None, help="maximum worker calls per day, over all runs"),

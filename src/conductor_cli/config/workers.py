@@ -40,6 +40,7 @@ class WorkerTable:
     card: Card = Card()
     tags: tuple[str, ...] = ()
     accepts: tuple[MediaKind, ...] | None = None
+    tools: tuple[str, ...] = ()
 
 
 WORKER_FIELDS: Final = tuple(field.name for field in fields(WorkerTable))
@@ -76,6 +77,7 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
         options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
         parallel=found.parallel or (1 if found.kind == "llama" else 4), tags=tuple(dict.fromkeys(found.tags)),
         accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
+        tools=tuple(dict.fromkeys(found.tools)),
     )  # fmt: skip
     try:
         check_options(worker)

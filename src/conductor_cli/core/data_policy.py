@@ -21,6 +21,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.plan_formats.base import PlanFormatContext
 from conductor_cli.core.policy import NO_POLICY, POLICY_HINT, PoolPolicy, no_worker_error
 from conductor_cli.core.question import Question
+from conductor_cli.core.toolbox import tool_party
 from conductor_cli.core.trace import Trace
 
 _PARTS: Final = {"history": "the earlier turns", "files": "the attached files"}
@@ -191,6 +192,20 @@ class DataPolicy:
         # A nested run shows an existing answer to its conductor, and needs a worker that may see it as well.
         inside = name != SELF or any(map(self._may_see_files, self.allowed))
         return self._may_see_files(name) and inside
+
+    def tool_objection(self, server: str, before: Sequence[Step], step: Step) -> str:
+        """Why `step`, after those `before` it, may not call the tools of a server; empty where it may.
+
+        What a tool is called with may quote all that the step's worker reads, so the server is a recipient like a
+        worker.
+        """
+        if self._is_empty:
+            return ""
+        party = tool_party(server)
+        denied = self.pool_policy.denial_reason(party)
+        if denied or self.pool_policy.allows_files(party) or not self.hold_files([*before, step])[-1]:
+            return denied
+        return "policy.files_only keeps from it what this step is shown of the attached files"
 
     def without_hidden(self, before: Sequence[Step], step: Step) -> Step:
         """`step` with those items of its access list that its worker may see."""

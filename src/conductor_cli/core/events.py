@@ -158,10 +158,21 @@ class StepDelta(_StepEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOffered(_StepEvent):
+    """The user is asked whether a tool of `server` may be called. The call begins or is refused once they have said."""
+
+    kind: ClassVar[str] = "tool_offered"
+    attempt: int
+    turn: int
+    call: ToolCall
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_StepEvent):
     """A worker asked for a tool in reply number `turn` of its attempt, and the call begins. `server` has the tool.
 
-    What the worker wrote before it in this attempt is not its answer.
+    What the worker wrote before it in this attempt is not its answer. `read_only` says that the call changes nothing.
     """
 
     kind: ClassVar[str] = "tool_called"
@@ -169,6 +180,7 @@ class ToolCalled(_StepEvent):
     turn: int
     call: ToolCall
     server: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,8 +283,8 @@ class RunFailed(_TimedEvent):
 
 Event = (
     RunStarted | PlanDelta | StepPlanned | PlanRejected | PlanReady | PlanOffered | PlanDecided | StepStarted
-    | StepDelta | ToolCalled | ToolReturned | StepFailed | StepStopped | StepFinished | NestedEvent | Notice
-    | RunFinished | RunFailed
+    | StepDelta | ToolOffered | ToolCalled | ToolReturned | StepFailed | StepStopped | StepFinished | NestedEvent
+    | Notice | RunFinished | RunFailed
 )  # fmt: skip
 
 KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}

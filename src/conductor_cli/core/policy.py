@@ -1,7 +1,8 @@
 """What a run may do, and with whom. Pure: each function returns what is allowed or the reason why not, or raises.
 
 A policy names workers by *selectors*: `gpt` (a worker's name), `tag:eu`, `provider:openai`, `provider:local` (this
-machine). `data_policy` decides who may see what of one question.
+machine); and servers of tools as `tool:NAME` or by their provider. `data_policy` decides who may see what of one
+question.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.suggest import suggest
+from conductor_cli.core.toolbox import tool_party
 
 LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""
@@ -74,7 +76,7 @@ NO_POLICY: Final = Policy()
 def selector_matches(selector: str, party: Party, *, widely: bool = False) -> bool:
     """Whether a selector means `party`. `widely`, for rules that forbid: also by its kind, whoever the recipient."""
     what, colon, value = selector.partition(":")
-    if not colon:
+    if not colon or what == "tool":
         return party.name == selector
     if what == "tag":
         return value in party.tags
@@ -155,7 +157,9 @@ def check_selectors(
         if selector.lower() not in known and not _means_somebody(selector, parties):
             raise _no_match(selector, parties, known)
     for group in policy.allow:
-        if not any(selector_matches(selector, party) for selector in group for party in parties):
+        # Rules that allow only tools would leave nobody to call them.
+        workers = [party for party in parties if not party.name.startswith(tool_party(""))]
+        if not any(selector_matches(selector, party) for selector in group for party in workers):
             if set(group) & set(given):
                 raise _no_match(group[0], parties, known)
             said = ", ".join(group)

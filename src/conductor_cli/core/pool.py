@@ -38,6 +38,7 @@ class Worker:
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
     steps may run at once, `tags` the user's own labels, for policies. `accepts` are the kinds of attachments that it
     can read; None where nobody has said it or looked it up, which counts as none.
+    `tools` are the servers whose tools it may call.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Worker:
     price: Price | None = None
     tags: tuple[str, ...] = ()
     accepts: tuple[MediaKind, ...] | None = None
+    tools: tuple[str, ...] = ()
 
     @property
     def model_name(self) -> str:
@@ -117,7 +119,8 @@ class Pool:
 class Limits:
     """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run.
 
-    Without a limit of `steps` a plan may have as many as `policy.step_limit` says.
+    Without a limit of `steps` a plan may have as many as `policy.step_limit` says, and without one of `tool_calls` its
+    steps may call tools as often as `tool_calls.CALLS_PER_RUN` says.
     """
 
     steps: int | None = None
@@ -128,6 +131,7 @@ class Limits:
     cost: Decimal | None = None
     tokens: int | None = None
     calls: int | None = None
+    tool_calls: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ class ToolUse:
     ended: float | None = None
     text: str = ""
     error: bool = False
+    read_only: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +186,7 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
                 steps, recovered = _with_answering_step(trace.steps, event.plan), _recovered_plan(trace, event)
                 return {"plan": event.plan, "state": "running", "steps": steps, "recovered": recovered, **usage}
             return {"rejected": (*trace.rejected, event), **usage}
-        case ev.PlanOffered():
+        case ev.PlanOffered() | ev.ToolOffered():
             return {}
         case ev.PlanDecided():
             discarded = {"plan": None, "plan_text": "", "steps": (), "state": "planning"}
@@ -290,7 +291,10 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa:
 def _with_tool_use(record: StepRecord, event: ev.ToolCalled | ev.ToolReturned) -> StepRecord:
     """The step after a call of a tool began or ended. What was written before the call is not the answer."""
     if isinstance(event, ev.ToolCalled):
-        use = ToolUse(attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at)
+        use = ToolUse(
+            attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at,
+            read_only=event.read_only,
+        )  # fmt: skip
         return changed(record, tools=(*record.tools, use), text="")
     ended = (event.attempt, event.turn, event.call_id)
     tools = (

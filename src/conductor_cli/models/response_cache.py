@@ -161,8 +161,11 @@ async def _with_seconds(model: Model, request: Request) -> AsyncGenerator[Chunk,
 
 
 def request_key(identity: str, request: Request) -> str | None:
-    """The key of a request in the cache; None for a reply that is different each time: sampled, without a seed."""
-    if request.temperature and request.seed is None:
+    """The key of a request in the cache; None for one that is not answered from it.
+
+    Its reply is different each time (sampled, without a seed), or leads to calls of tools, which give news.
+    """
+    if request.tools or (request.temperature and request.seed is None):
         return None
     return _digest({"who": identity, **{name: dump(getattr(request, name)) for name in REQUEST_FIELDS}})
 

@@ -1,24 +1,29 @@
-"""One call of one worker for one step: its prompt, its place in the queue, its stream, and what it cost."""
+"""One attempt of one worker at one step: its prompt, its place in the queue, its stream, and what it cost."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Finish, Message, Request
+from conductor_cli.core.chat import Chunk, Finish, Message, Request, ToolCall
 from conductor_cli.core.data_policy import withheld_note
-from conductor_cli.core.errors import ModelError, PolicyError
-from conductor_cli.core.estimate import estimated_tokens, estimated_usage
+from conductor_cli.core.errors import LimitReached, ModelError, PolicyError
+from conductor_cli.core.estimate import estimated_usage
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.recovery import describe_failed_attempts
+from conductor_cli.core.tool_calls import CallCollector
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
+from conductor_cli.run.tool_loop import Reply, ToolLoop, conversation_tokens, open_tool_loop
 
 
 class Attempt:
@@ -30,13 +35,11 @@ class Attempt:
         self._worker = worker
         self._attempt = attempt
         self._text = ""
-        self._written = ""
         self._finish: Finish = "other"
-        self._reported: Usage | None = None
-        self._cached = False
-        self._failed = False
+        self._announce: ev.StepStarted | None = None
+        """The event that the attempt begins, until it has begun."""
         self.usage = NO_USAGE
-        """What the call cost, once it has ended."""
+        """What the calls have cost that have ended."""
 
     @property
     def text_is_out(self) -> bool:
@@ -46,29 +49,52 @@ class Attempt:
         return shown and bool(self._text.strip())
 
     async def make(self) -> None:
-        """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it reports what it cost."""
-        state, resources = self._state, self._state.resources
-        prompt = self._prompt()
-        model = state.config.workers[self._worker.name]
-        longest = int(self._worker.options.get("max_tokens") or state.config.worker_profile.max_tokens)
-        # Turn, slot, reservation: always in this order, so that no two calls wait for each other.
-        async with resources.turn(model), resources.call_slots:
-            reservation = await resources.reserve(estimated_tokens(prompt), longest, self._worker.price)
-            began = state.now()
-            try:
-                await self._call(model, self._request(prompt, reservation.answer))
-            finally:
-                state.busy.discard(self._number)
-                if not self.usage.seconds:
-                    self.usage += Usage(seconds=round(state.now() - began, 4))
-                resources.settle(
-                    reservation, self.usage, self._worker, cached=self._cached, failed=self._failed
-                )  # fmt: skip
+        """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it reports what it cost.
+
+        A worker with tools is called again after each reply that asks for some, with the results.
+        """
+        state = self._state
+        messages = self._prompt()
+        tools = await open_tool_loop(state, self._number, self._worker, self._attempt)
+        self._announce = ev.StepStarted(
+            at=0.0, step=self._number, worker=self._worker.name, attempt=self._attempt, prompt=messages
+        )  # fmt: skip
+        try:
+            while (reply := await self._turn(messages, tools)).calls and tools is not None:
+                messages = (*messages, *await tools.answer(reply))
+                self._text = ""
+        except (asyncio.CancelledError, LimitReached) as error:
+            # Where no turn has begun, nothing was used.
+            if self._announce is None:
+                limit = isinstance(error, LimitReached)
+                state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
+            raise
         finished = ev.StepFinished(
             at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
             finish=self._finish,
         )  # fmt: skip
         state.emit(finished)
+
+    async def _turn(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> Reply:
+        """One reply. However it ends, `usage` then has what it cost."""
+        state, resources = self._state, self._state.resources
+        model = state.config.workers[self._worker.name]
+        longest = int(self._worker.options.get("max_tokens") or state.config.worker_profile.max_tokens)
+        # Turn, slot, reservation: always in this order, so that no two calls wait for each other.
+        async with resources.turn(model), resources.call_slots:
+            tokens = conversation_tokens(messages, tools)
+            reservation = await resources.reserve(tokens, longest, self._worker.price)
+            call = _Call()
+            began = state.now()
+            try:
+                await self._call(call, model, self._request(messages, reservation.answer, tools))
+            finally:
+                state.busy.discard(self._number)
+                if not call.usage.seconds:
+                    call.usage += Usage(seconds=round(state.now() - began, 4))
+                self.usage += call.usage
+                resources.settle(reservation, call.usage, self._worker, cached=call.cached, failed=call.failed)
+        return Reply(text=self._text, calls=call.asked, provider_data=call.provider_data)
 
     def _prompt(self) -> tuple[Message, ...]:
         state, profile = self._state, self._state.config.worker_profile
@@ -97,67 +123,87 @@ class Attempt:
                 state.notice(notice, self._number, recovered=True)
         return messages
 
-    def _request(self, prompt: tuple[Message, ...], most: int) -> Request:
+    def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
         config, options = self._state.config, self._worker.options
         return Request(
-            messages=prompt,
+            messages=messages,
             max_tokens=most,
             temperature=options.get("temperature"),
             seed=options.get("seed", config.seed),
             deadline=config.timeouts.total,
+            tools=tools.tools if tools is not None else (),
+            tool_choice=tools.choice if tools is not None else "auto",
         )
 
-    async def _call(self, model: Model, request: Request) -> None:
+    async def _call(self, call: _Call, model: Model, request: Request) -> None:
         """Stream the reply. However it ends, `usage` then says what it cost."""
         state = self._state
-        started = ev.StepStarted(
-            at=state.now(), step=self._number, worker=self._worker.name, attempt=self._attempt, prompt=request.messages
-        )
-        state.emit(started)
+        if self._announce is not None:
+            state.emit(replace(self._announce, at=state.now()))
+            self._announce = None
         state.busy.add(self._number)
         try:
-            await self._stream(model, request)
-        except asyncio.CancelledError:
-            self.usage = self._spent(request)
-            state.stop_step(self._number, usage=self.usage)
-            raise
+            await self._stream(call, model, request)
         except ModelError as error:
-            self._failed = True
-            self._reported = error.usage or self._reported
+            call.failed = True
+            call.reported = error.usage or call.reported
             # A call that failed before its first word counts as free.
-            begun = self._reported is not None or self._written
-            self.usage = self._spent(request) if begun else Usage(calls=1)
+            begun = call.reported is not None or call.written
+            call.usage = self._spent(call, request) if begun else Usage(calls=1)
+            raise
+        except asyncio.CancelledError:
+            call.usage = self._spent(call, request)
             raise
         except Exception:
-            # An error of our own: no event of the step will carry what the call cost.
-            state.unreported_usage += self._spent(request)
+            # An error of our own: no event of the step will carry what its calls cost.
+            state.unreported_usage += self.usage + self._spent(call, request)
             raise
-        self.usage = self._spent(request)
+        call.usage = self._spent(call, request)
 
-    async def _stream(self, model: Model, request: Request) -> None:
+    async def _stream(self, call: _Call, model: Model, request: Request) -> None:
         async with with_timeouts(model.stream(request), self._state.config.timeouts) as chunks:
             async for chunk in chunks:
-                self._take(chunk)
-        if not self._text.strip():
+                self._take(call, chunk)
+        # In a last turn a model may go on asking; nobody calls anything for it any more.
+        call.asked = call.collector.calls() if request.tools and request.tool_choice != "none" else ()
+        if not self._text.strip() and not call.asked:
             raise ModelError("empty_answer", "the answer is empty")
 
-    def _take(self, chunk: Chunk) -> None:
+    def _take(self, call: _Call, chunk: Chunk) -> None:
         state = self._state
         if chunk.text or chunk.thinking:
             self._text += chunk.text
-            self._written += chunk.text + chunk.thinking
+            call.written += chunk.text + chunk.thinking
             delta = ev.StepDelta(
                 at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
             )
             state.emit(delta)
+        if chunk.tool_call is not None:
+            call.collector.add(chunk.tool_call)
+            call.written += chunk.tool_call.arguments
         if chunk.note:
             state.notice(f"{self._worker.name}: {chunk.note}", self._number)
-        self._reported = chunk.usage or self._reported
-        self._cached = self._cached or chunk.from_cache
+        call.reported = chunk.usage or call.reported
+        call.cached = call.cached or chunk.from_cache
+        call.provider_data = chunk.provider_data or call.provider_data
         self._finish = chunk.finish or self._finish
 
-    def _spent(self, request: Request) -> Usage:
-        return with_cost(self._reported or estimated_usage(request.messages, self._written), self._worker.price)
+    def _spent(self, call: _Call, request: Request) -> Usage:
+        return with_cost(call.reported or estimated_usage(request.messages, call.written), self._worker.price)
+
+
+@dataclass
+class _Call:
+    """One call of the model as far as it has come; `usage` is what it cost, once it has ended."""
+
+    written: str = ""
+    reported: Usage | None = None
+    cached: bool = False
+    failed: bool = False
+    usage: Usage = NO_USAGE
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
+    collector: CallCollector = field(default_factory=CallCollector)
+    asked: tuple[ToolCall, ...] = ()
 
 
 def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:

@@ -20,9 +20,12 @@ from conductor_cli.core.policy import PoolPolicy, plan_rules
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.prompts import plan_format_context
+from conductor_cli.core.tool_calls import CALLS_PER_RUN
+from conductor_cli.core.toolbox import RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
 from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.run.tool_approval import ToolApprovals
 
 _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
@@ -40,6 +43,7 @@ class RunConfig:
     - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
       not tried again once it has written something.
     - `seed` goes with every call. `notices` are shown at the start of the run.
+    - `tools` are those that workers may call; None where there are none.
     - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
       each run its own.
     """
@@ -64,6 +68,7 @@ class RunConfig:
     notices: tuple[str, ...] = ()
     shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
     daily_spend: DailySpend | None = None
+    tools: RunTools | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
@@ -86,11 +91,35 @@ class RunResources:
         self.ledger = Ledger(config.limits)
         self.call_slots = asyncio.Semaphore(config.limits.parallel)
         """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
+        self.approvals = ToolApprovals(asks=config.tools is not None and config.tools.asks)
+        self.tool_calls_left = CALLS_PER_RUN if config.limits.tool_calls is None else config.limits.tool_calls
+        self._open_tools = config.tools.open if config.tools is not None else None
+        self._tools: ToolBox | None = None
         self._daily_spend = config.daily_spend
         self._down = dict(config.unavailable)
         self._settled = asyncio.Event()
         shared = config.shared_semaphores
         self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
+
+    @property
+    def tools(self) -> ToolBox | None:
+        """The tools of this run, opened when they are first asked for; None where there are none."""
+        if self._tools is None and self._open_tools is not None:
+            self._tools = self._open_tools()
+        return self._tools
+
+    def take_tool_call(self) -> bool:
+        """Count a call of a tool; False where the run may make no more."""
+        if self.tool_calls_left <= 0:
+            return False
+        self.tool_calls_left -= 1
+        return True
+
+    async def close(self) -> None:
+        """End what this run has started: the servers of its tools."""
+        tools, self._tools, self._open_tools = self._tools, None, None
+        if tools is not None:
+            await tools.close()
 
     @property
     def down(self) -> Mapping[str, Failure]:

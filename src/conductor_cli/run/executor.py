@@ -17,11 +17,13 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Given
+from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import key_hint
 from conductor_cli.run.attempt import Attempt, steps_seen_by
 from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import RunState
+from conductor_cli.run.tool_loop import tell_of_changes
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
@@ -54,7 +56,8 @@ class _WorkerStep:
             while worker is not None:
                 worker = await self._ask(worker)
         except LimitReached as error:
-            self._state.stop_step(self._number, "limit")
+            if self._state.record(self._number).state not in ENDED:
+                self._state.stop_step(self._number, "limit")
             return error.failure
         return None
 
@@ -105,9 +108,12 @@ class _WorkerStep:
                         state.resources.mark_down(name, failure)  # other steps need not find out again
                     substitute = self._substitute()
                     self._fail(failure, call.usage, substitute=substitute)
+                    if substitute is not None:
+                        tell_of_changes(state, self._number)
                     return substitute
                 wait = retry_wait(turn + 1, error.retry_after, state.config.random)
                 self._fail(failure, call.usage, retry_in=wait)
+                tell_of_changes(state, self._number)
                 await asyncio.sleep(wait)
             else:
                 return None

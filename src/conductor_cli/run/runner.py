@@ -26,6 +26,7 @@ from conductor_cli.run.executor import run_step
 from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, is_not_json
 from conductor_cli.run.planner import Planner
 from conductor_cli.run.state import RunState, StopKind
+from conductor_cli.run.tool_approval import ToolVerdict
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,10 @@ class Run:
         if waiting is not None and not waiting.done():
             waiting.set_result(decision)
 
+    def decide_tool(self, verdict: ToolVerdict) -> None:
+        """Answer the offer of a call of a tool, in this run or in one nested in it."""
+        self.state.resources.approvals.decide(verdict)
+
     def add_notice(self, at: float, text: str, reason: ev.NoticeReason = "") -> ev.Notice:
         """Add a notice of whoever reads the run to its trace. It is not in the stream: the reader shows it."""
         notice = ev.Notice(at=at, text=text, reason=reason)
@@ -165,7 +170,11 @@ class Run:
             self._finish()
             raise
         finally:
-            self.state.queue.put_nowait(None)
+            try:
+                if not self.state.nested:
+                    await self.state.resources.close()
+            finally:
+                self.state.queue.put_nowait(None)
 
     def _announce_start(self) -> None:
         """Open the stream, and say who cannot be asked in this run."""

@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.data_policy import DataPolicy
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Step
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run.config import RunConfig, RunResources
+from conductor_cli.run.tool_approval import ToolVerdict
+
+T = TypeVar("T")
 
 StopKind = Literal["cancelled", "terminated", "limit"]
 
@@ -140,16 +144,25 @@ class RunState:
 
     async def next_decision(self) -> Decision:
         """Wait until the user has decided about the plan that was offered."""
-        # The time that the user takes to decide does not count against the limit on seconds.
+        self.decision = asyncio.get_running_loop().create_future()
+        return await self._answer_of_user(self.decision)
+
+    async def verdict_on(self, offered: ev.ToolOffered) -> ToolVerdict:
+        """Ask the user about a call of a tool, and wait for what they say."""
+        verdict = self.resources.approvals.verdict()
+        self.emit(offered)
+        return await self._answer_of_user(verdict)
+
+    async def _answer_of_user(self, answer: asyncio.Future[T]) -> T:
+        """The time that the user takes does not count against the limit on seconds."""
         loop, limit = asyncio.get_running_loop(), self.time_limit
         began, due = loop.time(), limit.when() if limit is not None else None
         if limit is not None:
             limit.reschedule(None)
-        self.decision = loop.create_future()
-        decision = await self.decision
+        given = await answer
         if limit is not None and due is not None:
             limit.reschedule(due + loop.time() - began)
-        return decision
+        return given
 
     def stop_step(self, number: int, reason: ev.StopReason | None = None, usage: Usage = NO_USAGE) -> None:
         """End a step without an answer; without a `reason` for the one that stops the whole run."""
@@ -177,6 +190,18 @@ class RunState:
         """Why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
         step = replace(self.record(number).step, worker=worker)
         return self.policy.violation(self.steps_before(number), step)
+
+    def allowed_tool_servers(self, number: int, worker: Worker) -> tuple[str, ...]:
+        """The servers whose tools step `number` may call when `worker` does it; the user is told of the others."""
+        step, before = replace(self.record(number).step, worker=worker.name), self.steps_before(number)
+        allowed = []
+        for server in worker.tools:
+            why = self.policy.tool_objection(server, before, step)
+            if why:
+                self.notice(f"{worker.name} does not get the tools of {server}: {why}", number)
+            else:
+                allowed.append(server)
+        return tuple(allowed)
 
     @property
     def draining(self) -> bool:

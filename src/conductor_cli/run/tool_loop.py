@@ -1,0 +1,217 @@
+"""The tools of one attempt at a step: which are offered, and the calls of each reply, made in parallel.
+
+A model may ask for anything any number of times. Whatever is wrong with a call goes back to it as the call's result; a
+step that has made too many calls, or too many wrong ones, gets one more turn in which it has to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message, Tool, ToolCall, ToolChoice
+from conductor_cli.core.estimate import estimated_tokens
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.quoting import shorten
+from conductor_cli.core.tool_calls import CallBounds, parse_arguments
+from conductor_cli.core.toolbox import OfferedTool, ToolBox, ToolResult
+from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.run.state import RunState
+from conductor_cli.run.tool_approval import NOBODY, ToolVerdict
+
+LONGEST_RESULT: Final = 40_000
+"""Characters of a result that a worker is given; of a longer one, the middle is left out."""
+MOST_TURNS: Final = 25
+"""Replies of one attempt that may ask for tools."""
+NO_MORE_CALLS: Final = "not called: the run's limit of tool calls is reached. Answer with what you have."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """One reply of a model, joined from its chunks."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    provider_data: Mapping[str, Any]
+
+    def message(self) -> Message:
+        """The reply as a turn of the conversation."""
+        return Message(
+            role="assistant", content=self.text, tool_calls=self.calls, provider_data=self.provider_data
+        )  # fmt: skip
+
+
+async def open_tool_loop(state: RunState, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
+    """The tools of an attempt; None where the worker has none or the policy lets it use none."""
+    servers = state.allowed_tool_servers(number, worker) if state.config.tools is not None else ()
+    box = state.resources.tools if servers else None
+    if box is None:
+        return None
+    if attempt == 1:
+        tell_of_changes(state, number)
+    loop = ToolLoop(state, number, worker, attempt, box, servers)
+    await loop.offer()
+    return loop
+
+
+class ToolLoop:
+    """Offers the tools of `servers` to one attempt, and makes the calls that it asks for."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the attempt, and its tools
+        self, state: RunState, number: int, worker: Worker, attempt: int, box: ToolBox, servers: Sequence[str]
+    ) -> None:  # fmt: skip
+        self._state = state
+        self._number = number
+        self._worker = worker
+        self._attempt = attempt
+        self._box = box
+        self._servers = servers
+        self._offered: dict[str, OfferedTool] = {}
+        self._bounds = CallBounds()
+        self._turn = 0
+        self._is_last = False
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of the next request."""
+        return tuple(item.tool for item in self._offered.values())
+
+    @property
+    def choice(self) -> ToolChoice:
+        """Whether the next reply may ask for tools. Providers want them in the request even where it may not."""
+        return "none" if self._is_last else "auto"
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens the descriptions of the tools take in a request."""
+        return int(sum(len(_schema_text(tool)) for tool in self.tools) / CHARS_PER_TOKEN)
+
+    async def offer(self) -> None:
+        """Look which tools there are now. A server may change its list at any time."""
+        self._offered = {item.tool.name: item for item in await self._box.offered(self._servers)}
+        for text in self._box.take_notices():
+            self._state.notice(text, self._number, recovered=True)
+
+    async def answer(self, reply: Reply) -> tuple[Message, ...]:
+        """Make the calls of a reply. Returns the messages by which the conversation goes on."""
+        self._turn += 1
+        calls = [asyncio.ensure_future(self._answer_call(call, len(reply.calls))) for call in reply.calls]
+        try:
+            results = await asyncio.gather(*calls)
+        finally:
+            for call in calls:
+                call.cancel()
+        if self._bounds.exhausted or self._turn >= MOST_TURNS or self._state.resources.tool_calls_left <= 0:
+            self._end_calls()
+        else:
+            await self.offer()
+        return (reply.message(), *results)
+
+    def _end_calls(self) -> None:
+        if not self._is_last:
+            self._is_last = True
+            text = f"{self._worker.name} has called tools often enough, and now has to answer"
+            self._state.notice(text, self._number, recovered=True)
+
+    async def _answer_call(self, call: ToolCall, of: int) -> Message:
+        """Make one of the `of` calls of a reply, or say why it is not made."""
+        tool = self._offered.get(call.name)
+        arguments, problem = self._check(call, tool)
+        if tool is not None and not problem:
+            problem = await self._objection(call, tool)
+        started = self._state.now()
+        called = ev.ToolCalled(
+            at=started, step=self._number, attempt=self._attempt, turn=self._turn, call=call,
+            server=tool.server if tool is not None else "",
+            # A call that is not made changes nothing either.
+            read_only=tool is None or tool.read_only or bool(problem),
+        )  # fmt: skip
+        self._state.emit(called)
+        if tool is None or problem:
+            result = ToolResult(text=problem, error=True)
+        else:
+            result = await self._box.call(tool, arguments)
+        text = self._bounded(result.text, of)
+        ended = self._state.now()
+        returned = ev.ToolReturned(
+            at=ended, step=self._number, attempt=self._attempt, turn=self._turn, call_id=call.id, text=text,
+            error=result.error, seconds=round(ended - started, 4),
+        )  # fmt: skip
+        self._state.emit(returned)
+        return Message(
+            role="tool", content=text, attachments=result.attachments, tool_call_id=call.id, is_error=result.error
+        )
+
+    def _check(self, call: ToolCall, tool: OfferedTool | None) -> tuple[dict[str, Any], str]:
+        """The arguments of a call, and why it is not made; empty where it is."""
+        if tool is None:
+            self._bounds.add_fault()
+            known = ", ".join(list(self._offered)[:20]) or "none"
+            return {}, f"there is no tool {call.name!r:.80}; the tools are: {known}"
+        try:
+            arguments = parse_arguments(call)
+        except ValueError as error:
+            self._bounds.add_fault()
+            return {}, f"not called: {error}"
+        problem = self._bounds.admit(call.name, arguments)
+        if not problem and not self._state.resources.take_tool_call():
+            problem = NO_MORE_CALLS
+        return arguments, problem
+
+    async def _objection(self, call: ToolCall, tool: OfferedTool) -> str:
+        """Why a call is not allowed; empty where it is. A tool that may change something needs the user's approval."""
+        state = self._state
+
+        async def ask() -> ToolVerdict:
+            offered = ev.ToolOffered(
+                at=state.now(), step=self._number, attempt=self._attempt, turn=self._turn, call=call,
+                server=tool.server,
+            )  # fmt: skip
+            return await state.verdict_on(offered)
+
+        problem = await state.resources.approvals.objection(tool, ask)
+        if problem == NOBODY:
+            name = f"{tool.server}.{tool.own_name}"
+            state.notice(f"{name} was not called, because it may change something: --allow-tools {name}", self._number)
+        return problem
+
+    def _bounded(self, text: str, of: int) -> str:
+        """A result as the worker gets it: a small context must hold the results of several turns."""
+        context = int(self._worker.options.get("context") or self._state.config.worker_profile.context)
+        most = min(LONGEST_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
+        short = shorten(text.encode("utf-8", "replace").decode(), most)
+        if len(short) < len(text):
+            what = format_count(len(text), "character")
+            self._state.notice(f"a tool's result of {what} was shortened for {self._worker.name}", self._number)
+        return short
+
+
+def conversation_tokens(messages: Sequence[Message], loop: ToolLoop | None) -> int:
+    """About how many tokens a request has: its texts, its calls, and the descriptions of its tools."""
+    calls = sum(len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls)
+    return estimated_tokens(messages) + int(calls / CHARS_PER_TOKEN) + (loop.tokens if loop is not None else 0)
+
+
+def tell_of_changes(state: RunState, number: int) -> None:
+    """Before a step begins anew: tell the user which of its calls may have changed something and may be repeated.
+
+    They are those of the newest attempt, or of the run that this one resumes.
+    """
+    record = state.record(number)
+    earlier = state.resumed.steps if state.resumed is not None and not record.tools else ()
+    record = next((step for step in earlier if step.number == number and step.step == record.step), record)
+    newest = max((use.attempt for use in record.tools), default=0)
+    made = (use for use in record.tools if use.attempt == newest and not use.read_only)
+    names = dict.fromkeys(f"{use.call.name} of {use.server}" for use in made)
+    if names:
+        text = f"step {number} begins anew; it may repeat what may have changed something: {', '.join(names)}"
+        state.notice(text, number, recovered=True)
+
+
+def _schema_text(tool: Tool) -> str:
+    return f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}"

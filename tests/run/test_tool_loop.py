@@ -1,0 +1,384 @@
+"""A worker's tools inside a step: the loop of calls and results, its bounds, its approval, its policy, its cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Request, Tool, ToolCallDelta
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.policy import Party, Policy, PoolPolicy
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import File, Question
+from conductor_cli.core.tool_calls import CALLS_PER_STEP
+from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolResult
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.models.base import Model
+from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.run import Conductor, Run
+from conductor_cli.run.tool_approval import ToolVerdict
+from tests.run.kit import fold, notices, of, play, play_and_stop, pool_of, read, says, setting, virtually
+
+PLAN = "A | | look it up\n"
+DONE = Chunk(usage=Usage(tokens_in=10, tokens_out=5, calls=1), finish="tool")
+
+
+class Box:
+    """A tool box whose calls take a second each and say what they were called with."""
+
+    def __init__(self, *names: str, result: Callable[[str], ToolResult] | None = None, **flags: Any) -> None:
+        self.names = names or ("look",)
+        self.flags = {"read_only": True, **flags}
+        self.result = result or (lambda name: ToolResult(text=f"{name} found it"))
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.asked: list[tuple[str, ...]] = []
+        self.open = self.most_open = 0
+        self.closed = 0
+
+    async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
+        self.asked.append(tuple(servers))
+        return tuple(
+            OfferedTool(tool=Tool(name=name), server=server, own_name=name, **self.flags)
+            for server in servers
+            for name in self.names
+        )
+
+    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+        self.calls.append((tool.own_name, arguments))
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.open -= 1
+        return self.result(tool.own_name)
+
+    def take_notices(self) -> tuple[str, ...]:
+        return ()
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def asks(*calls: tuple[str, Any], text: str = "") -> list[Any]:
+    """A reply that asks for tools; arguments that are a text are sent as they are."""
+    deltas = [
+        Chunk(
+            tool_call=ToolCallDelta(
+                index=index, id=f"c{index}", name=name,
+                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments),
+            )
+        )
+        for index, (name, arguments) in enumerate(calls)
+    ]  # fmt: skip
+    return [*([text] if text else []), *deltas, DONE]
+
+
+def with_tools(model: Model, box: Box, *, can_ask: bool = False, **more: Any) -> Conductor:
+    """A conductor over `ann`, who may call the tools of `web`."""
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", tools=("web",), price=more.pop("worker_price", None)),))
+    tools = RunTools(open=lambda: box, asks=can_ask)
+    return setting(PLAN, {"ann": model}, pool=more.pop("pool", pool), tools=tools, **more)
+
+
+def test_a_worker_gets_the_results_of_its_calls_and_answers() -> None:
+    """The request offers the tools; both calls run at once; their results go back; the answer is the last text."""
+    box = Box("look", "count")
+    model = ScriptedModel([asks(("look", {"q": "a"}), ("count", {}), text="Let me see. "), ["It is 42."]])
+    run, events = play(with_tools(model, box))
+    first, second = model.requests
+    assert [tool.name for tool in first.tools] == ["look", "count"]
+    assert box.most_open == 2
+    assert run.trace.answer == "It is 42."
+    asked, *results = second.messages[len(first.messages) :]
+    assert (asked.role, asked.content, [call.name for call in asked.tool_calls]) == (
+        "assistant", "Let me see. ", ["look", "count"],
+    )  # fmt: skip
+    assert [(each.tool_call_id, each.content) for each in results] == [
+        ("c0", "look found it"),
+        ("c1", "count found it"),
+    ]
+    [record] = fold(events).steps
+    assert [(use.server, use.call.name, use.text) for use in record.tools] == [
+        ("web", "look", "look found it"), ("web", "count", "count found it"),
+    ]  # fmt: skip
+    assert box.closed == 1
+
+
+def test_the_pieces_of_a_call_are_joined() -> None:
+    """Arguments that arrive in pieces are one call, and pieces of two calls may alternate."""
+    box = Box()
+    pieces = [
+        ToolCallDelta(index=0, id="a", name="look"),
+        ToolCallDelta(index=1, id="b", name="look", arguments="{}"),
+        ToolCallDelta(index=0, arguments='{"q": '),
+        ToolCallDelta(index=0, arguments='"x"}'),
+    ]
+    model = ScriptedModel([[*(Chunk(tool_call=piece) for piece in pieces), DONE], ["done"]])
+    play(with_tools(model, box))
+    assert box.calls == [("look", {"q": "x"}), ("look", {})]
+
+
+def test_what_the_adapter_needs_back_goes_back() -> None:
+    """The provider's own data of a reply is in the assistant's message of the next request."""
+    signed = Chunk(usage=Usage(calls=1), finish="tool", provider_data={"signature": "xyz"})
+    model = ScriptedModel([[*asks(("look", {}))[:-1], signed], ["done"]])
+    play(with_tools(model, Box()))
+    assert model.requests[1].messages[-2].provider_data == {"signature": "xyz"}
+
+
+def test_usage_of_all_turns_is_summed_and_reserved_turn_by_turn() -> None:
+    """A step that called twice costs both calls of the model, in the step, in the run and in the ledger."""
+    price = Price(input=Decimal(1), output=Decimal(1))
+    last: list[Any] = ["done", Chunk(usage=Usage(tokens_in=30, tokens_out=2, calls=1), finish="stop")]
+    conductor = with_tools(ScriptedModel([asks(("look", {})), last]), Box(), worker_price=price)
+    run, events = play(conductor)
+    [finished] = of(events, ev.StepFinished)
+    assert (finished.usage.tokens_in, finished.usage.tokens_out, finished.usage.calls) == (40, 7, 2)
+    assert finished.usage.cost == Decimal("0.000047")
+    assert run.state.resources.ledger.spent.calls == 2 + 1  # and planning
+
+
+def test_a_limit_between_two_turns_keeps_what_was_spent() -> None:
+    """A limit on calls that the second turn exceeds stops the step, and the cost of the first is in the stream."""
+    model = ScriptedModel([asks(("look", {})), ["done"]])
+    run, events = play(with_tools(model, Box(), limits=Limits(calls=1)))
+    [stopped] = of(events, ev.StepStopped)
+    assert (stopped.reason, stopped.usage.calls, run.trace.exit_code) == ("limit", 1, 6)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (("nothing", {}), "there is no tool 'nothing'; the tools are: look"),
+        (("look", "{not json"), "the arguments are not JSON"),
+        (("look", "[1]"), "the arguments are not a JSON object"),
+    ],
+)
+def test_a_wrong_call_goes_back_as_an_error(call: tuple[str, Any], said: str) -> None:
+    """An unknown tool and arguments that cannot be read call nothing; the worker is told what is wrong."""
+    box = Box()
+    model = ScriptedModel([asks(call), ["sorry"]])
+    run, events = play(with_tools(model, box))
+    [returned] = of(events, ev.ToolReturned)
+    assert said in returned.text
+    assert returned.error
+    assert not box.calls
+    assert model.requests[1].messages[-1].is_error
+    assert run.trace.answer == "sorry"
+
+
+def endless(call: Callable[[int], tuple[str, Any]], answer: str = "enough") -> ScriptedModel:
+    """A model that asks for tools as long as it may."""
+    count = iter(range(1000))
+
+    def reply(request: Request) -> list[Any]:
+        return [answer] if request.tool_choice == "none" else asks(call(next(count)))
+
+    return ScriptedModel(reply=reply)
+
+
+def test_the_same_call_for_ever_is_stopped() -> None:
+    """The fourth call with the same arguments is not made, and after some more the worker has to answer."""
+    box = Box()
+    run, events = play(with_tools(endless(lambda _: ("look", {"q": 1})), box))
+    assert len(box.calls) == 3
+    assert run.trace.answer == "enough"
+    assert "ann has called tools often enough, and now has to answer" in notices(events)
+
+
+def test_a_model_that_only_calls_unknown_tools_is_stopped() -> None:
+    """Five wrong calls are enough."""
+    model = endless(lambda n: (f"tool{n}", {}))
+    run, _ = play(with_tools(model, Box()))
+    assert (run.trace.answer, len(model.requests)) == ("enough", 6)
+
+
+def test_calls_of_a_step_and_of_a_run_are_bounded() -> None:
+    """A model that always asks for something new ends at the bound of a step, or at the run's own limit."""
+    ten = endless(lambda n: ("look", {"q": n}))
+    box = Box()
+    run, _ = play(with_tools(ten, box, limits=Limits(tool_calls=4)))
+    assert (len(box.calls), run.trace.answer) == (4, "enough")
+
+    def many(request: Request) -> list[Any]:
+        calls = [("look", {"q": f"{len(request.messages)}.{n}"}) for n in range(30)]
+        return ["enough"] if request.tool_choice == "none" else asks(*calls)
+
+    box = Box()
+    run, _ = play(with_tools(ScriptedModel(reply=many), box))
+    assert (len(box.calls), run.trace.answer) == (CALLS_PER_STEP, "enough")
+
+
+def test_a_worker_that_never_answers_has_no_answer() -> None:
+    """A model that asks for tools although it may not any more fails like any model without a word."""
+    conductor = with_tools(says(*asks(("look", {}))), Box(), limits=Limits(attempts=1))
+    run, events = play(conductor)
+    assert run.trace.state == "failed"
+    assert of(events, ev.StepFailed)[-1].error.reason == "empty_answer"
+
+
+def test_a_long_result_is_shortened_for_the_worker_and_in_the_trace() -> None:
+    """100 MB of result are 40,000 characters at most; the worker gets what is stored."""
+    box = Box(result=lambda _: ToolResult(text="x" * 100_000_000))
+    model = ScriptedModel([asks(("look", {})), ["done"]])
+    _, events = play(with_tools(model, box))
+    [returned] = of(events, ev.ToolReturned)
+    assert len(returned.text) < 40_100
+    assert model.requests[1].messages[-1].content == returned.text
+    assert any("100,000,000 characters was shortened" in text for text in notices(events))
+
+
+def test_a_failed_turn_is_retried_from_the_start_with_the_cost_of_both() -> None:
+    """A server that breaks in the second turn: the attempt costs its first turn too, and another attempt answers."""
+    broken = [ModelError("overloaded", "busy")]
+    model = ScriptedModel([asks(("look", {})), broken, ["done"]])
+    run, events = play(with_tools(model, Box()))
+    [failed] = of(events, ev.StepFailed)
+    assert failed.usage.calls == 2
+    assert run.trace.answer == "done"
+
+
+def test_stopping_while_a_tool_runs_ends_the_call_and_keeps_the_cost() -> None:
+    """Ctrl-C during a call: the call is cancelled, the step reports what its turns cost, the box is closed."""
+    box = Box()
+    _, events = play_and_stop(with_tools(says(*asks(("look", {}))), box), 0.5, "cancelled")
+    [stopped] = of(events, ev.StepStopped)
+    assert stopped.usage.calls == 1
+    assert (box.open, box.closed) == (0, 1)
+
+
+def decided(conductor: Conductor, *verdicts: ToolVerdict) -> tuple[Run, list[ev.Event]]:
+    """Run a question; each offer of a call is answered with the next verdict."""
+
+    async def main() -> tuple[Run, list[ev.Event]]:
+        run = conductor.run(Question(text="?"))
+        left, events = list(verdicts), []
+        async for event in run:
+            events.append(event)
+            if isinstance(event, ev.ToolOffered):
+                asyncio.get_running_loop().call_later(100, run.decide_tool, left.pop(0))
+        assert not left
+        return run, events
+
+    return virtually(main())
+
+
+def test_a_tool_that_may_change_something_is_asked_about() -> None:
+    """Once is once; always holds for this tool in this run; the user's time does not count against the limit."""
+    box = Box("write", read_only=False)
+    model = ScriptedModel([asks(("write", {"n": 1})), asks(("write", {"n": 2})), asks(("write", {"n": 3})), ["done"]])
+    run, events = decided(with_tools(model, box, can_ask=True, limits=Limits(seconds=20)), "once", "always")
+    assert len(of(events, ev.ToolOffered)) == 2
+    assert len(box.calls) == 3
+    assert run.trace.answer == "done"
+
+
+def test_a_call_that_the_user_refuses_is_not_made() -> None:
+    """The worker is told, and answers without it."""
+    box = Box("write", read_only=False)
+    run, events = decided(with_tools(ScriptedModel([asks(("write", {})), ["no file then"]]), box, can_ask=True), "no")
+    [returned] = of(events, ev.ToolReturned)
+    assert (returned.error, box.calls, run.trace.answer) == (True, [], "no file then")
+    assert "the user does not allow it" in returned.text
+
+
+def test_nobody_to_ask_is_a_refusal_unless_it_was_allowed() -> None:
+    """In a pipe such a call is refused, and the user is told by which option it is allowed; then it is made."""
+    script = [asks(("write", {})), ["done"]]
+    box = Box("write", read_only=False)
+    _, events = play(with_tools(ScriptedModel([*script]), box))
+    assert not box.calls
+    assert any("--allow-tools web.write" in text for text in notices(events))
+    box = Box("write", read_only=False, allowed=True)
+    play(with_tools(ScriptedModel([*script]), box))
+    assert len(box.calls) == 1
+
+
+def test_a_step_with_files_that_must_stay_local_gets_no_remote_tools() -> None:
+    """files_only names the worker and not its tools: with a file the step gets none, without one it does."""
+    parties = {
+        "ann": Party(name="ann", recipient="this machine", local=True),
+        "tool:web": Party(name="tool:web", recipient="web.example"),
+    }
+    guard = PoolPolicy(policy=Policy(files_only=(("provider:local",),)), parties=parties)
+    model = says("done")
+    conductor = with_tools(model, Box(), pool_policy=guard)
+    _, events = play(conductor, Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    assert not model.requests[-1].tools
+    assert any("ann does not get the tools of web: policy.files_only" in text for text in notices(events))
+    play(conductor, Question(text="?"))
+    assert model.requests[-1].tools
+    allowed = replace(guard, policy=Policy(files_only=(("provider:local", "tool:web"),)))
+    play(replace(conductor, pool_policy=allowed), Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    assert model.requests[-1].tools
+
+
+def test_text_from_a_local_file_does_not_reach_remote_tools_either() -> None:
+    """A step that only sees the answer of a step with the file is treated like that step."""
+    parties = {name: Party(name=name, recipient="this machine", local=True) for name in ("ann", "bob")}
+    parties["tool:web"] = Party(name="tool:web", recipient="web.example")
+    guard = PoolPolicy(policy=Policy(files_only=(("ann", "bob"),)), parties=parties)
+    ann, bob = pool_of("ann", "bob").workers
+    models = {"ann": says("from the file"), "bob": says("done")}
+    conductor = setting(
+        "A | | read\nB | 1 | look it up\n", models, pool=Pool(workers=(ann, replace(bob, tools=("web",)))),
+        tools=RunTools(open=Box), pool_policy=guard,
+    )  # fmt: skip
+    play(conductor, Question(text="?", files=(File(name="a.txt", text="secret"),)))
+    assert not models["bob"].requests[-1].tools
+
+
+def test_without_tools_no_box_is_opened() -> None:
+    """A run whose workers have no tools opens nothing."""
+
+    def opened() -> Box:
+        raise AssertionError("opened")
+
+    run, _ = play(setting(PLAN, {"ann": says("done")}, tools=RunTools(open=opened)))
+    assert run.trace.answer == "done"
+
+
+def test_a_nested_run_shares_the_tools_of_the_run_around_it() -> None:
+    """The servers are started once, and closed once, when the whole run has ended."""
+    box = Box()
+    model = ScriptedModel(reply=lambda request: asks(("look", {})) if len(request.messages) < 2 else ["done"])
+    pool = Pool(workers=(Worker(name="ann", kind="scripted", tools=("web",)), Worker(name="self", kind="self")))
+    planner = ScriptedModel([["B | | think again\n"], ["A | | look\n"]])
+    conductor = setting(planner, {"ann": model}, pool=pool, tools=RunTools(open=lambda: box))
+
+    async def main() -> Run:
+        run = conductor.run(Question(text="?"))
+        await read(run)
+        return run
+
+    run = virtually(main())
+    assert (run.trace.answer, len(box.calls), box.closed) == ("done", 1, 1)
+
+
+def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
+    """A retry after a call that may have changed something says so; so does a run that resumes such a step."""
+    box = Box("write", read_only=False, allowed=True)
+    broken = [ModelError("overloaded", "busy")]
+    conductor = with_tools(ScriptedModel([asks(("write", {})), broken, ["done"]]), box)
+    _, events = play(conductor)
+    said = "step 1 begins anew; it may repeat what may have changed something: write of web"
+    assert said in notices(events)
+    conductor = with_tools(says(*asks(("write", {}))), box)
+    stopped, _ = play_and_stop(conductor, 0.5, "cancelled")
+    _, events = play(with_tools(says("done"), box), resume=stopped.trace)
+    assert said in notices(events)
+
+
+def test_reading_again_needs_no_warning() -> None:
+    """A retry after calls that change nothing says nothing about them."""
+    model = ScriptedModel([asks(("look", {})), [ModelError("overloaded", "busy")], ["done"]])
+    _, events = play(with_tools(model, Box()))
+    assert not any("begins anew" in text for text in notices(events))
