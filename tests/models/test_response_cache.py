@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Finish, Message, Request
+from conductor_cli.core.chat import (
+    Attachment,
+    Chunk,
+    Finish,
+    Message,
+    Request,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+    join_tool_calls,
+)
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage
@@ -25,6 +35,9 @@ from conductor_cli.run.retries_and_timeouts import with_timeouts
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)
+
+
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=3)
 
 
 def asked(text: str = "hi", **fields: Any) -> Request:
@@ -87,6 +100,33 @@ def test_only_its_owner_may_read_a_cache(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "calls.jsonl").stat().st_mode & 0o077 == 0
 
 
+def test_tool_calls_are_kept_whole(tmp_path: Path) -> None:
+    """A reply of calls alone is found again: the calls with their ids, and what the server wants back with them."""
+    pieces = [
+        ToolCallDelta(index=0, id="a1", name="now", arguments='{"zone"'),
+        ToolCallDelta(index=1, id="b2", name="weather", arguments="{}"),
+        ToolCallDelta(index=0, arguments=': "UTC"}'),
+    ]
+    last = Chunk(usage=USED, finish="tool", provider_data={"reasoning_content": "Hm."})
+    model = ScriptedModel(reply=lambda _: [*(Chunk(tool_call=piece) for piece in pieces), last])
+    reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
+    again = reply(CachedModel(ScriptedModel(), ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
+    assert join_tool_calls(chunk.tool_call for chunk in again if chunk.tool_call) == (
+        ToolCall(id="a1", name="now", arguments='{"zone": "UTC"}'),
+        ToolCall(id="b2", name="weather", arguments="{}"),
+    )
+    assert again[-1] == replace(last, from_cache=True)
+
+
+def test_a_call_that_broke_off_is_not_kept(tmp_path: Path) -> None:
+    """Half a call is never found again."""
+    piece = Chunk(tool_call=ToolCallDelta(index=0, id="a1", name="now", arguments='{"zo'))
+    model = ScriptedModel(reply=lambda _: [piece, ModelError("broken", "the answer broke off")])
+    with pytest.raises(ModelError):
+        reply(CachedModel(model, ResponseCache(tmp_path / "calls.jsonl"), "who"), asked())
+    assert kept_in(tmp_path / "calls.jsonl") == 0
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -94,6 +134,9 @@ def test_only_its_owner_may_read_a_cache(tmp_path: Path) -> None:
         {"choices": ("A",)}, {"schema": {"type": "object"}},
         {"messages": (Message(role="system", content="hi"),)},
         {"messages": (Message(role="user", content="hi"), Message(role="user", content=""))},
+        {"messages": (Message(role="user", content="hi", attachments=(CHART,)),)},
+        {"tools": (Tool(name="now"),)}, {"tool_choice": "none"}, {"tool_choice": Tool(name="now")},
+        {"parallel_tool_calls": False},
     ],
     ids=lambda other: next(iter(other)),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,6 +95,16 @@ class Message:
     tool_call_id: str = ""
     is_error: bool = False
     provider_data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
+    """The whole calls of a reply, in order."""
+    calls: dict[int, tuple[ToolCallDelta, list[str]]] = {}
+    for delta in deltas:
+        calls.setdefault(delta.index, (delta, []))[1].append(delta.arguments)
+    return tuple(
+        ToolCall(id=first.id, name=first.name, arguments="".join(arguments)) for first, arguments in calls.values()
+    )
 
 
 ToolChoice = Literal["auto", "none", "required"]

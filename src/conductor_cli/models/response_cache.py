@@ -1,8 +1,8 @@
 """A cache of replies: the same request to the same model is answered from it, and costs nothing.
 
-`ResponseCache` is an append-only JSON Lines file; `CachedModel` wraps a model. Only whole replies with a text are
-stored, with the tokens, money and seconds that they took when they were made, so that a run from the cache reads like
-the first one.
+`ResponseCache` is an append-only JSON Lines file; `CachedModel` wraps a model. Only whole replies with a text or with
+tool calls are stored, with the tokens, money and seconds that they took when they were made, so that a run from the
+cache reads like the first one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from conductor_cli.core.chat import Chunk, Finish, Request
+from conductor_cli.core.chat import Chunk, Finish, Request, ToolCall, ToolCallDelta, join_tool_calls
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
@@ -26,8 +26,11 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.models.features import Features
 
-REQUEST_FIELDS: Final = ("messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema")
-"""The fields of a request that a reply depends on."""
+REQUEST_FIELDS: Final = (
+    "messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema", "tools", "tool_choice",
+    "parallel_tool_calls",
+)  # fmt: skip
+"""The fields of a request that a reply depends on. Attachments are in the messages, each with the hash of its bytes."""
 
 HEARTBEAT: Final = 0.1
 """Seconds between two empty chunks to whoever waits for the reply to an equal request: far below any timeout."""
@@ -43,11 +46,20 @@ class _CachedReply:
     finish: Finish
     usage: Usage
     choice_shares: Mapping[str, float] = field(default_factory=dict)
+    tool_calls: tuple[ToolCall, ...] = ()
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def useful(self) -> bool:
+        """Whether it says or asks for anything."""
+        return bool(self.text.strip() or self.tool_calls)
 
     async def chunks(self) -> AsyncGenerator[Chunk, None]:
         """The reply as a model gives it: all of its text, then what it took."""
         yield Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None)
-        yield Chunk(usage=self.usage, finish=self.finish, from_cache=True)
+        for index, call in enumerate(self.tool_calls):
+            yield Chunk(tool_call=ToolCallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments))
+        yield Chunk(usage=self.usage, finish=self.finish, from_cache=True, provider_data=self.provider_data)
 
 
 class ResponseCache:
@@ -62,7 +74,7 @@ class ResponseCache:
         for line in read_lines(path):
             with suppress(ValueError, RecursionError, DecodeError):
                 reply = load(_CachedReply, json.loads(line))
-                if reply.text.strip():
+                if reply.useful:
                     self._replies[reply.key] = reply
         self._log = AppendLog(path)
 
@@ -70,8 +82,8 @@ class ResponseCache:
         return self._replies.get(key)
 
     def add(self, reply: _CachedReply) -> None:
-        """Store a reply that has a text. A disk error is kept in `error`: the reply itself is good."""
-        if not reply.text.strip():
+        """Store a reply that is useful. A disk error is kept in `error`: the reply itself is good."""
+        if not reply.useful:
             return
         self._replies[reply.key] = reply
         try:
@@ -126,15 +138,17 @@ class CachedModel:
         """The reply of the model, which is stored once it is whole."""
         text = thinking = ""
         shares: Mapping[str, float] = {}
+        calls: list[ToolCallDelta] = []
         async with aclosing(_with_seconds(self.model, request)) as chunks:
             async for chunk in chunks:
                 text += chunk.text
                 thinking += chunk.thinking
                 shares = chunk.choice_shares or shares
+                calls += [chunk.tool_call] if chunk.tool_call else []
                 if chunk.finish is not None and chunk.usage is not None:
                     reply = _CachedReply(
                         key=key, text=text, thinking=thinking, finish=chunk.finish, usage=chunk.usage,
-                        choice_shares=shares,
+                        choice_shares=shares, tool_calls=join_tool_calls(calls), provider_data=chunk.provider_data,
                     )  # fmt: skip
                     self.cache.add(reply)
                 yield chunk
