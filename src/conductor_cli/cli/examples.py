@@ -83,6 +83,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),
         ("See the report again", "conductor eval --show last"),
     ),
+    "mcp": (
+        ("What an MCP client is told to start", "conductor mcp"),
+        ("Spend at most 25 cents for each call", "conductor mcp --max-cost 0.25"),
+        ("Ask only models on this machine", "conductor mcp --local-only"),
+    ),
     "train": (
         ("Check memory, workers and cost; train nothing", "conductor train --dry-run"),
         ("Train a small adapter", "conductor train --lora --cases cases.jsonl --steps 50"),

@@ -1,0 +1,125 @@
+"""The handlers of an MCP server: a call of a tool becomes a run, and its end the tool's result.
+
+Whatever goes wrong in a call is a result with `isError` and a sentence; the server goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.server.arguments import check_arguments
+from conductor_cli.server.reporter import reporting
+from conductor_cli.server.results import Result, error_result, plan_result, run_result
+from conductor_cli.server.runs import Runs
+from conductor_cli.server.tool_schemas import TOOLS, TOOLS_BY_NAME, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel.server import Server
+    from mcp_types import CallToolRequestParams, CallToolResult, LoggingLevel, SetLevelRequestParams, Tool
+
+log = logging.getLogger(__name__)
+
+INSTRUCTIONS: Final = (
+    "conductor plans a question with a small local model and has the user's own models answer it together. Use ask for "
+    "hard questions. Use plan, then run, where the user wants to see the plan or its cost first. Use trace to look at "
+    "earlier runs. The workers do not see this conversation: put everything they need into the question and its files."
+)
+
+
+class Handlers:
+    """What a client can ask for. `server` is the SDK's server with these handlers."""
+
+    def __init__(self, runs: Runs, version: str) -> None:
+        from mcp.server.lowlevel.server import Server
+        from mcp_types import LoggingLevel, SetLevelRequestParams
+
+        self._runs = runs
+        self._levels: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
+        self._least: LoggingLevel = "info"
+        self._work: Mapping[str, Callable[[Mapping[str, Any], Any], Awaitable[Result]]] = {
+            "ask": self._ask, "plan": self._plan, "run": self._run, "trace": self._trace,
+        }  # fmt: skip
+        self.server: Server[Any] = Server(
+            "conductor", title="conductor", version=version, instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools, on_call_tool=self._call_tool,
+        )  # fmt: skip
+        self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
+
+    async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401 - as the SDK gives them
+        from mcp_types import ListToolsResult
+
+        return ListToolsResult(tools=[_tool(spec) for spec in TOOLS])
+
+    async def _set_level(self, _context: Any, params: SetLevelRequestParams) -> Any:  # noqa: ANN401 - as above
+        from mcp_types import EmptyResult
+
+        self._least = params.level
+        return EmptyResult()
+
+    def _wants(self, level: LoggingLevel) -> bool:
+        return self._levels.index(level) >= self._levels.index(self._least)
+
+    async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401 - as above
+        """Call a tool. Whatever goes wrong is a result that the client's model can read."""
+        try:
+            with self._runs.call():
+                tool = _find_tool(params.name)
+                arguments = params.arguments or {}
+                check_arguments(tool, arguments)
+                result = await self._work[tool.name](arguments, context)
+        except ConductorError as error:
+            result = error_result(error)
+        except Exception as error:
+            log.exception("a call of the tool %s failed", one_line(params.name)[:80])
+            result = error_result(ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}"))
+        return _call_result(result)
+
+    async def _ask(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
+        async with reporting(context, self._wants) as show:
+            return run_result(await self._runs.ask(arguments, show))
+
+    async def _run(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
+        async with reporting(context, self._wants) as show:
+            return run_result(await self._runs.run(arguments, show))
+
+    async def _plan(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
+        async with reporting(context, self._wants) as show:
+            return plan_result(*await self._runs.plan(arguments, show))
+
+    async def _trace(self, arguments: Mapping[str, Any], _context: Any) -> Result:  # noqa: ANN401 - as above
+        return await asyncio.to_thread(self._runs.look, arguments)
+
+
+def _find_tool(name: str) -> ToolSpec:
+    """The tool of this name. Raises `UsageError`."""
+    if name not in TOOLS_BY_NAME:
+        hint = f"the tools are: {', '.join(TOOLS_BY_NAME)}"
+        raise UsageError(f"there is no tool {one_line(name)[:80]!r}", hint=hint)
+    return TOOLS_BY_NAME[name]
+
+
+def _tool(spec: ToolSpec) -> Tool:
+    """A tool as the protocol lists it."""
+    from mcp_types import Tool, ToolAnnotations
+
+    # Workers may be agents, and may have tools that change things, so no promise is made for what asks them.
+    hints = ToolAnnotations(
+        title=spec.title, read_only_hint=spec.reads_only, destructive_hint=not spec.reads_only,
+        idempotent_hint=spec.reads_only, open_world_hint=spec.open_world,
+    )  # fmt: skip
+    return Tool(
+        name=spec.name, title=spec.title, description=spec.description, input_schema=spec.arguments,
+        output_schema=spec.result, annotations=hints,
+    )  # fmt: skip
+
+
+def _call_result(result: Result) -> CallToolResult:
+    from mcp_types import CallToolResult, TextContent
+
+    content = [TextContent(type="text", text=text) for text in result.texts]
+    return CallToolResult(content=[*content], structured_content=result.data, is_error=result.is_error)
