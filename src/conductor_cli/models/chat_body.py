@@ -3,7 +3,7 @@
 From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that API takes: a message
 of role `tool` may hold content parts and `is_error`, and an assistant's message what its adapter gave as
 `provider_data`. A translator uses them; `plain_messages` takes them out for servers that speak chat completions itself.
-Files are `Base64File`s.
+Files are `Base64File`s, and tools have names that every API takes (see `tool_names`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base64_file import Base64File
 from conductor_cli.models.features import feature_of
+from conductor_cli.models.tool_names import api_name
 
 PROVIDER_DATA: Final = "provider_data"
 """The key of what the same adapter gave with a turn, in its message."""
@@ -41,7 +42,7 @@ def chat_fields(request: Request) -> dict[str, Any]:
         return fields
     fields["tools"] = [_tool(tool) for tool in request.tools]
     if isinstance(request.tool_choice, Tool):
-        fields["tool_choice"] = {"type": "function", "function": {"name": request.tool_choice.name}}
+        fields["tool_choice"] = {"type": "function", "function": {"name": api_name(request.tool_choice.name)}}
     elif request.tool_choice != "auto":  # the default of every server
         fields["tool_choice"] = request.tool_choice
     if not request.parallel_tool_calls:
@@ -118,6 +119,7 @@ def arguments_object(arguments: str) -> dict[str, Any] | None:
     """The arguments of a call as the object that they should be; None if the model wrote something else."""
     try:
         found = json.loads(arguments)
+        json.dumps(found, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -127,14 +129,14 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
     """Many servers parse the arguments, so those that are no object are sent as the one field of an object."""
     valid = arguments_object(call.arguments) is not None
     arguments = call.arguments if valid else json.dumps({INVALID: call.arguments}, ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": api_name(call.name), "arguments": arguments}}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
     """A tool without arguments has an empty object of them: servers refuse a schema that is no object's."""
     parameters = {"type": "object", "properties": {}, **tool.parameters}
     about = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": tool.name, **about, "parameters": parameters}}
+    return {"type": "function", "function": {"name": api_name(tool.name), **about, "parameters": parameters}}
 
 
 def _text_and_files(content: object) -> tuple[str, list[dict[str, Any]]]:

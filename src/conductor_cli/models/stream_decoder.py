@@ -18,6 +18,7 @@ from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.chat_body import KEPT, PROVIDER_DATA
 from conductor_cli.models.tool_call_decoder import ToolCallDecoder, text_of
+from conductor_cli.models.tool_names import original_names
 
 FINISHES: Final[dict[str, Finish]] = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "stop_sequence": "stop", "length": "length",
@@ -54,7 +55,8 @@ class ReplyDecoder:
         self.replied = False
         self.estimated = False
         self._asked = sum(len(message.content) for message in request.messages)
-        self._calls = ToolCallDecoder(secrets, turn=len(request.messages))
+        names = original_names(tool.name for tool in request.tools)
+        self._calls = ToolCallDecoder(secrets, turn=len(request.messages), names=names)
         self._kept = _Kept()
         self._secrets = secrets
         self._usage = Usage(calls=1)

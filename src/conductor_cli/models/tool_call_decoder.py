@@ -45,11 +45,16 @@ class _Call:
 
 
 class ToolCallDecoder:
-    """The calls of one reply. `turn` is the number of the messages before it, for ids that have to be made."""
+    """The calls of one reply.
 
-    def __init__(self, secrets: Secrets, turn: int = 0) -> None:
+    `turn` is the number of the messages before it, for ids that have to be made. `names` has the names of tools by
+    those under which they were offered, where they differ.
+    """
+
+    def __init__(self, secrets: Secrets, turn: int = 0, names: Mapping[str, str] | None = None) -> None:
         self._secrets = secrets
         self._turn = turn
+        self._names = names or {}
         self._calls: list[_Call] = []
         self._length = 0
 
@@ -92,7 +97,7 @@ class ToolCallDecoder:
         function = function if isinstance(function, Mapping) else {}
         name, given = text_of(function.get("name")), text_of(piece.get("id"))
         call = self._call(piece.get("index"), given, name)
-        call.name = call.name or self._short(name)
+        call.name = call.name or self._names.get(name) or self._short(name)
         call.id = call.id or self._own_id(self._short(given), call)
         extra = piece.get(EXTRA)
         call.extra = extra if isinstance(extra, Mapping) else call.extra
