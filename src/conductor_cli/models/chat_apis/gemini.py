@@ -1,16 +1,48 @@
 """Google's Gemini API, in terms of chat completions. Pure.
 
-From ai.google.dev/api/generate-content and ai.google.dev/gemini-api/docs/thinking, November 2026.
+From ai.google.dev/api/generate-content and ai.google.dev/gemini-api/docs (thinking, thought-signatures,
+function-calling, structured-output, file-input-methods), November 2026.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
+from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_apis.base import Frame, Translate
-from conductor_cli.models.features import NO_FEATURES
+from conductor_cli.models.chat_apis.parts import check_size, file_of
+from conductor_cli.models.chat_body import EXTRA, IS_ERROR, PROVIDER_DATA, arguments_object
+from conductor_cli.models.features import ALL_FEATURES
+from conductor_cli.models.tool_schemas import object_schema, simple_schema
+
+_NAME: Final = "Google's API"
+
+_MOST_BYTES: Final = 100 * 1000 * 1000
+"""The largest request with files in it; it was 20 MB until January 2026."""
+
+_KEYWORDS: Final = (
+    "type", "format", "title", "description", "enum", "items", "prefixItems", "minItems", "maxItems", "minimum",
+    "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering",
+)  # fmt: skip
+"""What the API knows of JSON Schema, besides references."""
+
+_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+"""What this API calls the choices of tools."""
+
+_TEXT_SIGNATURE: Final = "gemini_text_signature"
+"""The key of `provider_data` with the signature of a turn's text."""
+
+_UNCHECKED: Final = "skip_thought_signature_validator"
+
+_UNSIGNED: Final = re.compile(r"gemini-[12]\b")
+"""Models that take calls without a signature."""
+
+_USELESS: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE")
+"""Why a reply ended that is to be asked for again."""
 
 _BUDGETS: Final = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Tokens of thinking for each effort, as Google maps them for the models that know no levels (Gemini 2.5)."""
@@ -22,7 +54,8 @@ _BUDGETED: Final = re.compile(r"gemini-2\b")
 
 _FINISHES: Final = {
     "STOP": "stop", "MAX_TOKENS": "length", **dict.fromkeys(
-        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), "refusal"
+        ("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "ESCALATION"),
+        "refusal",
     ),
 }  # fmt: skip
 """What each `finishReason` means; any other is sent on as it is."""
@@ -36,8 +69,8 @@ class GeminiApi:
         "thinking_level": "reasoning_effort", "thinking_budget": "thinking",
         "response_json_schema": "response_format", "response_mime_type": "response_format",
     }  # fmt: skip
-    unsupported: frozenset[str] = frozenset()
-    features = NO_FEATURES
+    unsupported = frozenset({"parallel_tool_calls"})
+    features = ALL_FEATURES
 
     def path(self, model: str) -> str:
         return f"/models/{model.removeprefix('models/')}:streamGenerateContent?alt=sse"
@@ -46,11 +79,8 @@ class GeminiApi:
         return {"x-goog-api-key": key} if key else {}
 
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        check_size(body["messages"], _NAME, _MOST_BYTES)
         system = [{"text": message["content"]} for message in body["messages"] if message["role"] == "system"]
-        contents = [
-            {"role": "model" if message["role"] == "assistant" else "user", "parts": [{"text": message["content"]}]}
-            for message in body["messages"] if message["role"] != "system"
-        ]  # fmt: skip
         names = {
             "max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "seed": "seed",
             "stop": "stopSequences",
@@ -61,18 +91,119 @@ class GeminiApi:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
         thinking = _thinking(body)
         config |= {"thinkingConfig": thinking} if thinking else {}
-        sent: dict[str, Any] = {"contents": contents}
+        sent: dict[str, Any] = {"contents": _contents(body["messages"], signed=_needs_signatures(body))}
         sent |= {"systemInstruction": {"parts": system}} if system else {}
+        sent |= _tools(body) if "tools" in body else {}
         return sent | ({"generationConfig": config} if config else {})
 
     def translator(self) -> Translate:
-        return _translate
+        return _Reply()
 
     def is_last(self, frame: Frame) -> bool:  # noqa: ARG002 - the connection ends with the reply
         return False
 
     def output_limit(self, message: str) -> int | None:  # noqa: ARG002 - no limit is sent unless the user sets one
         return None
+
+
+def _contents(messages: Sequence[Mapping[str, Any]], *, signed: bool) -> list[dict[str, Any]]:
+    """The turns of the user and of the model. The results of all calls of one turn belong in one turn of the user."""
+    contents: list[dict[str, Any]] = []
+    calls: list[Mapping[str, Any]] = []
+    for message in messages:
+        role = message["role"]
+        if role == "tool":
+            if not contents or contents[-1]["role"] != "user":
+                contents.append({"role": "user", "parts": []})
+            contents[-1]["parts"].append(_result(message, calls))
+        elif message.get("tool_calls"):
+            calls = message["tool_calls"]
+            contents.append({"role": "model", "parts": _calling_parts(message, signed=signed)})
+        elif role != "system":
+            contents.append({"role": "model" if role == "assistant" else "user", "parts": _parts(message["content"])})
+    return contents
+
+
+def _parts(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    return [_content_part(part) for part in content] if isinstance(content, list) else [{"text": content or ""}]
+
+
+def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    file, _ = file_of(part)
+    if file is None:
+        return {"text": part["text"]}
+    return {"inlineData": {"mimeType": file.attachment.media_type, "data": file}}
+
+
+def _calling_parts(message: Mapping[str, Any], *, signed: bool) -> list[dict[str, Any]]:
+    """The text of a turn and its calls, each with the signature that it had.
+
+    Newer models refuse a turn whose first call has none. For one that another model made, Google documents a signature
+    that is not checked.
+    """
+    extra = message.get(PROVIDER_DATA, {})
+    parts = _parts(message["content"]) if message["content"] else []
+    if signature := extra.get(_TEXT_SIGNATURE):
+        parts.append({"text": "", "thoughtSignature": signature})
+    signatures = {
+        name: item.get("google", {}).get("thought_signature") for name, item in extra.get(EXTRA, {}).items()
+    }  # fmt: skip
+    if signed and not any(signatures.values()):
+        signatures = {message["tool_calls"][0]["id"]: _UNCHECKED}
+    for call in message["tool_calls"]:
+        function = call["function"]
+        arguments = arguments_object(function["arguments"]) or {}
+        part: dict[str, Any] = {"functionCall": {"id": call["id"], "name": function["name"], "args": arguments}}
+        signature = signatures.get(call["id"])
+        parts.append(part | ({"thoughtSignature": signature} if signature else {}))
+    return parts
+
+
+def _result(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The result of one call. The API wants an object, with the name of the tool; files of the result beside it."""
+    content = message["content"]
+    parts = content if isinstance(content, list) else [{"text": content}]
+    text = "\n".join(part["text"] for part in parts if "text" in part)
+    files = [_content_part(part) for part in parts if "text" not in part]
+    own = message["tool_call_id"]
+    name = next((call["function"]["name"] for call in calls if call["id"] == own), "")
+    response = {"error" if message.get(IS_ERROR) else "output": _json_value(text)}
+    result: dict[str, Any] = {"id": own, "name": name, "response": response}
+    return {"functionResponse": result | ({"parts": files} if files else {})}
+
+
+def _json_value(text: str) -> object:
+    """The object or list that a result is in JSON, else its text."""
+    if text.lstrip()[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            json.dumps(value, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
+            return value
+    return text
+
+
+def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The tools and what is to be done with them."""
+    sent: dict[str, Any] = {"tools": [{"functionDeclarations": [_tool(tool["function"]) for tool in body["tools"]]}]}
+    chosen = body.get("tool_choice", "auto")
+    if isinstance(chosen, Mapping):
+        config = {"mode": "ANY", "allowedFunctionNames": [chosen["function"]["name"]]}
+    else:
+        config = {"mode": _MODES[chosen]}
+    return sent if chosen == "auto" else sent | {"toolConfig": {"functionCallingConfig": config}}
+
+
+def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+    schema = object_schema(function["parameters"])
+    simple = simple_schema(schema, _KEYWORDS, tool=function["name"], api=_NAME)
+    about = {"description": function["description"]} if "description" in function else {}
+    # An object without properties is refused by some models, and no schema means the same.
+    return {"name": function["name"], **about, **({"parametersJsonSchema": simple} if schema["properties"] else {})}
+
+
+def _needs_signatures(body: Mapping[str, Any]) -> bool:
+    """Whether the model may refuse a call without a signature: those from Gemini 3 on do."""
+    return _UNSIGNED.search(str(body["model"])) is None
 
 
 def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,27 +220,56 @@ def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"thinkingLevel": _LEVELS.get(effort, effort), "includeThoughts": effort != "none"}
 
 
-def _translate(frame: Frame) -> Frame:
-    """One response of a stream, or a whole answer; they have the same form."""
-    translated: dict[str, Any] = {}
-    usage = frame.get("usageMetadata")
-    if isinstance(usage, Mapping):
-        translated["usage"] = _usage(usage)
-    candidates, feedback = frame.get("candidates"), frame.get("promptFeedback")
-    first = candidates[0] if isinstance(candidates, list) and candidates else None
-    if isinstance(first, Mapping):
-        content = first.get("content")
-        parts = content.get("parts") if isinstance(content, Mapping) else None
-        delta = (
-            {"content": [_part(part) for part in parts if isinstance(part, Mapping)]} if isinstance(parts, list) else {}
-        )
-        reason = first.get("finishReason")
-        translated["choices"] = [{"delta": delta, "finish_reason": _FINISHES.get(str(reason), reason)}]
-    elif isinstance(feedback, Mapping) and (blocked := feedback.get("blockReason")):
-        # The question itself was refused, so there is no candidate.
-        refusal = {"refusal": f"The question was blocked: {blocked}"}
-        translated["choices"] = [{"delta": refusal, "finish_reason": "refusal"}]
-    return translated
+class _Reply:
+    """One reply: responses of a stream, or a whole answer, which has the same form."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, frame: Frame) -> Frame:
+        translated: dict[str, Any] = {}
+        usage = frame.get("usageMetadata")
+        if isinstance(usage, Mapping):
+            translated["usage"] = _usage(usage)
+        candidates, feedback = frame.get("candidates"), frame.get("promptFeedback")
+        first = candidates[0] if isinstance(candidates, list) and candidates else None
+        if isinstance(first, Mapping):
+            translated |= self._candidate(first)
+        elif isinstance(feedback, Mapping) and (blocked := feedback.get("blockReason")):
+            # The question itself was refused, so there is no candidate.
+            refusal = {"refusal": f"The question was blocked: {blocked}"}
+            translated["choices"] = [{"delta": refusal, "finish_reason": "refusal"}]
+        return translated
+
+    def _candidate(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
+        content = candidate.get("content")
+        found = content.get("parts") if isinstance(content, Mapping) else None
+        parts = [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
+        reason = str(candidate.get("finishReason") or "")
+        if reason in _USELESS:
+            said = candidate.get("finishMessage")
+            message = f"the model's tool call cannot be read: {reason}"
+            raise ModelError("broken", f"{message}: {said:.200}" if isinstance(said, str) else message)
+        calls = [self._call(call, part) for part in parts if isinstance(call := part.get("functionCall"), Mapping)]
+        delta = {"content": [_part(part) for part in parts if "functionCall" not in part], "tool_calls": calls}
+        translated: dict[str, Any] = {"choices": [{"delta": delta, "finish_reason": _FINISHES.get(reason, reason)}]}
+        for part in parts:
+            signature = part.get("thoughtSignature")
+            if "functionCall" not in part and isinstance(signature, str) and signature:
+                translated[PROVIDER_DATA] = {_TEXT_SIGNATURE: signature}
+        return translated
+
+    def _call(self, call: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+        """A call, which always comes whole. Its signature has the form that Google's own chat completions give it."""
+        arguments = call.get("args")
+        piece = {
+            "index": self._calls, "id": call.get("id"),
+            "function": {"name": call.get("name"), "arguments": arguments if isinstance(arguments, Mapping) else {}},
+        }  # fmt: skip
+        self._calls += 1
+        signature = part.get("thoughtSignature")
+        signed = isinstance(signature, str) and signature
+        return piece | ({EXTRA: {"google": {"thought_signature": signature}}} if signed else {})
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:

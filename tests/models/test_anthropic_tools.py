@@ -1,0 +1,294 @@
+"""Files and tools in Anthropic's own form: what is sent, and what its events mean, on real sockets."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
+from tests.models.test_chat_apis import events, failure, fine, replies, text, thinking
+from tests.servers import SeenStep, Wire
+
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=9)
+BYTES = {"chart.png": b"png bytes", "paper.pdf": b"pdf bytes"}
+WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+ASK = Message(role="user", content="Is it warm?")
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def base64(name: str) -> str:
+    return b64encode(BYTES[name]).decode()
+
+
+def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) -> dict[str, Any]:
+    """The body of a request with these messages, as the server saw it."""
+    options = more.pop("options", {})
+    request = Request(messages=messages, tools=tools, read_attachment=lambda file: BYTES[file.name], **more)
+    body: dict[str, Any] = replies(fine, "anthropic", request=request, **options)[1][0].json
+    return body
+
+
+def asked(*frames: dict[str, Any], tools: tuple[Tool, ...] = (WEATHER,)) -> list[Chunk]:
+    """The chunks of a reply to a request with tools."""
+    return replies(events(*frames), "anthropic", request=Request(messages=(ASK,), tools=tools))[0]
+
+
+def calls(chunks: list[Chunk]) -> list[tuple[str, str, str]]:
+    """Id, name and arguments of each call, joined."""
+    joined: dict[int, list[str]] = {}
+    for piece in (chunk.tool_call for chunk in chunks if chunk.tool_call):
+        call = joined.setdefault(piece.index, ["", "", ""])
+        call[:] = [call[0] + piece.id, call[1] + piece.name, call[2] + piece.arguments]
+    return [(call[0], call[1], call[2]) for call in joined.values()]
+
+
+def start(index: int, **block: Any) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def delta(index: int, **piece: Any) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": piece}
+
+
+def json_delta(index: int, piece: str) -> dict[str, Any]:
+    return delta(index, type="input_json_delta", partial_json=piece)
+
+
+def stop(index: int) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def end(reason: str = "tool_use", **more: Any) -> dict[str, Any]:
+    return {"type": "message_delta", "delta": {"stop_reason": reason, **more}, "usage": {"output_tokens": 9}}
+
+
+THOUGHT = (
+    start(0, type="thinking", thinking="", signature=""),
+    delta(0, type="thinking_delta", thinking="I need "),
+    delta(0, type="thinking_delta", thinking="the weather."),
+    delta(0, type="signature_delta", signature="EqQB"),
+    stop(0),
+    start(1, type="redacted_thinking", data="hidden"),
+    stop(1),
+)
+TWO_CALLS = (
+    start(2, type="text", text=""),
+    delta(2, type="text_delta", text="Let me look."),
+    stop(2),
+    start(3, type="tool_use", id="toolu_1", name="weather", input={}),
+    json_delta(3, ""),
+    json_delta(3, '{"city": '),
+    json_delta(3, '"Oslo"}'),
+    stop(3),
+    start(4, type="tool_use", id="toolu_2", name="weather", input={}),
+    stop(4),
+    end(),
+    {"type": "message_stop"},
+)
+
+
+def test_an_image_and_a_pdf_are_blocks_before_the_text() -> None:
+    """Each comes after its name; the bytes are in base64 without the beginning of a data URL."""
+    body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)), tools=())
+    assert body["messages"] == [{"role": "user", "content": [
+        {"type": "text", "text": "chart.png:"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64("chart.png")}},
+        {"type": "text", "text": "paper.pdf:"},
+        {
+            "type": "document", "title": "paper.pdf",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": base64("paper.pdf")},
+        },
+        {"type": "text", "text": "Compare."},
+    ]}]  # fmt: skip
+
+
+def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
+    """The API takes 32 MB; the error says how much it is and what to do."""
+
+    def nothing(_: Attachment) -> bytes:
+        raise AssertionError
+
+    large = Attachment(name="large.png", media_type="image/png", sha256="2" * 64, size=26_000_000)
+    request = Request(messages=(Message(role="user", content="?", attachments=(large,)),), read_attachment=nothing)
+    error = failure(fine, "anthropic", request=request)
+    assert error.reason == "refused"
+    assert "35 MB" in error.message
+    assert "34 MB at most" in error.message
+
+
+def test_a_tool_has_an_input_schema() -> None:
+    """The schema is that of an object in any case; nothing is said about the choice, which is the model's."""
+    body = sent(ASK)
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    assert body["tools"] == [{"name": "weather", "description": "Says the weather.", "input_schema": schema}]
+    assert "tool_choice" not in body
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "told"),
+    [
+        ("auto", False, {"type": "auto", "disable_parallel_tool_use": True}),
+        ("required", True, {"type": "any"}),
+        ("required", False, {"type": "any", "disable_parallel_tool_use": True}),
+        ("none", False, {"type": "none"}),
+        (WEATHER, True, {"type": "tool", "name": "weather"}),
+    ],
+)
+def test_the_choice_of_tools_has_its_own_words(choice: Any, parallel: bool, told: dict[str, Any]) -> None:
+    """Calls side by side are forbidden as a part of the choice."""
+    assert sent(ASK, tool_choice=choice, parallel_tool_calls=parallel)["tool_choice"] == told
+
+
+def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None:
+    """The API refuses that, so it is refused by name; with an effort instead of a budget the model may be forced."""
+    request = Request(messages=(ASK,), tools=(WEATHER,), tool_choice="required")
+    error = failure(fine, "anthropic", request=request, thinking_budget=2000)
+    assert error.reason == "refused"
+    assert "cannot be made to call a tool while it thinks" in error.message
+    body = sent(ASK, tool_choice="required", options={"reasoning_effort": "high"})
+    assert (body["thinking"], body["tool_choice"]) == ({"type": "adaptive"}, {"type": "any"})
+
+
+def test_calls_are_read_with_their_arguments_in_pieces() -> None:
+    """A call without arguments has an empty object; thinking, text and the reason of the end stay what they are."""
+    chunks = asked(*THOUGHT, *TWO_CALLS)
+    assert calls(chunks) == [("toolu_1", "weather", '{"city": "Oslo"}'), ("toolu_2", "weather", "{}")]
+    assert (text(chunks), thinking(chunks)) == ("Let me look.", "I need the weather.")
+    assert chunks[-1].finish == "tool"
+
+
+def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
+    """One JSON answer, with the arguments as an object."""
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        content = [
+            {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"},
+            {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Ålesund"}},
+        ]
+        await wire.json({"type": "message", "content": content, "stop_reason": "tool_use", "usage": {}})
+
+    chunks, _ = replies(script, "anthropic", request=Request(messages=(ASK,), tools=(WEATHER,)))
+    assert calls(chunks) == [("toolu_1", "weather", '{"city": "Ålesund"}')]
+    kept = [{"type": "thinking", "thinking": "Hm.", "signature": "EqQB"}, {"type": "tool_use"}]
+    assert chunks[-1].provider_data == {"anthropic_blocks": kept}
+
+
+def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
+    """The API demands both: signed and hidden thinking in its place, and all results of a turn before the text."""
+    turn = asked(*THOUGHT, *TWO_CALLS)
+    again = Message(
+        role="assistant", content=text(turn), provider_data=turn[-1].provider_data,
+        tool_calls=tuple(ToolCall(id=own, name=name, arguments=given) for own, name, given in calls(turn)),
+    )  # fmt: skip
+    results = (
+        Message(role="tool", content="7 °C", tool_call_id="toolu_1"),
+        Message(role="tool", content="no city", tool_call_id="toolu_2", is_error=True),
+    )
+    body = sent(ASK, again, *results, Message(role="user", content="Now?"))
+    assert body["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "Is it warm?", **MARK}]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "I need the weather.", "signature": "EqQB"},
+            {"type": "redacted_thinking", "data": "hidden"},
+            {"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
+            {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "toolu_1", "content": "7 °C"},
+            {"type": "tool_result", "tool_use_id": "toolu_2", "content": "no city", "is_error": True},
+            {"type": "text", "text": "Now?", **MARK},
+        ]},
+    ]  # fmt: skip
+
+
+def test_a_turn_of_another_model_is_built_from_its_calls() -> None:
+    """Its provider data means nothing here; arguments that are no object are shown to the model as they were."""
+    bad = ToolCall(id="c1", name="weather", arguments='{"city": "Os')
+    other = Message(role="assistant", content=" \n", tool_calls=(bad,), provider_data={"reasoning_content": "Hm."})
+    body = sent(ASK, other, Message(role="tool", content="", tool_call_id="c1"))
+    call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"invalid_arguments": '{"city": "Os'}}
+    assert body["messages"][1:] == [
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", **MARK}]},
+    ]
+
+
+def test_files_of_a_result_are_inside_it() -> None:
+    """A tool may return an image, which the model sees as a part of the result."""
+    call = ToolCall(id="c1", name="weather", arguments="{}")
+    result = Message(role="tool", content="A map.", tool_call_id="c1", attachments=(CHART,))
+    body = sent(ASK, Message(role="assistant", content="", tool_calls=(call,)), result)
+    source = {"type": "base64", "media_type": "image/png", "data": base64("chart.png")}
+    assert body["messages"][-1]["content"][0]["content"] == [
+        {"type": "image", "source": source},
+        {"type": "text", "text": "A map."},
+    ]
+
+
+def test_what_the_next_turn_repeats_is_cached() -> None:
+    """The ends of this request and of the one before are marked, and nothing for a request without tools or choice."""
+    call = ToolCall(id="c1", name="weather", arguments="{}")
+    result = Message(role="tool", content="7", tool_call_id="c1")
+    turn = Message(role="assistant", content="", tool_calls=(call,))
+    marked = ["cache_control" in str(message) for message in sent(ASK, turn, result, turn, result)["messages"]]
+    assert marked == [False, False, True, False, True]
+    assert "cache_control" not in str(sent(ASK, tools=()))
+    assert "cache_control" not in str(sent(ASK, turn, result, tool_choice="none"))
+
+
+def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
+    """The model calls the tool by the name that it was offered; the caller gets its own."""
+    tool = Tool(name="files/read it", parameters={})
+    body = sent(ASK, tools=(tool,), tool_choice=tool)
+    offered = body["tools"][0]["name"]
+    assert offered != tool.name
+    assert body["tool_choice"]["name"] == offered
+    chunks = asked(start(0, type="tool_use", id="t", name=offered, input={"a": 1}), stop(0), end(), tools=(tool,))
+    assert calls(chunks) == [("t", "files/read it", '{"a": 1}')]
+
+
+@pytest.mark.parametrize(
+    ("frames", "finish", "said"),
+    [
+        ((start(0, type="text", text="I"), end("pause_turn")), "length", "I"),
+        ((end("refusal", stop_details={"type": "refusal", "explanation": "It may do harm."}),), "refusal",
+         "It may do harm."),
+        ((start(0, type="text", text="I"), end("refusal", stop_details={"explanation": "x"})), "refusal", "I"),
+        ((end("refusal", stop_details=None),), "refusal", ""),
+    ],
+)  # fmt: skip
+def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finish: str, said: str) -> None:
+    """A turn that the server paused is cut off; a refusal without a word is explained."""
+    chunks = asked(*frames)
+    assert (chunks[-1].finish, text(chunks)) == (finish, said)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (start(0, type="tool_use", id="t", name="weather", input={}), json_delta(0, '{"city"')),
+        (start(0, type="tool_use", id="t", name="weather", input={}), json_delta(0, '{"city"'), end("max_tokens")),
+        (start(0, type="tool_use", id="t", name="weather", input={}),
+         {"type": "error", "error": {"type": "api_error", "message": "Internal server error"}}),
+        (json_delta(3, "{}"), end()),
+        (start(0, type="tool_use", id="t", input={}), stop(0), end()),
+    ],
+)  # fmt: skip
+def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, Any], ...]) -> None:
+    """Arguments that are cut off, that belong to no call, and a call without a name are never a call."""
+    error = failure(events(*frames), "anthropic", request=Request(messages=(ASK,), tools=(WEATHER,)))
+    assert error.reason == "broken"
+
+
+def test_tools_that_the_server_runs_itself_are_no_calls() -> None:
+    """Their arguments and results are not for the caller."""
+    chunks = asked(
+        start(0, type="server_tool_use", id="s", name="web_search", input={}), json_delta(0, '{"q": 1}'), stop(0),
+        start(1, type="web_search_tool_result", tool_use_id="s", content=[]), stop(1),
+        start(2, type="text", text="Warm."), stop(2), end("end_turn"),
+    )  # fmt: skip
+    assert (calls(chunks), text(chunks), chunks[-1].finish) == ([], "Warm.", "stop")
