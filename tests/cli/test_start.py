@@ -163,6 +163,51 @@ def test_a_command_line_that_cannot_be_understood_is_three_lines(stage: Stage, a
     assert "--help" in done.err
 
 
+@pytest.mark.parametrize(
+    ("line", "said", "hint"),
+    [
+        ("cost --days x", "--days takes a whole number", ""),
+        ("ask --max-time x hi", "--max-time takes a number", ""),
+        ("eval rehearsal --n 0", "--n must be at least 1", ""),
+        ("cost --days 99999", "--days must be at most 3660", ""),
+        ("completions pwsh", "shell takes bash, zsh, fish or powershell, not 'pwsh'", "did you mean powershell?"),
+        ("trace export --format md", "--format takes html or markdown, not 'md'", "did you mean markdown?"),
+        ("ask --format md hi", "--format takes answer, json or jsonl, not 'md'", "did you mean answer?"),
+        ("ask --mode mni hi", "--mode takes mini, auto or ultra, not 'mni'", "did you mean mini?"),
+        ("workers remove x", "there is no command 'remove'", "did you mean conductor workers rm?"),
+        ("keys add openai", "there is no command 'add'", "did you mean conductor keys set?"),
+        ("help", "there is no command 'help'", "did you mean conductor --help?"),
+        ("version", "there is no command 'version'", "did you mean conductor --version?"),
+        ("askk hi", "there is no command 'askk'", "did you mean conductor ask?"),
+        (
+            "ask --model m hi",
+            "there is no option --model",
+            "--conductor NAME is the model that plans; ",
+        ),
+        ("ask --keep-local hi", "there is no option --keep-local", "did you mean --local-only?"),
+        (
+            "ask --files-only a hi",
+            "there is no option --files-only",
+            "a setting: conductor config set policy.files_only",
+        ),
+        ("config get limits.step", "unknown setting 'limits.step'", "did you mean limits.steps?"),
+        ("workers show alhpa", "no worker is named 'alhpa'", "did you mean alpha?"),
+        ("workers rm alhpa", "no worker is named 'alhpa'", "did you mean alpha?"),
+        ("keys sk-abcdef0123456789abcdef", "there is no command of that name", "known: set, list, rm, test"),
+    ],
+)
+def test_a_wrong_word_is_explained_in_our_words(stage: Stage, line: str, said: str, hint: str) -> None:
+    """What was expected, and what was probably meant; nothing of the libraries that read the command line."""
+    done = stage.inside(*line.split())
+    assert done.code == 2
+    explained(done)
+    first, *rest = done.err.splitlines()
+    assert first == f"conductor: {said}"
+    assert hint in "\n".join(rest)
+    assert "Input should" not in done.err
+    assert "sk-abc" not in done.err
+
+
 @pytest.mark.parametrize("line", ["--debug --quiet ask hi", "--debug ask hi --quiet", "ask --debug -q hi"])
 def test_debug_and_quiet_exclude_each_other(stage: Stage, line: str) -> None:
     """Both at once is a contradiction, wherever they stand: 2."""

@@ -128,3 +128,19 @@ def test_an_entry_does_not_show_its_key() -> None:
     """Whoever prints one prints no key."""
     entry = KeyEntry(provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789")
     assert "sk-0123456789" not in repr(entry)
+
+
+@pytest.mark.parametrize("name", ["openai=sk-0123456789", "OPENAI_API_KEY=sk-0123456789", "sk-0123456789=", "="])
+def test_a_key_behind_a_name_is_refused_and_not_repeated(name: str) -> None:
+    """It is in the shell's history now, and the way to give it is named."""
+    with pytest.raises(UsageError, match="not given on the command line") as error:
+        known_provider(name)
+    assert "sk-" not in error.value.message + error.value.hint
+    assert "revoke it" in error.value.hint
+
+
+def test_the_variable_of_a_provider_points_to_the_provider() -> None:
+    """`keys set OPENAI_API_KEY` means openai."""
+    with pytest.raises(UsageError) as error:
+        known_provider("OPENAI_API_KEY")
+    assert error.value.hint == "did you mean openai?"

@@ -21,6 +21,7 @@ from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, U
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
+from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, is_free, shipped_pools
@@ -164,8 +165,8 @@ def _check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callab
         if name not in own:
             settings = load()
             _check_changeable(settings, section, name)
-            known = ", ".join(_sources(settings, section)) or "none"
-            raise UsageError(f"no {section.removesuffix('s')} is named {name!r}", hint=f"known: {known}")
+            hint = suggest(name, _sources(settings, section))
+            raise UsageError(f"no {section.removesuffix('s')} is named {name!r}", hint=hint)
 
 
 def _check_changeable(settings: Settings, section: str, name: str) -> None:
@@ -206,7 +207,7 @@ def add_pool(
         known = [item.worker.name for item in settings.workers]
         for worker in workers:
             if worker not in known:
-                raise UsageError(f"no worker is named {worker!r}", hint=f"known: {', '.join(known) or 'none'}")
+                raise UsageError(f"no worker is named {worker!r}", hint=suggest(worker, known))
     try:
         update_pool(settings.paths, name, {"workers": list(workers), "about": about})
     except ConfigError as error:

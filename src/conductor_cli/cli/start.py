@@ -7,13 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-
-if TYPE_CHECKING:
-    from typer.exceptions import TyperException
 
 
 class _RedactingFormatter(logging.Formatter):
@@ -62,10 +59,12 @@ def _report(error: Exception) -> int:
     from conductor_cli.cli.output import leave_stdout, print_error, print_notice
 
     if isinstance(error, TyperException):
+        from conductor_cli.cli.typer_errors import explain_typer_error
+
         if type(error).__name__ == "NoArgsIsHelpError":
             print_notice(error.format_message())
         else:
-            print_error(_usage_error(error))
+            print_error(explain_typer_error(error))
         return UsageError("").exit_code
     if not isinstance(error, ConductorError):
         # The failed write may still be in the buffer of stdout, which Python would flush at exit and fail again.
@@ -74,14 +73,6 @@ def _report(error: Exception) -> int:
         error = _unexpected(error)
     print_error(error)
     return error.exit_code
-
-
-def _usage_error(error: TyperException) -> UsageError:
-    """What Typer finds wrong with a command line, as one of our errors."""
-    context = getattr(error, "ctx", None)
-    message = error.format_message().replace("Value error, ", "").rstrip(".")
-    command = context.command_path if context is not None else "conductor"
-    return UsageError(message[:1].lower() + message[1:], hint=f"see: {command} --help")
 
 
 def _unexpected(error: Exception) -> ConductorError:

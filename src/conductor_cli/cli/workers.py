@@ -21,6 +21,7 @@ from conductor_cli.config.pools import find_pool
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_money
 from conductor_cli.core.pool import Card
+from conductor_cli.core.suggest import suggest
 from conductor_cli.core.table import Column, crop_text, render_rows
 from conductor_cli.models.presets import model_of, recipient_of
 from conductor_cli.store.fast_list import terminal_width
@@ -77,7 +78,7 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
     """Show a worker: its model and settings, who reads what it is sent, its price, key and strengths."""
     rows = {row.worker.name: row for row in workers.list_workers(opt.stored_settings(context))}
     if name not in rows:
-        raise UsageError(f"no worker is named {name!r}", hint=f"known: {', '.join(rows) or 'none'}")
+        raise UsageError(f"no worker is named {name!r}", hint=suggest(name, rows))
     row = rows[name]
     if json:
         print_json(row.data())

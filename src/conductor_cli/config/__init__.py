@@ -20,6 +20,7 @@ from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
+from conductor_cli.core.suggest import suggest
 
 __all__ = [
     "AppPaths",
@@ -126,8 +127,8 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
         for key, value in content.items():
             name, where = f"{section}.{key}", source.where(section, key)
             if name not in SETTINGS_BY_NAME:
-                keys = ", ".join(known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}."))
-                raise ConfigError(f"{where}: [{section}] has no key {key!r}", hint=f"known: {keys}")
+                keys = [known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}.")]
+                raise ConfigError(f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys))
             try:
                 values[name] = SETTINGS_BY_NAME[name].check(value)
             except ConfigError as error:

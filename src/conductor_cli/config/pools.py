@@ -10,6 +10,7 @@ from conductor_cli.config.files import AppPaths, Source
 from conductor_cli.config.tables import Table, changed_table, tables_of, update_table
 from conductor_cli.config.workers import ConfiguredWorker
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.suggest import suggest
 from conductor_cli.models.presets import shipped_pools
 
 
@@ -45,7 +46,7 @@ def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
         return known[name]
     if name in shipped_pools():
         raise UsageError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")
-    hint = f"known: {', '.join(known)}" if known else "conductor pools add NAME WORKER…"
+    hint = suggest(name, known) if known else "conductor pools add NAME WORKER…"
     raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.plan import MAX_STEPS
+from conductor_cli.core.suggest import suggest
 
 PREFIX: Final = "CONDUCTOR_LLM_"
 """What the environment variables begin with. Other tools own `CONDUCTOR_*`."""
@@ -186,5 +187,6 @@ SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTI
 def find_setting(name: str) -> Setting:
     """The setting of this name. Raises `UsageError`."""
     if name not in SETTINGS_BY_NAME:
-        raise UsageError(f"unknown setting {name!r}", hint="conductor config show lists them all")
+        hint = suggest(name, SETTINGS_BY_NAME, "conductor config show lists them all")
+        raise UsageError(f"unknown setting {name!r}", hint=hint)
     return SETTINGS_BY_NAME[name]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.suggest import suggest
 from conductor_cli.models.presets import PRESETS
 
 LONGEST_KEY: Final = 1024
@@ -33,8 +33,14 @@ def known_provider(name: str) -> str:
     """`name`, if a key can be stored for it. Raises `UsageError`, which does not repeat it: it may be a key."""
     if name in PROVIDERS:
         return name
-    near = get_close_matches(name.lower(), PROVIDERS, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(PROVIDERS)}"
+    provider, equals, _ = name.partition("=")
+    of_variable = {variable: each for each in PROVIDERS for variable in PRESETS[each].keys}
+    meant = provider if provider in PROVIDERS else of_variable.get(provider.upper(), "")
+    if equals:
+        hint = "your shell may have saved the line in its history: if it held a key, revoke it\n"
+        hint += f"the key is asked for, or read from stdin: conductor keys set {meant or 'PROVIDER'}"
+        raise UsageError("a key is not given on the command line", hint=hint)
+    hint = f"did you mean {meant}?" if meant else suggest(name, PROVIDERS)
     raise UsageError("that is not a provider that a key can be stored for", hint=hint)
 
 
