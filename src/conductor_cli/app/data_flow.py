@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
+from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
+from conductor_cli.core.question import Question
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.plan_offer import PlanOffer
@@ -41,7 +43,14 @@ def planned_flow(run: Run) -> list[Disclosure]:
     reached = {SELF: dict.fromkeys((run.config.recipient, *recipients.values()))}
     reached |= {name: {recipient: None} for name, recipient in recipients.items() if name != SELF}
     planning = [planning_disclosure(policy.question_for_conductor(), run.config.recipient)]
-    steps = expected_disclosures(run.trace.plan.steps, policy.question_for, reached)
+    pool = run.config.pool
+
+    def question_for(name: str) -> Question:
+        # A step on the conductor itself may reach any worker, so it counts as one that accepts everything.
+        accepts = (pool[name].accepts or ()) if name in pool and name != SELF else get_args(MediaKind)
+        return policy.question_for(name).as_sent_to(accepts)
+
+    steps = expected_disclosures(run.trace.plan.steps, question_for, reached)
     return [*(planning if run.trace.planning.calls else ()), *steps]
 
 

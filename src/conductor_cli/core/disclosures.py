@@ -17,7 +17,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
 
 HEAD: Final = 40
 """How many characters identify a text whose middle or end was left out."""
@@ -59,7 +59,7 @@ def expected_disclosures(
 ) -> list[Disclosure]:
     """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
 
-    `question_for` is the question as a worker is shown it, by its name.
+    `question_for` is the question as a worker is sent it, by its name: without images that it does not accept.
     """
     return [
         Disclosure(
@@ -75,12 +75,13 @@ def expected_disclosures(
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
     """The call of the conductor, as it is before its prompt is known."""
-    texts = tuple(name for name in _names_of(question) if name not in FOR_WORKERS)
+    texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in FOR_WORKERS)
     return Disclosure(step=(0,), worker=CONDUCTOR, recipient=recipient, texts=texts)
 
 
 def _names_of(question: Question) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name, text in _texts_of(question) if text))
+    attached = {_name_of_file(file) for file in question.files if file.attachment is not None}
+    return tuple(dict.fromkeys(name for name, text in _texts_of(question) if text or name in attached))
 
 
 def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
@@ -91,11 +92,15 @@ def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
         yield "earlier turns", turn.question
         yield "earlier turns", turn.answer
     for file in question.files:
-        yield f"file {file.name}", file.text
+        yield _name_of_file(file), file.text
     if question.schema is not None:
         yield "the schema", json.dumps(question.schema, ensure_ascii=False)
     for given in question.given:
         yield f"the given answer of {given.worker}", given.answer
+
+
+def _name_of_file(file: File) -> str:
+    return f"file {file.name}"
 
 
 def _name_of_answer(step: int) -> str:
@@ -179,6 +184,8 @@ class _RunReader:
 
 def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:
     """The names of those texts of which a prompt holds at least the beginning."""
+    messages = tuple(messages)
     prompt = _normalized("\n\n".join(message.content for message in messages))
+    attached = {f"file {each.name}" for message in messages for each in message.attachments}
     heads = ((name, _normalized(text)[:HEAD]) for name, text in known)
-    return tuple(dict.fromkeys(name for name, head in heads if head and head in prompt))
+    return tuple(dict.fromkeys(name for name, head in heads if name in attached or (head and head in prompt)))

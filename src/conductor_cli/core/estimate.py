@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.chat import Message
+from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import MAX_STEPS, SELF, Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -73,19 +74,25 @@ def estimate_steps(
     `planner` it is a call with an unknown price.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
-    asked = int(len(question_text(question)) / CHARS_PER_TOKEN)
     # None stands for the conductor, and for a worker that is not in the pool.
     workers = [pool[step.worker] if step.worker in pool and step.worker != SELF else None for step in plan.steps]
     longest = [_longest(worker, profile) for worker in workers]
     found = []
     for step, worker in zip(plan.steps, workers, strict=True):
-        fixed = asked + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        fixed = _tokens_of_question(question, worker) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
         seen = tuple(longest[number - 1] for number in step.access)
         if step.worker == SELF and planner is not None:
             found.append(_estimate_nested(fixed, pool, profile, planner, seen))
         else:
             found.append(_estimate_call(fixed, worker, profile, seen))
     return tuple(found)
+
+
+def _tokens_of_question(question: Question, worker: Worker | None) -> int:
+    """Tokens of the question as a worker is sent it, with its attachments."""
+    accepts = (worker.accepts if worker else None) or ()
+    attached = sum(map(attachment_tokens, question.attachments_for(accepts)))
+    return int(len(question_text(question, accepts=accepts)) / CHARS_PER_TOKEN) + attached
 
 
 def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
@@ -157,7 +164,9 @@ def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
 
 def estimated_tokens(messages: Iterable[Message]) -> int:
     """Tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
-    return _tokens("".join(message.content for message in messages))
+    messages = tuple(messages)
+    attached = sum(attachment_tokens(each) for message in messages for each in message.attachments)
+    return _tokens("".join(message.content for message in messages)) + attached
 
 
 def _tokens(text: str) -> int:

@@ -12,9 +12,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Attachment, Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.fewshots import FEWSHOTS, Example
+from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Plan, PlanRules, RejectedPlan, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
@@ -191,24 +192,32 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
 
     `final`: the answer goes to the user. What does not fit the worker's context is shortened in the middle: first the
     answers it sees, each to an equal share, then the question. A message that the profile renders is shortened as one.
-    `withheld` says what the worker is not shown of the question.
+    `withheld` says what the worker is not shown of the question. Files that it accepts go along as attachments.
     """
+    accepts = worker.accepts or ()
+    attachments = question.attachments_for(accepts)
     too_long = f"the prompt for {worker.name} was shortened to fit its context"
     if profile.render is not None:
         text = profile.render(question, step, seen)
         fitting = shorten(text, _room(worker, profile))
         return (Message(role="user", content=fitting),), too_long if fitting != text else ""
     task = _task_part(question, step, final=final)
-    room = _room(worker, profile) - len(task) - len(question.system) - len(_INTRODUCTION) - TAG_CHARS * (1 + len(seen))
-    asked = question_text(question)
+    room = (
+        _room(worker, profile, attachments)
+        - len(task)
+        - len(question.system)
+        - len(_INTRODUCTION)
+        - TAG_CHARS * (1 + len(seen))
+    )
+    asked = question_text(question, accepts=accepts)
     notice = ""
     if len(asked) + sum(len(item.answer or "") for item in seen) > room:
-        asked = question_text(question, max(room // 2 if seen else room, 0))
+        asked = question_text(question, max(room // 2 if seen else room, 0), accepts)
         share = max(room - len(asked), 0) // max(len(seen), 1)
         seen = [item if item.answer is None else replace(item, answer=shorten(item.answer, share)) for item in seen]
         notice = too_long
     blocks = [_INTRODUCTION, fence("question", asked), withheld, *[_seen_part(item) for item in seen], task]
-    messages = [Message(role="user", content="\n\n".join(filter(None, blocks)))]
+    messages = [Message(role="user", content="\n\n".join(filter(None, blocks)), attachments=attachments)]
     if question.system:
         messages.insert(0, Message(role="system", content=question.system))
     return tuple(messages), notice
@@ -236,11 +245,13 @@ def _seen_part(item: SeenStep) -> str:
     return fence("answer", item.answer, step=str(item.number), worker=item.worker, subtask=item.subtask)
 
 
-def _room(worker: Worker, profile: WorkerProfile) -> int:
-    """Characters of prompt that leave room for an answer."""
+def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachment] = ()) -> int:
+    """Characters of prompt that leave room for an answer and for attachments."""
     context = int(worker.options.get("context") or profile.context)
     answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
-    return int((context - answer) * CHARS_PER_TOKEN)
+    # Half of it stays for the text: how long attachments are is a guess, and so is often the context.
+    attached = min(sum(map(attachment_tokens, attachments)), (context - answer) // 2)
+    return int((context - answer - attached) * CHARS_PER_TOKEN)
 
 
 def _repair_messages(

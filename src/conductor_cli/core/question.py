@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from conductor_cli.core.chat import Attachment
+from conductor_cli.core.chat import Attachment, MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,15 @@ class File:
     name: str
     text: str
     attachment: Attachment | None = None
+
+    def is_sent_to(self, accepts: Collection[MediaKind]) -> bool:
+        """Whether a worker that accepts these kinds is sent the file itself, and not its text."""
+        return self.attachment is not None and self.attachment.kind in accepts
+
+    @property
+    def kind_without_text(self) -> MediaKind | None:
+        """The kind of a file that says nothing to those who do not accept it: an image, a scanned document."""
+        return None if self.attachment is None or self.text.strip() else self.attachment.kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +63,17 @@ class Question:
     schema: Mapping[str, Any] | None = None
     parent: str | None = None
     given: tuple[Given, ...] = ()
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """The images and documents among the files."""
+        return tuple(file.attachment for file in self.files if file.attachment is not None)
+
+    def attachments_for(self, accepts: Collection[MediaKind]) -> tuple[Attachment, ...]:
+        """Those of them that a worker which accepts these kinds is sent."""
+        return tuple(each for each in self.attachments if each.kind in accepts)
+
+    def as_sent_to(self, accepts: Collection[MediaKind]) -> Question:
+        """The question without the files of which a worker that accepts these kinds is sent nothing."""
+        files = tuple(file for file in self.files if file.text or file.is_sent_to(accepts))
+        return self if files == self.files else replace(self, files=files)

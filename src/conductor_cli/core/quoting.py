@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
-from conductor_cli.core.question import Question
+from conductor_cli.core.chat import MediaKind
+from conductor_cli.core.media import describe_attachment
+from conductor_cli.core.question import File, Question
 
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -42,8 +44,11 @@ def shorten(text: str, limit: int) -> str:
     return f"{head}\n[… {len(text) - len(head) - len(tail)} characters left out …]\n{tail}"
 
 
-def question_text(question: Question, room: int | None = None) -> str:
+def question_text(question: Question, room: int | None = None, accepts: Collection[MediaKind] = ()) -> str:
     """The whole question as one text: earlier turns, the question, each file between tags with its name.
+
+    A file that goes along as an attachment, because the reader accepts its kind, is only named; so is an image that
+    the reader cannot see.
 
     A later turn's text begins with that of the turn before it, so a model with a prefix cache reads only the rest.
 
@@ -51,16 +56,32 @@ def question_text(question: Question, room: int | None = None) -> str:
     out, the files are shortened to equal shares; the question itself only where it alone is longer.
     """
     history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
-    asked, files = question.text, [file.text for file in question.files]
+    asked, files = question.text, ["" if _is_only_named(file, accepts) else file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
         asked = shorten(asked, room)
         left = max(room - len(asked), 0)
         history = _latest(history, left // 2 if files else left)
         share = max(left - sum(map(len, history)), 0) // max(len(files), 1)
         files = [shorten(text, share) for text in files]
-    named = [fence("file", text, name=file.name) for file, text in zip(question.files, files, strict=True)]
+    named = [
+        _name_attachment(file, accepts) if _is_only_named(file, accepts) else fence("file", text, name=file.name)
+        for file, text in zip(question.files, files, strict=True)
+    ]
     heading = "Question:\n" if history else ""
     return "\n\n".join([*history, heading + asked, *named])
+
+
+def _is_only_named(file: File, accepts: Collection[MediaKind]) -> bool:
+    return file.is_sent_to(accepts) or file.kind_without_text is not None
+
+
+def _name_attachment(file: File, accepts: Collection[MediaKind]) -> str:
+    """One line about a file whose text is not shown."""
+    assert file.attachment is not None
+    named = f"{_QUOTED(file.name)} ({describe_attachment(file.attachment)})"
+    if file.is_sent_to(accepts):
+        return f"The file {named} is attached to this message."
+    return f"The file {named} belongs to the question, but you cannot see it."
 
 
 def _latest(history: Sequence[str], room: int) -> list[str]:

@@ -133,6 +133,7 @@ class Attempt:
             deadline=config.timeouts.total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
+            read_attachment=config.attachments.read if config.attachments is not None else None,
         )
 
     async def _call(self, call: _Call, model: Model, request: Request) -> None:

@@ -12,13 +12,15 @@ from datetime import datetime
 from decimal import Decimal
 
 from conductor_cli.core.chat import Request
-from conductor_cli.core.errors import ConductorUnusable, PolicyError
+from conductor_cli.core.errors import ConductorUnusable, PolicyError, UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import check_limits, check_pool
 from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.viewers import nobody_sees
 from conductor_cli.run.config import RunConfig, RunResources
 from conductor_cli.run.runner import Run
 from conductor_cli.run.state import RunState
@@ -74,11 +76,24 @@ class Conductor(RunConfig):
             plan_only=plan_only,
             awaits_approval=approve,
         )
+        self._check_attachments(state, resumed=resume is not None)
         state.policy.check(plans=self.model is not None and (plan is None or nests))
         violation = None if plan is None else state.policy.plan_violation(plan)
         if violation is not None:
             raise PolicyError(violation.message, hint=violation.hint)
         return Run(state)
+
+    def _check_attachments(self, state: RunState, *, resumed: bool) -> None:
+        """Raise `UsageError` where an attachment is gone, or nobody can see it."""
+        for attachment in state.question.attachments:
+            if self.attachments is None or not self.attachments.holds(attachment):
+                raise UsageError(
+                    f"{one_line(attachment.name)} is not stored any more",
+                    hint="attach it again: -f FILE; it is deleted with the last trace that needs it",
+                )
+        message, hint = ("", "") if resumed else nobody_sees(state.viewers, self.unavailable)
+        if message:
+            raise UsageError(message, hint=hint)
 
     def _cost_limit(self) -> Decimal | None:
         """The limit on money, of the run or of the day. Raises `ConfigError` where the day's cannot be enforced."""

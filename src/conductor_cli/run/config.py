@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
+from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
@@ -30,6 +31,22 @@ from conductor_cli.run.tool_approval import ToolApprovals
 _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
 
+class AttachmentSource(Protocol):
+    """Where the bytes of attachments are."""
+
+    def holds(self, attachment: Attachment) -> bool:
+        """Whether they are still there."""
+        ...
+
+    def read(self, attachment: Attachment) -> bytes:
+        """The bytes. Raises `ModelError` of reason `file` if they are gone."""
+        ...
+
+    def store(self, attachments: Iterable[Attachment]) -> None:
+        """Keep them for later: a stored run names them. Raises `OSError`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Everything that a run needs, none of it opened here.
@@ -46,6 +63,7 @@ class RunConfig:
     - `tools` are those that workers may call; None where there are none.
     - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
       each run its own.
+    - `attachments` has the bytes of images and documents.
     """
 
     model: Model | None
@@ -69,6 +87,7 @@ class RunConfig:
     shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
     daily_spend: DailySpend | None = None
     tools: RunTools | None = None
+    attachments: AttachmentSource | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)

@@ -123,7 +123,8 @@ class _WorkerStep:
         state = self._state
         planned = state.record(self._number).step.worker
         for name in substitutes(state.config.pool, {*self._tried, *state.resources.down}):
-            if state.policy.may_replace(name, planned) and not state.call_violation(self._number, name):
+            sees_all = state.policy.may_replace(name, planned) and state.viewers.may_replace(name, planned)
+            if sees_all and not state.call_violation(self._number, name):
                 return name
         return None
 

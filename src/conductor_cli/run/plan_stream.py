@@ -13,9 +13,11 @@ from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
+from conductor_cli.core.question import Question
 from conductor_cli.core.recovery import describe_repeated_steps
 from conductor_cli.core.repeats import RepeatFilter
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
+from conductor_cli.core.viewers import describe_attached
 from conductor_cli.models.base import Model
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
@@ -64,7 +66,7 @@ class PlanStream:
             standing=standing,
             fault=fault,
             rejected=state.rejected_plans,
-            rules=state.policy.rules_for_planner(self._context),
+            rules=(*state.policy.rules_for_planner(self._context), *self._describe_attached(question)),
         )
         price, resources = state.config.price, state.resources
         async with resources.turn(self._model):
@@ -134,10 +136,28 @@ class PlanStream:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last or self._repeats.is_loop
+            if self._complete:
+                self._check_seen(kept)
             if kept is not None:
                 announce_parsed(self._state, kept)
             if self._complete:
                 return
+
+    def _describe_attached(self, question: Question) -> list[str]:
+        """What a conductor that was not trained on prompts of its own is told of the attachments."""
+        state, pool = self._state, self._state.config.pool
+        if not (state.config.profile.names and question.attachments):
+            return []
+        shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
+        return describe_attached(question, shown, self._context.labels, pool)
+
+    def _check_seen(self, last: ParsedStep | None) -> None:
+        """Raise `PlanError` where no step of the whole plan sees an image of the question."""
+        steps = self._state.steps_before()
+        fault = self._state.viewers.fault([*steps, last.step] if last else steps)
+        if fault:
+            self._complete = False
+            raise PlanError(fault, line=last.step.subtask if last else "")
 
     def finish(self) -> None:
         """The reply was a valid plan: report it with what it cost."""

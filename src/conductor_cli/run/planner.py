@@ -116,7 +116,8 @@ class Planner:
             check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
         except PlanError as error:
             return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
-        return None
+        unseen = state.viewers.fault(plan.steps)
+        return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
     def _announce(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
         """Announce the steps of a plan that the conductor did not write."""
@@ -218,12 +219,17 @@ class Planner:
         config, policy = self._state.config, self._state.policy
         rules = config.rules(given=False, depth_left=0, down=self._state.resources.down, excluded=policy.excluded)
         names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
+        names = self._state.viewers.best_of(names)
         return Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
 
     def _rules(self) -> PlanRules:
         state = self._state
         given, down, excluded = bool(state.question.given), state.resources.down, state.policy.excluded
-        return state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
+        rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
+        # The only step must be done by a worker that can see what is attached.
+        if state.viewers.files and (state.config.mode == "mini" or rules.steps == 1):
+            rules = replace(rules, workers=state.viewers.best_of(rules.workers))
+        return rules
 
     def _context(self, first: int = 1) -> PlanFormatContext:
         return replace(self._state.config.context(self._rules()), first=first)

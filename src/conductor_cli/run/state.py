@@ -21,6 +21,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.core.viewers import Viewers, find_viewers
 from conductor_cli.run.config import RunConfig, RunResources
 from conductor_cli.run.tool_approval import ToolVerdict
 
@@ -58,6 +59,8 @@ class RunState:
 
     policy: DataPolicy = field(init=False)
     """The policy, applied to this question."""
+    viewers: Viewers = field(init=False)
+    """Who can see the images of the question."""
     trace: Trace = field(init=False, default_factory=Trace)
     queue: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
     """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
@@ -90,6 +93,8 @@ class RunState:
             resumed=self.resumed,
             needs_files=single or self.given_holds_files,
         )
+        shown = {worker.name: self.policy.question_for(worker.name) for worker in self.config.pool}
+        self.viewers = find_viewers(self.question, shown, self.config.pool)
         self.discard_plan()
 
     # The stream of events

@@ -1,0 +1,175 @@
+"""What bytes are, judged by their content and never by a name: images with their size, PDF, and what is refused. Pure.
+
+The formats are those that the large providers read: PNG, JPEG, GIF, WebP, PDF. The head of an image is read here, not
+its pixels: that is enough to tell how large it is, and whether its end is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.formatting import format_count, format_size
+
+PDF: Final = "application/pdf"
+
+NAMES: Final = {
+    "image/png": "PNG image",
+    "image/jpeg": "JPEG image",
+    "image/gif": "GIF image",
+    "image/webp": "WebP image",
+    PDF: "PDF document",
+}
+"""The media types that can be attached, in words."""
+
+SUFFIXES: Final = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "pdf": PDF,
+}  # fmt: skip
+"""What a file claims to be by the end of its name, in small letters."""
+
+_PDF_HEAD: Final = 1024
+"""Bytes in which a PDF's first line may stand (ISO 32000-2, annex I.2)."""
+
+_REFUSED: Final = (
+    (b"PK\x03\x04", 0, "a ZIP archive, as .docx and .xlsx files are"),
+    (b"\xd0\xcf\x11\xe0", 0, "an old Microsoft Office file"),
+    (b"\x1f\x8b", 0, "a gzip archive"),
+    (b"BZh", 0, "a bzip2 archive"),
+    (b"\xfd7zXZ", 0, "an xz archive"),
+    (b"7z\xbc\xaf", 0, "a 7z archive"),
+    (b"(\xb5/\xfd", 0, "a zstd archive"),
+    (b"ustar", 257, "a tar archive"),
+    (b"\x7fELF", 0, "a program"),
+    (b"MZ", 0, "a program"),
+    (b"SQLite format 3", 0, "an SQLite database"),
+    (b"GGUF", 0, "a model file"),
+    (b"II*\x00", 0, "a TIFF image"),
+    (b"MM\x00*", 0, "a TIFF image"),
+    (b"BM", 0, "a BMP image"),
+    (b"ftypheic", 4, "a HEIC image"),
+    (b"ftypavif", 4, "an AVIF image"),
+    (b"ftyp", 4, "an MP4 video or sound"),
+    (b"\x1aE\xdf\xa3", 0, "a Matroska video"),
+    (b"WAVE", 8, "a WAV sound"),
+    (b"ID3", 0, "an MP3 sound"),
+    (b"OggS", 0, "an Ogg sound"),
+    (b"fLaC", 0, "a FLAC sound"),
+    (b"%!PS", 0, "a PostScript file"),
+)
+"""Well-known types that cannot be attached: the bytes at a place, and what they are. The first that fits counts."""
+
+
+def media_type_of(data: bytes) -> str:
+    """The media type of an image or a PDF; empty for anything else, text included."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return PDF if b"%PDF-" in data[:_PDF_HEAD] and not data.lstrip()[:1].isalpha() else ""
+
+
+def describe_refused(data: bytes) -> str:
+    """What bytes are that cannot be attached, as far as their beginning says it; empty where it does not."""
+    return next((words for head, at, words in _REFUSED if data[at : at + len(head)] == head), "")
+
+
+def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
+    """Width and height of an image in pixels; None where it is damaged or its end is missing."""
+    try:
+        size = _SIZES[media_type](data)
+    except IndexError:
+        return None
+    return size if size is not None and min(size) > 0 else None
+
+
+def _png_size(data: bytes) -> tuple[int, int] | None:
+    """By its chunks (PNG, third edition, section 5): IHDR is the first, IEND the last."""
+    at = 8
+    while data[at + 4 : at + 8] != b"IEND":
+        if at + 8 > len(data):
+            return None
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+    if at + 12 > len(data) or data[12:16] != b"IHDR":
+        return None
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """By its segments (ITU T.81, annex B): the frame header has the size; the end marker comes after the last scan."""
+    at, size = 2, None
+    while data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # a filling byte
+            at += 1
+            continue
+        if marker == 0xDA:  # the scan: from here on there are compressed data
+            return size if data.rfind(b"\xff\xd9") > at else None
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            size = int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
+        at += 2 + max(length, 2)
+    return None
+
+
+def _gif_size(data: bytes) -> tuple[int, int] | None:
+    """By its screen descriptor (GIF89a, section 18); the trailer ends the file, which some programs pad."""
+    whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
+    return (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")) if whole else None
+
+
+def _webp_size(data: bytes) -> tuple[int, int] | None:
+    """By its first chunk (RFC 9649, section 2): VP8X, VP8L or VP8."""
+    if int.from_bytes(data[4:8], "little") + 8 > len(data) or len(data) < 30:
+        return None
+    kind = data[12:16]
+    if kind == b"VP8X":
+        return int.from_bytes(data[24:27], "little") + 1, int.from_bytes(data[27:30], "little") + 1
+    if kind == b"VP8L" and data[20] == 0x2F:
+        bits = int.from_bytes(data[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a":
+        return int.from_bytes(data[26:28], "little") & 0x3FFF, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return None
+
+
+_SIZES: Final[dict[str, Callable[[bytes], tuple[int, int] | None]]] = {
+    "image/png": _png_size,
+    "image/jpeg": _jpeg_size,
+    "image/gif": _gif_size,
+    "image/webp": _webp_size,
+}
+
+
+def describe_attachment(attachment: Attachment) -> str:
+    """What an attachment is, in words: `PNG image, 800 x 600 pixels, 1.2 MB`."""
+    facts = [NAMES.get(attachment.media_type, attachment.media_type)]
+    if attachment.width:
+        facts.append(f"{attachment.width} x {attachment.height} pixels")
+    if attachment.pages:
+        facts.append(format_count(attachment.pages, "page"))
+    return ", ".join([*facts, format_size(attachment.size)])
+
+
+IMAGE_TOKENS: Final = 1600
+PIXELS_PER_TOKEN: Final = 750
+PAGE_TOKENS: Final = 3000
+
+
+def attachment_tokens(attachment: Attachment) -> int:
+    """About how many tokens a model reads of an attachment: one figure for all providers, rather too high.
+
+    Anthropic counts width x height / 750 and scales an image down to about 1,600 tokens (docs.claude.com, "Vision");
+    Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a whole image; OpenAI's larger models count 70 to 170
+    per tile of 512 x 512 pixels, at most about 1,500, its small ones count the same image up to 20 times higher. Of a
+    PDF each provider reads the text and a picture of each page: 1,500 to 3,000 tokens a page at Anthropic, fewer at
+    the others. As of November 2026.
+    """
+    if attachment.kind == "pdf":
+        return max(attachment.pages, 1) * PAGE_TOKENS
+    by_area = -(-attachment.width * attachment.height // PIXELS_PER_TOKEN)
+    return min(by_area, IMAGE_TOKENS) if by_area else IMAGE_TOKENS
