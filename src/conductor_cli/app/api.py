@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -24,6 +25,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from conductor_cli.app.attach import Attacher, check_total
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, keeps_trace, record
@@ -33,10 +35,11 @@ from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.events import Event, PlanOffered
 from conductor_cli.core.plan import Decision, Plan
-from conductor_cli.core.question import File, Question
+from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
+from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.run_text import describe_notice
 
@@ -67,7 +70,7 @@ class AskOptions(TypedDict, total=False):
     """The arguments of `ask` besides the question, all of which may be left out."""
 
     files: Sequence[str | Path]
-    """UTF-8 text files to attach."""
+    """Files to attach: text in UTF-8, images, PDFs."""
     system: str
     """System text for every worker."""
     schema: Mapping[str, Any] | None
@@ -184,12 +187,18 @@ class AsyncConductor:
         self._seed = options.get("seed")
         is_stored = keeps_trace(self.settings, wanted=options.get("store", True))
         self._store = TraceStore(self.settings.paths.traces) if is_stored else None
+        self._attachments = Attachments(self.settings.paths.attachments)
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:
         """Open the models. Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`."""
         self._opened = await open_conductor(
-            self.settings, only=self._workers, streams=True, seed=self._seed, rehearsal=self._rehearsal
+            self.settings,
+            only=self._workers,
+            streams=True,
+            seed=self._seed,
+            rehearsal=self._rehearsal,
+            attachments=self._attachments,
         )
         return self
 
@@ -203,22 +212,26 @@ class AsyncConductor:
         """Ask a question. Nothing happens before the run is iterated over.
 
         A `Question` has all options itself, and also the earlier turns of a conversation. Raises `PolicyError`,
-        `ConfigError`, `UsageError`, or `OSError` for a file that cannot be read.
+        `ConfigError`, or `UsageError`, also for a file that cannot be attached.
         """
         if self._opened is None:
             raise RuntimeError("the conductor is not open: use it in a with block")
+        told: list[str] = []
         if isinstance(question, str):
-            paths = [Path(path) for path in options.get("files", ())]
+            attacher = Attacher(self._attachments, self.settings, told.append)
             schema = options.get("schema")
             question = Question(
                 text=question,
-                files=tuple(File(name=path.name, text=path.read_text("utf-8")) for path in paths),
+                files=tuple(attacher.attach(Path(path)) for path in options.get("files", ())),
                 system=options.get("system", ""),
                 schema=dict(schema) if schema is not None else None,
             )
         if self._rehearsal:
             check_question(question)
-        run = self._opened.conductor.run(question, approve=self._approve is not None)
+        check_total(question, self.settings)
+        conductor = self._opened.conductor
+        conductor = replace(conductor, notices=(*conductor.notices, *told))
+        run = conductor.run(question, approve=self._approve is not None)
         recorder = RunRecorder(run, self._store, required=self.settings["traces.keep"] == ALWAYS)
         return AsyncRun(run, recorder, self._approve)
 

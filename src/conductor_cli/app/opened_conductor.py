@@ -32,6 +32,7 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
+from conductor_cli.store.attachments import Attachments
 
 
 class LoadedModels:
@@ -105,13 +106,14 @@ async def open_conductor(
     rehearsal: bool = False,
     day_limits: bool = True,
     loaded: LoadedModels | None = None,
+    attachments: Attachments | None = None,
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
     spent. Without `day_limits` spending is recorded, but not limited. Models are taken from `loaded` where it is
-    given, and what is opened stays there.
+    given, and what is opened stays there. `attachments` has the bytes of attached files.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
@@ -139,13 +141,14 @@ async def open_conductor(
         planner, also_worker, choice = await _name_planner(planner, model, pool)
         remarks = (*remarks, *choice)
     workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
+    pool = _as_carried(pool, workers)
     limits = settings.day_limits if day_limits else DayLimits()
     daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
         planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
-        pool_policy=pool_policy,
+        pool_policy=pool_policy, attachments=attachments,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if rehearsal:
@@ -180,6 +183,18 @@ async def _make_conductor(settings: Settings, planner: Worker | None, model: Mod
         constrained=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None,
         recipient=recipient_of(planner) if planner else "",
+    )
+
+
+def _as_carried(pool: Pool, models: Mapping[str, Model]) -> Pool:
+    """The pool with those attachments left to each worker that its adapter can carry."""
+    return Pool(
+        workers=tuple(
+            replace(worker, accepts=tuple(kind for kind in worker.accepts if kind in models[worker.name].features))
+            if worker.accepts and worker.name in models
+            else worker
+            for worker in pool
+        )
     )
 
 

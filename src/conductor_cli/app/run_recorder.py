@@ -84,7 +84,7 @@ class RunRecorder:
         except OSError as refused:
             error = refused
         if error is None:
-            return None
+            return self._store_attachments(event)
         if self._writer is not None:
             with suppress(OSError):
                 self._writer.discard()
@@ -101,6 +101,22 @@ class RunRecorder:
         else:
             text = f"no trace can be kept of this run: {self._store.directory}"
         return self._run.add_notice(event.at, f"{text}: {error.strerror}", "trace_not_stored")
+
+    def _store_attachments(self, event: ev.RunStarted) -> ev.Notice | None:
+        """Store the bytes of what is attached, after the trace that names them: so nobody deletes them meanwhile."""
+        source = self._run.config.attachments
+        try:
+            if source is not None:
+                source.store(event.question.attachments)
+        except OSError as error:
+            if self._required:
+                raise ConfigError(
+                    f"the attached files cannot be stored: {error.strerror}",
+                    hint="free some disk space, fix the permissions, or set traces.keep to auto",
+                ) from None
+            text = f"the attached files cannot be stored, so this run cannot be resumed: {error.strerror}"
+            return self._run.add_notice(event.at, text)
+        return None
 
     def close(self) -> None:
         if self._writer is not None:

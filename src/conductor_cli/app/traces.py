@@ -13,6 +13,7 @@ from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.html_export import html_page
@@ -96,8 +97,14 @@ def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[Stor
             except UsageError as error:  # it was resumed meanwhile, or the disk refuses: the others are still deleted
                 errors.append(error)
     finally:
-        store.refresh()
+        forget_removed(store)
     return deleted, errors
+
+
+def forget_removed(store: TraceStore) -> None:
+    """Remove what belonged to deleted runs only: their texts in the index, and their attachments."""
+    store.refresh()
+    Attachments(app_paths(os.environ).attachments).prune(store.directory)
 
 
 # Exporting

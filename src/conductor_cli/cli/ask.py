@@ -52,5 +52,5 @@ def ask(
     earlier = session.store.ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
-    asked = build_question(question or (), file or (), system, schema, earlier)
+    asked = build_question(question or (), file or (), system, schema, earlier, session.attacher)
     raise typer.Exit(session.run(asked, only=only))

@@ -28,7 +28,7 @@ def plan(
     """Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe."""
     only = options.worker_names
     session = Session(context.obj, options)
-    asked = build_question(question or (), file or (), system, None, None)
+    asked = build_question(question or (), file or (), system, None, None, session.attacher)
     result = session.plan(asked, only=only)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)

@@ -10,36 +10,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
 from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import continue_conversation
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 
-SILENCE: Final = 3.0
-"""Seconds after which a command that waits for its input says so."""
+STDIN: Final = Path("-")
+"""The file that means stdin."""
 
-LARGEST: Final = 16 * 1024 * 1024
-"""Bytes of stdin or of one file. More is a mistake: no worker reads it."""
-
-_TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
+STDIN_NAME: Final = "stdin"
+"""What stdin is called among the attached files."""
 
 
 def build_question(
-    words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None
-) -> Question:
+    words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None,
+    attacher: Attacher,
+) -> Question:  # fmt: skip
     """The question of a command line. Raises `UsageError` where there is none or a part cannot be read.
 
     Without words the question is what comes on stdin; with words, stdin is attached like a file.
     """
     # `-` only says that stdin is to be read; it is not part of the question.
     text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
-    piped = _read_stdin(forced="-" in words)
-    attached = [read_attachment(path) for path in files]
-    if not text:
-        text, piped = piped.strip(), ""
-    if piped.strip():
-        attached.insert(0, File(name="stdin", text=piped))
+    piped = _read_stdin(attacher, forced="-" in words or STDIN in files)
+    attached = [attacher.attach(path) for path in files if path != STDIN]
+    if not text and piped is not None and piped.attachment is None:
+        text, piped = piped.text.strip(), None
+    if piped is not None and (piped.text.strip() or piped.attachment is not None):
+        attached.insert(0, piped)
     if not text:
         raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
     question = Question(
@@ -59,13 +59,13 @@ def decode_argument(text: str, what: str) -> str:
     try:
         return os.fsencode(text).decode("utf-8")
     except UnicodeError:
-        raise UsageError(f"{what} is not UTF-8 text", hint=_TO_UTF8) from None
+        raise UsageError(f"{what} is not UTF-8 text", hint=TO_UTF8) from None
 
 
-def _read_stdin(*, forced: bool) -> str:
+def _read_stdin(attacher: Attacher, *, forced: bool) -> File | None:
     """What is piped in. A terminal is read only when `-` asks for it."""
     if sys.stdin is None or (sys.stdin.isatty() and not forced):
-        return ""
+        return None
     # A script may have left stdin open with nothing to say: after some seconds a notice tells what is waited for.
     try:
         ready = select.select([sys.stdin.buffer], [], [], SILENCE)[0]
@@ -73,12 +73,7 @@ def _read_stdin(*, forced: bool) -> str:
         ready = [sys.stdin.buffer]
     if not ready:
         print_notice("waiting for the end of standard input; to give none: conductor ask … < /dev/null")
-    return read_text(sys.stdin.buffer, "stdin")
-
-
-def read_attachment(path: Path) -> File:
-    """A text file to attach. Raises `UsageError`."""
-    return File(name=path.name, text=read_text_file(path.expanduser()))
+    return attacher.attach_stream(sys.stdin.buffer, STDIN_NAME)
 
 
 def read_text_file(path: Path, hint: str = "check its name") -> str:
@@ -92,17 +87,10 @@ def read_text_file(path: Path, hint: str = "check its name") -> str:
 
 def read_text(stream: BinaryIO, source: str) -> str:
     """What a stream holds, as text. Raises `UsageError` where it is not UTF-8, holds NUL bytes, or is too large."""
-    data = stream.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise UsageError(f"{source} is larger than {LARGEST >> 20} MiB", hint="attach only the part that matters")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        place = f"byte 0x{data[error.start]:02x} at offset {error.start}"
-        raise UsageError(f"{source} is not UTF-8 text: {place}", hint=_TO_UTF8) from None
-    if "\x00" in text:
-        raise UsageError(f"{source} holds NUL bytes, so it is not text", hint="attach text files only")
-    return text
+    data = stream.read(TEXT_LIMIT + 1)
+    if len(data) > TEXT_LIMIT:
+        raise UsageError(f"{source} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
+    return decode_text(data, source)
 
 
 def _read_schema(path: Path) -> dict[str, Any]:

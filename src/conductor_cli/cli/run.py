@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
+from conductor_cli.app.attach import Attacher
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.question_input import decode_argument, read_attachment, read_text, read_text_file
+from conductor_cli.cli.question_input import STDIN, STDIN_NAME, decode_argument, read_text, read_text_file
 from conductor_cli.cli.session import Session
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan_file import parse_plan_file
-from conductor_cli.core.question import File, Question
+from conductor_cli.core.question import Question
 
 
 @opt.with_run_options(omit=("mode", "max_steps", "adapter"))
@@ -36,10 +37,11 @@ def run(
     only = options.worker_names
     source = "stdin" if file == "-" else file
     planned = parse_plan_file(_read_plan_text(file), source)
-    asked = _with_input(planned.question, question or (), files or (), plan_on_stdin=file == "-")
+    session = Session(context.obj, options, opt.check_settings(planned.limits, source) | options.settings())
+    on_stdin = file == "-"
+    asked = _with_input(planned.question, question or (), files or (), session.attacher, plan_on_stdin=on_stdin)
     if not asked.text.strip():
         raise UsageError(f"{source} is not a plan: its question is empty", hint="conductor plan writes one")
-    session = Session(context.obj, options, opt.check_settings(planned.limits, source) | options.settings())
     raise typer.Exit(session.run(asked, only=only, plan=planned.plan))
 
 
@@ -51,12 +53,14 @@ def _read_plan_text(file: str) -> str:
     return read_text(sys.stdin.buffer, "stdin")
 
 
-def _with_input(planned: Question, words: Sequence[str], paths: Sequence[Path], *, plan_on_stdin: bool) -> Question:
+def _with_input(
+    planned: Question, words: Sequence[str], paths: Sequence[Path], attacher: Attacher, *, plan_on_stdin: bool
+) -> Question:
     """The question of a plan with the text and the files of the command line in place of its own."""
-    attached = [read_attachment(path) for path in paths]
-    if "-" in words:
+    attached = [attacher.attach(path) for path in paths if path != STDIN]
+    if "-" in words or STDIN in paths:
         if plan_on_stdin:
             raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")
-        attached.insert(0, File(name="stdin", text=read_text(sys.stdin.buffer, "stdin")))
+        attached.insert(0, attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
     text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
     return replace(planned, text=text or planned.text, files=tuple(attached) or planned.files)

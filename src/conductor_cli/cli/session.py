@@ -10,6 +10,7 @@ from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from typing import Any
 
+from conductor_cli.app.attach import Attacher, check_total
 from conductor_cli.app.opened_conductor import open_conductor
 from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
@@ -24,6 +25,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor
+from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views import OutputContext, OutputName, open_views
 
@@ -37,6 +39,7 @@ class Session:
         self.options = options
         self.settings: Settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
         self.store = TraceStore(self.settings.paths.traces)
+        self.attachments = Attachments(self.settings.paths.attachments)
         self.output: OutputName = options.format
         self.quiet = common.quiet
         self.stores_traces = keeps_trace(self.settings, wanted=not options.no_trace)
@@ -50,6 +53,11 @@ class Session:
             quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
             trace_path=self.store.path if self.stores_traces else None,
         )  # fmt: skip
+
+    @property
+    def attacher(self) -> Attacher:
+        """Reads the files of the command line."""
+        return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
 
     @property
     def approves(self) -> bool:
@@ -111,7 +119,9 @@ class Session:
     @asynccontextmanager
     async def _opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
         """A conductor whose models are closed at the end; problems with recording the spending are printed."""
-        opened = await open_conductor(self.settings, seed=self.options.seed, rehearsal=self.rehearsal, **how)
+        opened = await open_conductor(
+            self.settings, seed=self.options.seed, rehearsal=self.rehearsal, attachments=self.attachments, **how
+        )
         try:
             yield opened.conductor
         finally:
@@ -137,6 +147,7 @@ class Session:
         chat: bool = False,
     ) -> RunResult:
         """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
+        check_total(question, self.settings)
         approve = self.approves and not plan_only
         run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
         view = open_views(self.output, self.settings["output.progress"], self.output_context)

@@ -18,6 +18,7 @@ from conductor_cli.app.traces import (
     display_settings,
     export_run,
     find_old_runs,
+    forget_removed,
     make_run_query,
     open_trace_store,
 )
@@ -254,7 +255,7 @@ def rm(runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to de
             store.remove(found)
             print_line(f"removed {found}")
     finally:
-        store.refresh()
+        forget_removed(store)
 
 
 @app.command("names", hidden=True)

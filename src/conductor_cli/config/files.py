@@ -36,6 +36,11 @@ class AppPaths:
         return self.state / "traces"
 
     @property
+    def attachments(self) -> Path:
+        """The bytes of the images and documents that traces name."""
+        return self.state / "attachments"
+
+    @property
     def models(self) -> Path:
         """The model store: manifests, and the files that were converted."""
         return self.data / "models"

@@ -145,7 +145,7 @@ _SIZES: Final[dict[str, Callable[[bytes], tuple[int, int] | None]]] = {
 }
 
 
-def describe_attachment(attachment: Attachment) -> str:
+def describe_media(attachment: Attachment) -> str:
     """What an attachment is, in words: `PNG image, 800 x 600 pixels, 1.2 MB`."""
     facts = [NAMES.get(attachment.media_type, attachment.media_type)]
     if attachment.width:
@@ -164,10 +164,10 @@ def attachment_tokens(attachment: Attachment) -> int:
     """About how many tokens a model reads of an attachment: one figure for all providers, rather too high.
 
     Anthropic counts width x height / 750 and scales an image down to about 1,600 tokens (docs.claude.com, "Vision");
-    Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a whole image; OpenAI's larger models count 70 to 170
-    per tile of 512 x 512 pixels, at most about 1,500, its small ones count the same image up to 20 times higher. Of a
-    PDF each provider reads the text and a picture of each page: 1,500 to 3,000 tokens a page at Anthropic, fewer at
-    the others. As of November 2026.
+    Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a whole image; OpenAI's larger models count 70 to
+    170 per tile of 512 x 512 pixels, at most about 1,500, its small ones count the same image up to 20 times higher. Of
+    a PDF each provider reads the text and a picture of each page: 1,500 to 3,000 tokens a page at Anthropic, fewer
+    at the others. As of November 2026.
     """
     if attachment.kind == "pdf":
         return max(attachment.pages, 1) * PAGE_TOKENS

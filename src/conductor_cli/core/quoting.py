@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.media import describe_attachment
+from conductor_cli.core.media import describe_media
 from conductor_cli.core.question import File, Question
 
 _QUOTED: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -78,7 +78,7 @@ def _is_only_named(file: File, accepts: Collection[MediaKind]) -> bool:
 def _name_attachment(file: File, accepts: Collection[MediaKind]) -> str:
     """One line about a file whose text is not shown."""
     assert file.attachment is not None
-    named = f"{_QUOTED(file.name)} ({describe_attachment(file.attachment)})"
+    named = f"{_QUOTED(file.name)} ({describe_media(file.attachment)})"
     if file.is_sent_to(accepts):
         return f"The file {named} is attached to this message."
     return f"The file {named} belongs to the question, but you cannot see it."

@@ -11,7 +11,7 @@ from typing import Final
 
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.formatting import format_list
-from conductor_cli.core.media import describe_attachment
+from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import SELF, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
@@ -78,7 +78,7 @@ def find_viewers(question: Question, shown: Mapping[str, Question], pool: Pool) 
 
 
 def nobody_sees(viewers: Viewers, absent: Collection[str]) -> tuple[str, str]:
-    """What to say, and to advise, where nobody can see a file; both empty where somebody can. `absent` cannot be asked."""
+    """What to say and to advise where nobody can see a file, else nothing. The workers in `absent` cannot be asked."""
     for kind, names in viewers.names.items():
         if set(names) - set(absent):
             continue
@@ -104,7 +104,7 @@ def describe_attached(
             for label, worker in labels.items()
             if worker in shown and file in shown[worker].files and file.is_sent_to(pool[worker].accepts or ())
         ]
-        name = f'Attached: "{one_line(file.name)}" ({describe_attachment(file.attachment)}).'
+        name = f'Attached: "{one_line(file.name)}" ({describe_media(file.attachment)}).'
         if file.kind_without_text is None:
             lines.append(f"{name} Every worker reads its text" + (f"; {format_list(able)} the file." if able else "."))
         else:

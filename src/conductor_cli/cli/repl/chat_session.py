@@ -25,6 +25,7 @@ from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
+from conductor_cli.store.attachments import Attachments
 
 TERMINATED: Final = 143
 """The exit code of a run that SIGTERM ended."""
@@ -59,6 +60,7 @@ class ChatSession:
         self.draft = ""
         """What the next prompt begins with."""
         self._continued: Trace | None = None
+        self._attachments: Attachments | None = None
         self.session = self._session(self.flags)
         self.changed: Callable[[], None] = lambda: None
         """Called when something that the prompt shows has changed."""
@@ -75,6 +77,8 @@ class ChatSession:
 
     def _session(self, flags: Mapping[str, Any]) -> Session:
         session = Session(self._common, self._options, flags)
+        # What was attached stays attached when a setting changes.
+        self._attachments = session.attachments = self._attachments or session.attachments
         if self._continued is not None:
             session.keep_policy(self._continued)
         return session
@@ -94,7 +98,7 @@ class ChatSession:
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
             session.settings, only=only, streams=sys.stdout.isatty(), seed=self._options.seed, rehearsal=self.rehearsal,
-            loaded=self._loaded,
+            loaded=self._loaded, attachments=session.attachments,
         )  # fmt: skip
 
     async def _load(self) -> None:

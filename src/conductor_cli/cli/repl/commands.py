@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from prompt_toolkit.document import Document
 
 from conductor_cli.cli.options import check_settings
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.question_input import read_attachment
 from conductor_cli.cli.repl import display
 from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.config import find_setting
@@ -136,7 +136,8 @@ async def _file(chat: ChatSession, rest: str) -> None:
     if rest == "-":
         chat.files.clear()
     elif rest:
-        chat.files.append(read_attachment(Path(rest)))
+        # A PDF takes a while, during which the prompt must not stand still.
+        chat.files.append(await asyncio.to_thread(chat.session.attacher.attach, Path(rest)))
     display.print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
 
 
@@ -215,7 +216,7 @@ _COMMANDS: Final = (
     Command(name="cost", help="show what this chat has cost", act=_cost),
     Command(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
-    Command(name="file", takes="[PATH|-]", help="attach a text file to the next question; - removes them", act=_file,
+    Command(name="file", takes="[PATH|-]", help="attach a text, an image or a PDF; - removes them", act=_file,
             takes_file=True),
     Command(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
     Command(name="undo", help="remove the last question and answer", act=_undo),

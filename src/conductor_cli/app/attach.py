@@ -1,0 +1,200 @@
+"""Attaching files to a question: what they are is found from their content, and all of it is bounded.
+
+Text becomes a `File`. Of an image or a PDF the bytes are kept by `Attachments`, and a PDF's text is extracted for the
+workers that cannot read the file itself.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from conductor_cli.app.pdf_text import PdfText, read_pdf
+from conductor_cli.config import Settings
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_count, format_size
+from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
+from conductor_cli.core.question import File, Question
+from conductor_cli.store.attachments import Attachments
+
+TEXT_LIMIT: Final = 16 * 1024 * 1024
+"""Bytes of one text. More is a mistake: no worker reads it."""
+
+TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
+
+SILENCE: Final = 3.0
+"""Seconds after which it is said that input is waited for."""
+
+_NO_FILES: Final = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+_HEAD: Final = 4096
+"""Bytes by which the type of a file is found."""
+
+_MB: Final = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Attacher:
+    """Reads files to attach. `tell` is given what the user should know about them, a line each."""
+
+    attachments: Attachments
+    settings: Settings
+    tell: Callable[[str], None] = lambda _: None
+
+    def attach(self, path: Path) -> File:
+        """The file at a path, an image, a PDF or a text. Raises `UsageError`."""
+        path = path.expanduser()
+        try:
+            with self._open(path) as file:
+                before = os.fstat(file.fileno())
+                data = self._read(file, path.name, before)
+                after = os.fstat(file.fileno())
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
+        return self.take(data, path.name)
+
+    def attach_stream(self, stream: BinaryIO, name: str) -> File:
+        """What a stream holds, such as stdin. Raises `UsageError`."""
+        return self.take(self._read(stream, name), name)
+
+    def take(self, data: bytes, name: str) -> File:
+        """These bytes as a file of this name. Raises `UsageError`."""
+        found = media_type_of(data)
+        claimed = SUFFIXES.get(name.rpartition(".")[2].lower(), "")
+        if not data and claimed:
+            raise UsageError(f"{name} is empty", hint=f"a {NAMES[claimed]} was expected")
+        if claimed and found and found != claimed:
+            self.tell(f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such")
+        if not found:
+            return File(name=name, text=decode_text(data, name))
+        self._check_size(name, found, len(data))
+        return self._take_pdf(data, name) if found == PDF else self._take_image(data, name, found)
+
+    def _take_image(self, data: bytes, name: str, media_type: str) -> File:
+        size = image_size(data, media_type)
+        if size is None:
+            raise UsageError(f"{name} is a damaged or truncated {NAMES[media_type]}", hint="open it, save it again")
+        attachment = Attachment(
+            name=name, media_type=media_type, sha256=self.attachments.add(data), size=len(data),
+            width=size[0], height=size[1],
+        )  # fmt: skip
+        return File(name=name, text="", attachment=attachment)
+
+    def _take_pdf(self, data: bytes, name: str) -> File:
+        found = read_pdf(data)
+        if found.problem == "encrypted":
+            raise UsageError(f"{name} is encrypted", hint="remove its password first: qpdf --decrypt IN.pdf OUT.pdf")
+        if found.problem == "damaged" and not found.pages:
+            raise UsageError(f"{name} is a damaged PDF document", hint="open it, save it again")
+        if remark := _remark_on(found):
+            self.tell(f"{name}: {remark}")
+        attachment = Attachment(
+            name=name, media_type=PDF, sha256=self.attachments.add(data), size=len(data), pages=found.pages
+        )
+        return File(name=name, text=found.text, attachment=attachment)
+
+    def _open(self, path: Path) -> BinaryIO:
+        """A file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError` or `OSError`."""
+        mode = path.stat().st_mode
+        for test, what in _NO_FILES:
+            if test(mode):
+                raise UsageError(f"{path} is {what}", hint="attach files only")
+        if not stat.S_ISFIFO(mode):
+            return path.open("rb")
+        # Opening a pipe that nobody writes to would wait for ever without a word.
+        pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+        if not select.select([pipe], [], [], SILENCE)[0]:
+            self.tell(f"waiting for somebody to write to the pipe {path}")
+            select.select([pipe], [], [])
+        os.set_blocking(pipe.fileno(), True)
+        return pipe
+
+    def _read(self, stream: BinaryIO, name: str, known: os.stat_result | None = None) -> bytes:
+        """All of a stream, and of one that is too large not more than its beginning. Raises `UsageError`, `OSError`."""
+        head = stream.read(_HEAD)
+        media_type = media_type_of(head)
+        if known is not None and stat.S_ISREG(known.st_mode):
+            self._check_size(name, media_type, known.st_size)
+        most = self._limit(media_type)
+        data = head + stream.read(most + 1 - len(head)) if len(head) == _HEAD else head
+        self._check_size(name, media_type, len(data))
+        return data
+
+    def _limit(self, media_type: str) -> int:
+        if not media_type:
+            return TEXT_LIMIT
+        return int(self.settings["attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"]) * _MB
+
+    def _check_size(self, name: str, media_type: str, size: int) -> None:
+        most = self._limit(media_type)
+        if size <= most:
+            return
+        if not media_type:
+            raise UsageError(f"{name} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
+        setting = "attachments.pdf_mb" if media_type == PDF else "attachments.image_mb"
+        raise UsageError(
+            f"{name} is larger than {most // _MB} MB, the limit for a {NAMES[media_type]}",
+            hint=f"make it smaller, or raise the limit: conductor config set {setting} {-(-size // _MB)}",
+        )
+
+
+def decode_text(data: bytes, source: str) -> str:
+    """These bytes as text. Raises `UsageError` where they are no UTF-8 or hold NUL bytes."""
+    refused = describe_refused(data)
+    attachable = "attach text, PNG, JPEG, GIF, WebP or PDF files"
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if refused:
+            raise UsageError(f"{source} is {refused}, which cannot be attached", hint=attachable) from None
+        place = f"byte 0x{data[error.start]:02x} at offset {error.start}"
+        raise UsageError(f"{source} is not UTF-8 text: {place}", hint=TO_UTF8) from None
+    if "\x00" in text:
+        what = f"is {refused}, which cannot be attached" if refused else "holds NUL bytes, so it is not text"
+        raise UsageError(f"{source} {what}", hint=attachable)
+    return text
+
+
+def _remark_on(found: PdfText) -> str:
+    """What the user should know about a PDF whose text was not read as a whole; else empty."""
+    reasons = {
+        "time": "reading it took too long",
+        "memory": "reading it took too much memory or time",
+        "damaged": "it is damaged",
+        "length": "it is very long",
+    }
+    if found.problem:
+        read = f"only the text of {found.read} of {format_count(found.pages, 'page')} was read"
+        why = reasons.get(found.problem, found.problem)
+        return f"{read}: {why}" if found.read else f"its text cannot be read: {why}"
+    return "" if found.text else "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
+
+
+def check_total(question: Question, settings: Settings) -> None:
+    """Raise `UsageError` where the images and documents of a question are too many, or together too large."""
+    attachments = {each.sha256: each for each in question.attachments}.values()
+    most, total = settings["attachments.files"], sum(each.size for each in attachments)
+    if len(attachments) > most:
+        raise UsageError(
+            f"{len(attachments)} images and PDFs are attached; the limit is {most}",
+            hint=f"attach fewer, or raise the limit: conductor config set attachments.files {len(attachments)}",
+        )
+    if total > settings["attachments.total_mb"] * _MB:
+        raise UsageError(
+            f"the attached images and PDFs are {format_size(total)} together; the limit is "
+            f"{settings['attachments.total_mb']} MB",
+            hint=f"attach fewer, or raise the limit: conductor config set attachments.total_mb {-(-total // _MB)}",
+        )
