@@ -248,6 +248,12 @@ class Speaker:
 
     seen: SeenStep
     wire: Wire
+    calls: int = 0
+    """How many tool calls there were."""
+    blocks: int = 0
+    """How many of Anthropic's blocks there were."""
+    block: str = ""
+    """The type of the one that is open."""
 
     @property
     def _anthropic(self) -> bool:
@@ -265,20 +271,50 @@ class Speaker:
                 "role": "assistant", "content": [], "model": "m", "stop_reason": None, "stop_sequence": None,
             }  # fmt: skip
             await self._event("message_start", message={"id": "1", "type": "message", "usage": counts} | more)
-            await self._event("content_block_start", index=0, content_block={"type": "text", "text": ""})
 
     async def say(self, text: str) -> None:
         if self._anthropic:
-            await self._event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+            await self._in_block("text", text="")
+            await self._delta("text_delta", text=text)
         elif self._gemini:
-            await self.wire.frames({"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}}]})
+            await self._part(text=text)
         else:
             await self.wire.frames(delta(text))
 
+    async def think(self, text: str, signature: str = "") -> None:
+        """Thinking, which Anthropic signs. Google's signature belongs to the call that follows, see `call`."""
+        if self._anthropic:
+            await self._in_block("thinking", thinking="", signature="")
+            await self._delta("thinking_delta", thinking=text)
+            await self._delta("signature_delta", signature=signature)
+        elif self._gemini:
+            await self._part(text=text, thought=True)
+        else:
+            await self.wire.frames(delta(reasoning_content=text))
+
+    async def call(self, name: str, *pieces: str, id: str = "", signature: str = "") -> None:  # noqa: A002
+        """One tool call, its arguments in these pieces of JSON text; Google's come whole."""
+        id = id or f"call_{self.calls}"  # noqa: A001
+        number, self.calls = self.calls, self.calls + 1
+        if self._anthropic:
+            await self._in_block("tool_use", again=True, id=id, name=name, input={})
+            for piece in pieces:
+                await self._delta("input_json_delta", partial_json=piece)
+        elif self._gemini:
+            signed = {"thoughtSignature": signature} if signature else {}
+            await self._part(
+                functionCall={"id": id, "name": name, "args": json.loads("".join(pieces) or "{}")}, **signed
+            )
+        else:
+            function = {"name": name, "arguments": ""}
+            first = {"index": number, "id": id, "type": "function", "function": function}
+            rest = [{"index": number, "function": {"arguments": piece}} for piece in pieces]
+            await self.wire.frames(*(delta(tool_calls=[piece]) for piece in (first, *rest)))
+
     async def end(self) -> None:
         if self._anthropic:
-            await self._event("content_block_stop", index=0)
-            last = {"stop_reason": "end_turn", "stop_sequence": None}
+            await self._in_block("")
+            last = {"stop_reason": "tool_use" if self.calls else "end_turn", "stop_sequence": None}
             await self._event("message_delta", delta=last, usage={"output_tokens": 7})
             await self._event("message_stop")
         elif self._gemini:
@@ -286,7 +322,24 @@ class Speaker:
             candidate = {"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}
             await self.wire.frames({"candidates": [candidate], "usageMetadata": counts})
         else:
-            await self.wire.frames(delta(finish="stop"), usage(), "[DONE]")
+            await self.wire.frames(delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]")
+
+    async def _part(self, **part: Any) -> None:
+        await self.wire.frames({"candidates": [{"content": {"role": "model", "parts": [part]}}]})
+
+    async def _in_block(self, kind: str, *, again: bool = False, **start: Any) -> None:
+        """Have a block of this type open; `again` for a new one. No type closes the last."""
+        if self.block == kind and not again:
+            return
+        if self.block:
+            await self._event("content_block_stop", index=self.blocks - 1)
+        self.block = kind
+        if kind:
+            await self._event("content_block_start", index=self.blocks, content_block={"type": kind} | start)
+            self.blocks += 1
+
+    async def _delta(self, kind: str, **piece: Any) -> None:
+        await self._event("content_block_delta", index=self.blocks - 1, delta={"type": kind} | piece)
 
     async def _event(self, kind: str, **more: Any) -> None:
         await self.wire.send(f"event: {kind}\ndata: {json.dumps({'type': kind} | more)}\n\n")
