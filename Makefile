@@ -61,7 +61,7 @@ screens: setup ## draw docs/screens/*.svg from a real run
 	@$(BIN)/python -m scripts.screens
 
 lock: ## resolve the lock files (needs uv; ARGS=--upgrade for newer versions)
-	$(LOCK) --extra eval --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
+	$(LOCK) --extra eval --extra serve --extra tools --group dev --group bench $(ARGS) --output-file requirements.lock
 	$(LOCK) --extra train --constraint requirements.lock $(ARGS) $(CUDA:%=--no-emit-package %) --output-file requirements-train.lock
 
 clean: ## remove .venv and the caches of the tools
