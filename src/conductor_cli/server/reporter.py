@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.events import Event, Notice, PlanDelta, StepDelta
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.server.progress import ProgressReport
 from conductor_cli.server.results import clean
 from conductor_cli.views.run_text import describe_notice
@@ -41,9 +41,10 @@ class Reporter:
         self._told: set[Notice] = set()
         self._trace = Trace()
 
-    def show(self, event: Event, trace: Trace) -> None:
+    def show(self, event: Event) -> None:
         """Note what an event is to a client. Never waits."""
-        self._trace = trace
+        # Not the trace of the run itself, which is ahead of the events that are read.
+        self._trace = trace = apply_event(self._trace, event)
         if isinstance(event, PlanDelta | StepDelta):
             return
         for notice in (*trace.notices, *trace.recovered):

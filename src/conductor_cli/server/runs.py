@@ -37,8 +37,8 @@ from conductor_cli.store.trace_store import TraceStore
 MOST_CALLS: Final = 16
 """Calls at once. More are refused, because each holds a question and the answers to it in memory."""
 
-ShowEvent = Callable[[Event, Trace], None]
-"""Called with each event, after it was stored, and the run so far. It must not wait."""
+ShowEvent = Callable[[Event], None]
+"""Called with each event, after it was stored. It must not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ async def _read(run: Run, recorder: RunRecorder, show: ShowEvent) -> None:
         async with aclosing(record(run, recorder)) as events:
             async for event in events:
                 if wanted:
-                    show(event, run.trace)
+                    show(event)
 
     reading = asyncio.create_task(read())
     try:

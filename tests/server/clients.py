@@ -1,0 +1,112 @@
+"""MCP clients for tests: the SDK's own over a real process or in this one, and a pipe for what no SDK would send."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcp import Client, StdioServerParameters
+
+from conductor_cli.server.mcp_server import Handlers
+from conductor_cli.server.runs import Runs, ServerOptions
+from tests.cli.stage import COMMAND, Stage
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, LoggingMessageNotificationParams
+
+
+@dataclass
+class Heard:
+    """What a client was told while it waited."""
+
+    progress: list[tuple[float, str]] = field(default_factory=list)
+    logs: list[tuple[str, str]] = field(default_factory=list)
+
+    async def on_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        assert total == 1.0
+        self.progress.append((progress, message or ""))
+
+    async def on_log(self, params: LoggingMessageNotificationParams) -> None:
+        self.logs.append((params.level, str(params.data)))
+
+
+def process_client(stage: Stage, *arguments: str, heard: Heard | None = None, mode: str = "legacy") -> Client:
+    """The SDK's client over the pipes of a real `conductor mcp`."""
+    program, *words = COMMAND
+    server = StdioServerParameters(command=program, args=[*words, "mcp", *arguments], env=stage.environ())
+    return Client(server, mode=mode, logging_callback=heard.on_log if heard else None)
+
+
+@asynccontextmanager
+async def inside_client(heard: Heard | None = None, **options: Any) -> AsyncIterator[Client]:
+    """The SDK's client with a server in this process, which is much faster to start."""
+    runs = Runs(ServerOptions(**{"flags": {}, **options}))
+    try:
+        server = Handlers(runs, "0").server
+        async with Client(server, mode="legacy", logging_callback=heard.on_log if heard else None) as client:
+            yield client
+    finally:
+        await runs.close()
+
+
+def text_of(result: CallToolResult) -> str:
+    """The texts of a result, one after the other."""
+    return "\n".join(getattr(part, "text", "") for part in result.content)
+
+
+class RawClient:
+    """Writes lines to `conductor mcp`, and reads its lines, each of which must be JSON."""
+
+    def __init__(self, stage: Stage, *arguments: str, **streams: Any) -> None:
+        self.process = stage.start("mcp", *arguments, stdin=subprocess.PIPE, **streams)
+
+    def write(self, line: bytes) -> None:
+        assert self.process.stdin is not None
+        view = memoryview(line + b"\n")
+        while view:  # an unbuffered pipe takes a part of it
+            view = view[self.process.stdin.write(view) :]
+
+    def send(self, method: str, params: Mapping[str, Any] | None = None, request: int | None = None) -> None:
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params or {}}
+        self.write(json.dumps(message | ({"id": request} if request is not None else {})).encode())
+
+    def read(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def answer(self, request: int | str | None) -> Any:
+        """The answer to a request; notifications before it are read and dropped."""
+        while True:
+            message = self.read()
+            if "method" not in message and message["id"] == request:
+                return message
+
+    def initialize(self) -> Any:
+        client = {"name": "raw", "version": "0"}
+        self.send("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, 0)
+        answer = self.answer(0)
+        self.send("notifications/initialized")
+        return answer
+
+    def call(self, name: str, arguments: Mapping[str, Any], request: int) -> None:
+        self.send("tools/call", {"name": name, "arguments": arguments}, request)
+
+    def close(self) -> tuple[int, str]:
+        """Close standard input, as a client ends a server; returns the exit code and standard error."""
+        _, err = self.process.communicate(timeout=10)
+        return self.process.returncode, (err or b"").decode()
+
+    def vanish(self) -> tuple[int, str]:
+        """Close both pipes, as the end of a client does."""
+        process = self.process
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.close()
+        with process.stderr:
+            return process.wait(10), process.stderr.read().decode()

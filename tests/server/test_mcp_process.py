@@ -1,0 +1,206 @@
+"""`conductor mcp` as a client starts it: a real process, its pipes, and workers on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.trace import Trace
+from conductor_cli.store.trace_store import TraceStore
+from tests.cli.stage import TWO, Stage, finished, says, stalls
+from tests.server.clients import Heard, RawClient, process_client, text_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
+
+
+def stored(stage: Stage) -> list[Trace]:
+    """All stored runs, newest first."""
+    store = TraceStore(stage.traces)
+    return [store.trace(run) for run in store.runs()]
+
+
+def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
+    """The answer comes as text and as data; progress names steps and workers, and only grows, up to 1."""
+    stage.plan = TWO
+    heard = Heard()
+
+    async def talk() -> None:
+        async with process_client(stage, mode="legacy") as client:
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == ["ask", "plan", "run", "trace"]
+            result = await client.call_tool("ask", {"question": "Why?"}, progress_callback=heard.on_progress)
+            assert not result.is_error
+            assert text_of(result).startswith("beta answers\n[run ")
+            assert result.structured_content["answer"] == "beta answers"
+            assert [step["worker"] for step in result.structured_content["steps"]] == ["alpha", "beta"]
+            assert result.structured_content["run"] == stored(stage)[0].run
+
+    asyncio.run(talk())
+    shares, lines = zip(*heard.progress, strict=True)
+    assert list(shares) == sorted(set(shares))
+    assert shares[-1] == 1.0
+    for line in ("step 1 planned: alpha", "step 1 started: alpha", "step 2 of 2 finished: beta", "finished"):
+        assert any(found.startswith(line) for found in lines), lines
+
+
+def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) -> None:
+    """Within a second nothing is asked any more; the trace has its end; the next call gets its answer."""
+    stage.models["alpha"] = stalls("half an")
+
+    async def talk() -> None:
+        async with process_client(stage, mode="auto") as client:
+            call = asyncio.create_task(client.call_tool("ask", {"question": "Why?"}))
+            await asyncio.to_thread(wait_until_asked, stage)
+            begun = time.monotonic()
+            call.cancel()
+            assert await asyncio.to_thread(stage.asked("alpha")[0].closed.wait, 5)
+            assert time.monotonic() - begun < 1
+            stage.models["alpha"] = says("all of it")
+            result = await client.call_tool("ask", {"question": "And now?"})
+            assert result.structured_content["answer"] == "all of it"
+
+    asyncio.run(talk())
+    newest, cancelled = stored(stage)
+    assert newest.state == "finished"
+    assert cancelled.ended
+    assert cancelled.error is not None
+    assert cancelled.error.kind == "cancelled"
+
+
+def wait_until_asked(stage: Stage, times: int = 1) -> None:
+    """Wait until the worker alpha was asked so many times."""
+    deadline = time.monotonic() + 20
+    while len(stage.asked("alpha")) < times:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
+    """A client that closes the pipe while two calls run leaves no process, and traces with an end."""
+    stage.models["alpha"] = stalls("half an")
+    client = RawClient(stage)
+    client.initialize()
+    client.call("ask", {"question": "Why?"}, 1)
+    client.call("ask", {"question": "How?"}, 2)
+    wait_until_asked(stage, 2)
+    begun = time.monotonic()
+    code, err = client.close()
+    assert (code, err) == (0, "")
+    assert time.monotonic() - begun < 2
+    assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
+    assert all(trace.ended and trace.error is not None for trace in stored(stage))
+
+
+def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
+    """A client that closes both pipes, as one that is killed does, leaves no error and no process."""
+    stage.models["alpha"] = stalls("half an")
+    client = RawClient(stage)
+    client.initialize()
+    client.call("ask", {"question": "Why?"}, 1)
+    wait_until_asked(stage)
+    assert client.vanish() == (0, "")
+    assert stored(stage)[0].ended
+
+
+def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:
+    """SIGTERM, which clients send next, ends a server whose input is still open."""
+    stage.models["alpha"] = stalls("half an")
+    client = RawClient(stage)
+    client.initialize()
+    client.call("ask", {"question": "Why?"}, 1)
+    wait_until_asked(stage)
+    client.process.send_signal(signal.SIGTERM)
+    assert client.process.wait(5) == 143
+    assert stored(stage)[0].ended
+    client.process.communicate()
+
+
+def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
+    """What is no JSON, no message, too deep or too large gets an error, and the next call an answer."""
+    client = RawClient(stage)
+    assert client.initialize()["result"]["serverInfo"]["name"] == "conductor"
+    for line in (b"{", b"[]", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[" * 100_000):
+        client.write(line)
+        assert client.answer(None)["error"]["code"] == -32700, line[:20]
+    client.write(b"")
+    client.send("no/such", {}, 1)
+    assert client.answer(1)["error"]["code"] == -32601
+    client.send("tools/call", {"arguments": {}}, 2)
+    assert client.answer(2)["error"]["code"] == -32602
+    large = "x" * (50 << 20)
+    client.call("ask", {"question": large}, 3)
+    assert "larger than 16 MiB" in client.answer(3)["result"]["content"][0]["text"]
+    client.write(b'{"method":"tools/call","params":{"name":"ask","arguments":{"question":"%s"}},"jsonrpc":"2.0","id":4}'
+                 % large.encode())  # fmt: skip
+    refused = client.answer(4)["result"]
+    assert refused["isError"]
+    client.call("ask", {"question": "Why?"}, 5)
+    assert client.answer(5)["result"]["structuredContent"]["answer"] == "alpha answers"
+    assert peak_memory(client.process.pid) < 350
+    assert client.close() == (0, "")
+
+
+def peak_memory(process: int) -> int:
+    """The most memory that a process has had, in MB."""
+    status = Path(f"/proc/{process}/status").read_text("utf-8")
+    return next(int(line.split()[1]) // 1000 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def test_a_thousand_calls_at_once_are_all_answered(stage: Stage) -> None:
+    """The server takes as many as it can hold and says to the others that it is busy."""
+    stage.models["alpha"] = stalls("half an")
+    client = RawClient(stage)
+    client.initialize()
+    for number in range(1, 1001):
+        client.call("ask", {"question": f"Question {number}"}, number)
+    answers = [client.read()["result"] for _ in range(1000 - 16)]
+    wait_until_asked(stage, 16)
+    assert {answer["content"][0]["text"] for answer in answers} == {
+        "the server is busy: 16 calls are running\ncall again when one of them has ended"
+    }
+    for number in range(1, 17):
+        client.send("notifications/cancelled", {"requestId": number})
+    assert all(seen.closed.wait(5) for seen in stage.asked("alpha"))
+    stage.models["alpha"] = says("done")
+    client.call("ask", {"question": "And now?"}, 2001)
+    assert client.answer(2001)["result"]["structuredContent"]["answer"] == "done"
+    assert client.close()[0] == 0
+
+
+def test_stdout_carries_the_protocol_only(stage: Stage) -> None:
+    """Also with --debug and a notice for the reader, everything else goes to stderr."""
+    stage.configure('[limits]\nattempts = 1\n[policy]\ndeny = ["nobody"]')
+    client = RawClient(stage, "--debug", stderr=subprocess.DEVNULL)
+    client.initialize()
+    client.call("ask", {"question": "Why?"}, 1)
+    assert client.answer(1)["result"]["structuredContent"]["notices"]  # every line before it was JSON
+    assert client.close()[0] == 0
+
+
+def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
+    """The exit code is that of a missing extra, as for training."""
+    code = "import sys; sys.modules['mcp'] = None; from conductor_cli.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "mcp"]
+    with subprocess.Popen(
+        command, env=stage.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        done = finished(process)
+    assert done.code == 3
+    assert done.out == ""
+    assert 'pip install "conductor-llm[tools]"' in done.err
+    assert len(done.err.splitlines()) == 2
+
+
+def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
+    """A client shows that its server did not start; stderr says why."""
+    stage.config.write_text("[limits]\nstepps = 3\n")
+    done = stage.inside("mcp")
+    assert done.code == 3
+    assert "stepps" in done.err
+    assert done.out == ""
