@@ -451,9 +451,10 @@ def test_no_key_is_in_the_report(
 
 def test_an_unwritable_report_file_is_an_error_before_any_call(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
     """Exit code 2."""
-    done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--html", tmp_path / "no" / "report.html")
-    assert (done.code, posts(two_workers)) == (2, 0)
-    explained(done)
+    for place in (tmp_path / "no" / "report.html", tmp_path, Path("/proc/report.html")):
+        done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--html", place)
+        assert (done.code, posts(two_workers)) == (2, 0)
+        explained(done)
 
 
 def test_list_prints_stored_evaluations(two_workers: Stage, cases: Path) -> None:
@@ -535,7 +536,7 @@ CASE = '{"id": "1", "question": "q", "answer": "1", "scorer": "number"}\n'
         (CASE * 2, "same id"),
         (CASE.replace('"answer": "1"', '"answer": "one"'), "does not fit"),
         (CASE.replace('"answer": "1"', '"answer": 1'), "line 1"),
-        ("\x00\xff", "cannot read"),
+        ("\x00\xff", "is not UTF-8 text: byte 0xff at offset 1"),
     ],
 )
 def test_an_invalid_file_of_cases_is_reported_with_its_line(

@@ -341,3 +341,15 @@ def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage
         assert shown.end() == 0
         assert "[y/N]" not in shown.scrolled
     assert row(stage, "huge-q8_0")["state"] == "installed"
+
+
+def test_without_a_network_the_hint_names_a_file(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was begun that a next pull could continue; no word of the library is shown."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("conductor_cli.models.weights.hub.WAITS", (0.0,))
+    read_environment()
+    done = stage.inside("model", "pull", REPO)
+    explained(done)
+    assert done.err.startswith("conductor: 127.0.0.1:9 cannot be reached\n")
+    assert "conductor model import FILE.gguf" in done.err
+    assert "continues" not in done.err

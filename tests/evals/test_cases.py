@@ -118,10 +118,10 @@ def test_a_file_without_cases_is_an_error(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing file, a directory, bytes that are not text, and a file that is too large."""
     assert "No such file" in fault(tmp_path / "none.jsonl").message
-    assert "cannot read" in fault(tmp_path).message
+    assert "cannot be read: Is a directory" in fault(tmp_path).message
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b"{}\n\xe9\n")
-    assert "utf-8" in fault(path).message
+    assert "is not UTF-8 text: byte 0xe9" in fault(path).message
     monkeypatch.setattr(module, "MAX_FILE_SIZE", 10)
     assert "larger than" in fault(file(tmp_path, WHOLE)).message
 

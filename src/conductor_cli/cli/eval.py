@@ -39,6 +39,7 @@ from conductor_cli.cli.signals import on_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_money, format_time
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.table import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
@@ -48,6 +49,7 @@ from conductor_cli.evals.storage import Evaluation
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.evals.verdict import reach_verdict
+from conductor_cli.models.disk import try_writing
 from conductor_cli.store.fast_list import terminal_width
 
 CONTINUE: Final = "the same command continues"
@@ -141,8 +143,20 @@ def _check_options(cases: str | None, show: str | None, html: Path | None, *, li
         hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
         raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
     # Checked now, because nobody wants to pay for an evaluation whose report has no place.
-    if html is not None and (html.is_dir() or not html.absolute().parent.is_dir()):
-        raise UsageError(f"cannot write --html {html}", hint="name a file in a directory that exists")
+    if html is not None:
+        _check_place(html)
+
+
+def _check_place(html: Path) -> None:
+    """Raise `UsageError` where no report can be written there."""
+    problem = "" if html.absolute().parent.is_dir() and not html.is_dir() else "it is no file in an existing directory"
+    if not problem:
+        try:
+            try_writing(html.absolute().parent)
+        except OSError as error:
+            problem = describe_system_error(error)
+    if problem:
+        raise UsageError(f"cannot write --html {html}: {problem}", hint="name a file in a directory that exists")
 
 
 # Running

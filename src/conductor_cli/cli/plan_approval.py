@@ -19,6 +19,7 @@ from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.question import Question
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.run import Run
 from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stderr
@@ -130,7 +131,7 @@ def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
                 code = _wait_for(editor, stopped)
             edited = file.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
-            message = f"the editor {named!r:.60} cannot be used: {error}"
+            message = f"the editor {named!r:.60} cannot be used: {describe_system_error(error)}"
             raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
     if code:
         raise ConfigError(f"the editor {named!r:.60} exited with code {code}; the plan is unchanged")

@@ -18,6 +18,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.core.sanitize import escape_json, one_line
 from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
 
@@ -133,8 +134,12 @@ def read_text(path: Path) -> str:
         if path.stat().st_size > MAX_FILE_SIZE:
             raise UsageError(f"{path} is larger than {format_size(MAX_FILE_SIZE)}", hint="split it into several files")
         return path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", hint="name a file of cases, in UTF-8") from None
+    except OSError as error:
+        why = describe_system_error(error)
+        raise UsageError(f"{path} cannot be read: {why}", hint="name a file of cases, in UTF-8") from None
+    except UnicodeDecodeError as error:
+        message = f"{path} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {error.start}"
+        raise UsageError(message, hint="convert it first, for example with: iconv -t utf-8") from None
 
 
 def _parse_case(text: str, where: str) -> Case:

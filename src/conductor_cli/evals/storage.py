@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump, load
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.evals.cases import Case, read_cases, write_cases
 from conductor_cli.evals.outcomes import Outcome
 from conductor_cli.models import disk
@@ -74,7 +75,7 @@ class Evaluation:
         try:
             spec = load(EvaluationSpec, json.loads((directory / SPEC).read_text(encoding="utf-8")))
         except (OSError, ValueError, RecursionError) as error:
-            message = f"{directory} holds no evaluation that can be read: {error}"
+            message = f"{directory} holds no evaluation that can be read: {describe_system_error(error)}"
             raise UsageError(message, hint="conductor eval --list shows those that can") from None
         self.directory = directory
         self.spec = spec

@@ -25,6 +25,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import recipient_of
 
@@ -347,4 +348,4 @@ def _nano_dollars(amount: Decimal) -> int:
 
 def _describe(error: Exception) -> str:
     """`Permission denied`, `database is locked`, `file is not a database`."""
-    return getattr(error, "strerror", None) or str(error)
+    return describe_system_error(error)

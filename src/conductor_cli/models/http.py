@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
+from conductor_cli.core.system_errors import describe_system_error, without_numbers
 from conductor_cli.models.api_errors import clean_excerpt, error_of_response, parse_frame
 from conductor_cli.models.base64_file import JsonBody
 from conductor_cli.models.presets import is_loopback
@@ -207,8 +208,9 @@ class HttpClient:
         if isinstance(error, TimeoutError):
             return ModelError("timeout", f"{self.name}: no answer in the time left for this call")
         reason, what = reason_of(error)
-        words = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
-        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in words
+        said = "" if _may_show_headers(error) else clean_excerpt(str(error), self._secrets)
+        silent = reason == "connect" and is_loopback(self.base_url) and "SSL" not in said
+        words = without_numbers(said)
         hint = _NOT_STARTED if silent else _HINTS.get(reason, "")
         name = self.name if what.startswith("cannot") else f"{self.name}:"
         return ModelError(reason, f"{name} {what}{f': {words}' if words else ''}", hint=hint)
@@ -276,5 +278,7 @@ def _tls(ca_file: str, cert_file: str, cert_dir: str) -> ssl.SSLContext:
             context.load_verify_locations(cafile=ca_file)  # in addition to the system's
     except OSError as error:
         where = ca_file or cert_file or cert_dir or "the system's"
-        raise ModelError("refused", f"CA certificates cannot be read ({where}): {error}") from error
+        raise ModelError(
+            "refused", f"CA certificates cannot be read ({where}): {describe_system_error(error)}"
+        ) from error
     return context

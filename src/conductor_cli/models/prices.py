@@ -20,6 +20,7 @@ from typing import Any, Final, TypeGuard
 
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.usage import MILLION, Price
 from conductor_cli.models.presets import price_name, table_name
 
@@ -97,7 +98,7 @@ def load_prices(source: Path | None = None) -> PriceTable:
         rows = json.loads(path.read_bytes())
         date = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}"
     except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or f"{error!s:.80}"
+        reason = f"{describe_system_error(error):.80}"
         return PriceTable(problem=f"no prices are known: litellm's table cannot be read: {reason}: {source or SOURCE}")
     if not isinstance(rows, Mapping) or not any(map(_answers_questions, rows.values())):
         return PriceTable(problem=f"no prices are known: litellm's table is empty: {path}")

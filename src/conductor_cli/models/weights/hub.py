@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.redact import Secrets
+from conductor_cli.core.system_errors import without_numbers
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
 from conductor_cli.models.llama.gguf import short_line
@@ -255,7 +256,7 @@ def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Call
             size = done() if done else 0
             tries, most = (0, size) if size > most else (tries + 1, most)
             if tries > len(WAITS) or (tries and _status_of(error) < 500):
-                raise _explain_error(error, what, repo, token) from None
+                raise _explain_error(error, what, repo, token, begun=size > 0) from None
         time.sleep(WAITS[max(0, tries - 1)])
 
 
@@ -273,14 +274,21 @@ _REFUSALS: Final = {
 """What a refusal means, by the library's exception or else by the status, and what to do next."""
 
 
-def _explain_error(error: Exception, what: str, repo: str, token: str) -> ConductorUnusable:
-    """An error of the library or of the connection as the one that the user sees. It contains no token."""
+WITHOUT_NETWORK: Final = "without a network, a file that you have: conductor model import FILE.gguf --use"
+
+
+def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun: bool) -> ConductorUnusable:
+    """An error of the library or of the connection as the one that the user sees. It contains no token.
+
+    `begun`: a part of the file is on the disk.
+    """
     hub, status = host_of(library_settings().ENDPOINT), _status_of(error)
     host = hub
     with suppress(AttributeError, RuntimeError):  # no request was sent
         host = host_of(str(error.request.url))  # type: ignore[attr-defined] # httpx has it
     if not status:
-        hint = "check the network, HTTPS_PROXY and HF_ENDPOINT; the next pull continues where this one stopped"
+        then = "the next pull continues where this one stopped" if begun else WITHOUT_NETWORK
+        hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
         if type(error) is OSError:  # the library compares the size at the end
             return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
         meaning = (
@@ -288,7 +296,7 @@ def _explain_error(error: Exception, what: str, repo: str, token: str) -> Conduc
             if isinstance(error, (OSError, *connection_errors()))
             else "does not answer like a model hub"
         )
-        words = clean_excerpt(str(error), Secrets(token))
+        words = without_numbers(clean_excerpt(str(error), Secrets(token)))
         return ConductorUnusable(f"{host} {meaning}{f': {words}' if words else ''}", hint=hint)
     host = host_of(str(error.response.url))  # type: ignore[attr-defined] # what has a status has an answer
     later = ("{host} refuses {what}", "try again later, or with another HF_ENDPOINT; the next pull continues")
