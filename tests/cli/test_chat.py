@@ -201,6 +201,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/redo one", "is not a step"),
         ("/trace 2026", "there is no run"),
         ("/file nowhere.txt", "cannot be read"),
+        ("/limits cost 1", "the cost limit cannot be enforced"),
     ],
 )
 def test_invalid_command_changes_nothing(
@@ -366,7 +367,7 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
     chat = run_in_chat(work, only=("alpha",))
     runs = ["1", "last", chat.runs[0].run]
     assert list(found.values()) == [
-        ["/redo"], ["ultra"], ["alpha", "beta", "all"], ["beta"], ["beta"], ["1"], ["alpha"], runs,
+        ["/redo "], ["ultra"], ["alpha", "beta", "all"], ["beta"], ["beta"], ["1"], ["alpha"], runs,
         ["tes.txt"], ["cost"], [], [],
     ]  # fmt: skip
 

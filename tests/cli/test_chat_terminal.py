@@ -64,6 +64,7 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
     """Two questions, /redo on another worker and /trace work in one chat; Ctrl-D ends it with exit code 0."""
     stage.plan = TWO
     with chat(stage) as screen:
+        screen.until("planner plans for alpha, beta")
         ask_and_wait(screen, "Why is the sky blue?", "beta answers")
         ask_and_wait(screen, "And at night?", "beta answers")
         assert "Why is the sky blue?" in stage.asked("planner")[1].body.decode()
@@ -71,6 +72,8 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         assert "ANSWER  (finished)" in ask_and_wait(screen, "/trace", "total:")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
+    newest = max(stage.traces.glob("*.jsonl")).stem
+    assert screen.screen.splitlines()[-1] == f"to go on with this chat: conductor chat --continue {newest}"
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]
     history = stage.traces.with_name("history")
     assert history.stat().st_mode & 0o777 == 0o600
@@ -102,6 +105,21 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         ask_and_wait(screen, "And now?", "alpha answers")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
+
+
+def test_ctrl_z_suspends_the_chat(stage: Stage) -> None:
+    """As in every program of a shell; in the foreground again the chat has its prompt with what was typed."""
+    command = shlex.join((*COMMAND, "chat", "--quiet"))
+    with terminal(stage, command=("bash", "--norc", "-i"), PS1="$ ") as screen:
+        screen.until("$")
+        screen.program.send(f"{command}\r")
+        screen.until("$0.00")
+        screen.program.send("typed\x1a")
+        screen.until("Stopped")
+        screen.program.send("fg\r")
+        screen.until(lambda shown: re.search(rf"{MARK} typed.* \u00b7 .*\Z", shown) is not None)
+        screen.program.send(f"\x03{CTRL_D}")
+        screen.until(lambda shown: shown.endswith("$"))
 
 
 def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
@@ -266,7 +284,8 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
         screen.until("alpha answers")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
-        assert screen.screen.count(f"{MARK} Why?") == 1
+        assert screen.screen.count("Why?") == 1
+        assert f"{MARK} Why?" in screen.screen
 
 
 def test_enter_takes_what_the_search_has_found(stage: Stage) -> None:

@@ -150,7 +150,8 @@ class Session:
         check_total(question, self.settings)
         approve = self.approves and not plan_only
         run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
-        view = open_views(self.output, self.settings["output.progress"], self.output_context)
+        around = replace(self.output_context, asked=chat)
+        view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run, chat=chat))
             approver = None

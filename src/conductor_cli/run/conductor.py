@@ -50,15 +50,7 @@ class Conductor(RunConfig):
         is done. With `plan_only` no step is started and the answer stays empty; with `approve` none is started before
         `Run.decide` was told so. Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
         """
-        check_limits(self.limits, planned=plan is None)
-        cost = self._cost_limit()
-        check_pool(self.pool, replace(self.limits, cost=cost))
-        if cost is not None and self.model is not None and self.price is None:
-            raise PolicyError(
-                f"the cost limit cannot be enforced: the conductor {self.name} has no price",
-                hint="give it a price: conductor workers add NAME … --price IN,OUT, then conductor model use NAME\n"
-                "or plan with a local model, or limit tokens instead",
-            )
+        self.check_limits(planned=plan is None)
         nests = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
         if nests and self.model is None:
             raise ConductorUnusable(
@@ -94,6 +86,18 @@ class Conductor(RunConfig):
         message, hint = ("", "") if resumed else nobody_sees(state.viewers, self.unavailable)
         if message:
             raise UsageError(message, hint=hint)
+
+    def check_limits(self, *, planned: bool = True) -> None:
+        """Whether the limits can be enforced, whatever is asked. Raises `PolicyError` or `ConfigError`."""
+        check_limits(self.limits, planned=planned)
+        cost = self._cost_limit()
+        check_pool(self.pool, replace(self.limits, cost=cost))
+        if cost is not None and self.model is not None and self.price is None:
+            raise PolicyError(
+                f"the cost limit cannot be enforced: the conductor {self.name} has no price",
+                hint="give it a price: conductor workers add NAME … --price IN,OUT, then conductor model use NAME\n"
+                "or plan with a local model, or limit tokens instead",
+            )
 
     def _cost_limit(self) -> Decimal | None:
         """The limit on money, of the run or of the day. Raises `ConfigError` where the day's cannot be enforced."""

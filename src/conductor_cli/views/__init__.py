@@ -116,7 +116,7 @@ OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
 
 PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], Progress]]] = {
     "tree": _open_tree,
-    "plain": lambda stderr, context, _shared: PlainProgress(stderr, stored=context.stored),
+    "plain": lambda stderr, context, _shared: PlainProgress(stderr, stored=context.stored, asked=context.asked),
     "notices": lambda stderr, context, _shared: NoticesProgress(stderr, stored=context.stored),
     "none": lambda stderr, context, _shared: SilentProgress(stderr, stored=context.stored),
 }

@@ -24,8 +24,9 @@ ColorName = Literal["auto", "always", "never"]
 class OutputContext:
     """Where a run is shown, and how.
 
-    `stored`: its trace is on disk, so the run can be resumed; `trace_path` is where, by the run's id. `markdown`:
-    answers are rendered where the terminal shows colours. `width` and `height` override the terminal's size in tests.
+    `asked`: the question stands on the terminal already, and a log does not repeat it. `stored`: its trace is on disk,
+    so the run can be resumed; `trace_path` is where, by the run's id. `markdown`: answers are rendered where the
+    terminal shows colours. `width` and `height` override the terminal's size in tests.
     """
 
     stdout: TextIO
@@ -33,6 +34,7 @@ class OutputContext:
     environ: Mapping[str, str]
     color: ColorName = "auto"
     quiet: bool = False
+    asked: bool = False
     stored: bool = True
     trace_path: Callable[[str], Path] | None = None
     markdown: bool = True

@@ -33,18 +33,18 @@ LONGEST_SUBTASK: Final = 60
 
 
 def log_lines(  # noqa: PLR0911 - one per event
-    event: ev.Event, trace: Trace, *, stored: bool, outer: str = ""
+    event: ev.Event, trace: Trace, *, stored: bool, asked: bool = False, outer: str = ""
 ) -> list[str]:
     """What a log says about `event`, given the trace after it; nothing about streamed texts.
 
-    `outer` stands before the step numbers of a nested run: `2.`.
+    `asked`: the question is not repeated. `outer` stands before the step numbers of a nested run: `2.`.
     """
     record = find_step(trace, getattr(event, "step", 0))
     match event:
         case ev.NestedEvent() if record is not None and record.nested is not None:
             return log_lines(event.event, record.nested, stored=stored, outer=f"{outer}{record.number}.")
         case ev.RunStarted() if not outer:
-            return [*_question(trace.question.text), describe_setup(trace)]
+            return [*([] if asked else _question(trace.question.text)), describe_setup(trace)]
         case ev.RunFinished() | ev.RunFailed() if not outer:
             return [describe_totals(trace, stored=stored)]
         case ev.PlanRejected():

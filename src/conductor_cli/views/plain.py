@@ -58,14 +58,16 @@ class NoticesProgress(SilentProgress):
 class PlainProgress(SilentProgress):
     """Writes what the live tree shows, as a log: each step when it is planned, starts and ends."""
 
-    def __init__(self, stderr: Stderr, *, stored: bool = True) -> None:
+    def __init__(self, stderr: Stderr, *, stored: bool = True, asked: bool = False) -> None:
+        """`asked`: the question stands on the terminal already."""
         super().__init__(stderr, stored=stored)
+        self._asked = asked
         self._resting = False
         self._held: list[str] = []
 
     def show(self, event: ev.Event) -> None:
         super().show(event)
-        self._held += log_lines(event, self._trace, stored=self._stored)
+        self._held += log_lines(event, self._trace, stored=self._stored, asked=self._asked)
         if not self._resting:
             self.wake()
 

@@ -108,7 +108,9 @@ class TreeProgress:
             lines += [((line, "quiet"),) for line in screen.wrap(totals, screen.width)]
         problems = problem_lines(self._trace, stored=self._stored)
         # These lines may be wider than the screen, because a command in them is there to be copied.
-        lines += [((screen.line(text), "plain" if number else "failed"),) for number, text in enumerate(problems)]
+        for number, text in enumerate(problems):
+            indent = "  " if number else ""
+            lines.append(((indent + screen.line(text), "plain" if number else "failed"),))
         self._print(lines)
 
     def draw(self) -> None:

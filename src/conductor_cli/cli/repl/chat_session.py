@@ -19,7 +19,7 @@ from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_from_step
-from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
@@ -66,6 +66,9 @@ class ChatSession:
         """Called when something that the prompt shows has changed."""
         self.failed: Callable[[ConductorError], None] = lambda _: None
         """Called when the conductor could not be opened in the background."""
+        self.named: Callable[[str], None] = lambda _: None
+        """Called with a line about the planner and the workers, when the planner is open and whenever another plans."""
+        self._planner_name = ""
         self._loaded = LoadedModels()
         self._opened: OpenedConductor | None = None
         self._lock = asyncio.Lock()
@@ -107,10 +110,13 @@ class ChatSession:
         What goes wrong while it reads is reported with the first question.
         """
         try:
-            await self.open()
+            conductor = await self.open()
         except ConductorError as error:
             self.failed(error)
             return
+        if conductor.name != self._planner_name:
+            self._planner_name = conductor.name
+            self.named(f"{without_file_hash(conductor.name)} plans for {', '.join(conductor.pool.names)}")
         opened = self._opened
         if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
             with suppress(ConductorError):
@@ -171,6 +177,11 @@ class ChatSession:
         session = self._session(wanted)
         async with self._lock:
             opened = await self._open(session, chosen)
+            try:
+                opened.conductor.check_limits()
+            except ConductorError:
+                opened.leave()
+                raise
             self.session, self.flags, self.only = session, wanted, chosen
             self._use(opened)
         # What is still loading was for the settings before.

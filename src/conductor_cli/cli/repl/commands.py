@@ -256,4 +256,10 @@ class SlashCompleter(Completer):
             if word.startswith(typed):
                 takes = COMMANDS[word[1:]].takes if not space else ""
                 shown = f"{word} {takes}".rstrip()
-                yield Completion(word, start_position=-len(typed), display=shown, display_meta=one_line(about))
+                # What follows a command is typed without another key.
+                yield Completion(
+                    f"{word} " if takes else word,
+                    start_position=-len(typed),
+                    display=shown,
+                    display_meta=one_line(about),
+                )

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Final
 
 from conductor_cli.app.planner_resolution import has_no_model
-from conductor_cli.cli.chat_banner import print_banner
+from conductor_cli.cli.chat_banner import is_plain_terminal, print_banner
 from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
@@ -43,7 +43,8 @@ def run_chat(chat: ChatSession) -> int:
     """Run a chat until the person leaves; returns the exit code."""
     if not chat.session.quiet:
         print_banner(rehearsal=chat.rehearsal)
-    with default_signals(), keep_typed_text():
+    # A terminal that cannot redraw keeps what is typed before the prompt, which then shows it too.
+    with default_signals(), keep_typed_text(echo=not is_plain_terminal()):
         return asyncio.run(_read_messages(chat))
 
 
@@ -51,6 +52,8 @@ async def _read_messages(chat: ChatSession) -> int:
     settings = chat.session.settings
     prompt = Prompt(chat, SlashCompleter(chat), settings.paths.state if chat.session.stores_traces else None)
     chat.changed = prompt.refresh
+    if not chat.session.quiet and not is_plain_terminal():  # there the log of each run names the planner
+        chat.named = lambda text: prompt.above(lambda: print_notice(text))
     chat.failed = lambda error: prompt.above(lambda: print_error(error))
     if chat.turns and not chat.session.quiet:
         print_notice(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
@@ -63,9 +66,17 @@ async def _read_messages(chat: ChatSession) -> int:
             await _handle(chat, prompt, message)
             print_notice("")
     except ChatEnded as ended:
+        if not ended.code and not chat.session.quiet:
+            print_how_to_go_on(chat)
         return ended.code
     finally:
         await chat.close()
+
+
+def print_how_to_go_on(chat: ChatSession) -> None:
+    """Print the command that goes on with this conversation, where it is stored. The demo has no conversations."""
+    if chat.turns and chat.turns[-1].stored and chat.session.stores_traces and not chat.rehearsal:
+        print_notice(f"to go on with this chat: conductor chat --continue {chat.turns[-1].run}")
 
 
 async def _handle(chat: ChatSession, prompt: Prompt, message: str) -> None:

@@ -60,6 +60,7 @@ class Prompt:
             self._mark, multiline=True, prompt_continuation="  ", completer=completer,
             history=InMemoryHistory() if history is None else open_history(history),
             complete_while_typing=slash if not plain else False, enable_open_in_editor=True, tempfile_suffix=".md",
+            enable_suspend=True,
             auto_suggest=None if plain else AutoSuggestFromHistory(), key_bindings=self._keys(),
             rprompt=None if plain else self._right, style=STYLE, erase_when_done=not plain,
             include_default_pygments_style=False,
