@@ -244,7 +244,7 @@ def usage(read: int = 11, written: int = 7, **more: Any) -> dict[str, Any]:
 
 @dataclass
 class Speaker:
-    """Speaks OpenAI's, Anthropic's or Google's streaming protocol, whichever the path asks for."""
+    """Speaks one of OpenAI's two streaming protocols, Anthropic's or Google's, whichever the path asks for."""
 
     seen: SeenStep
     wire: Wire
@@ -252,12 +252,18 @@ class Speaker:
     """How many tool calls there were."""
     blocks: int = 0
     """How many of Anthropic's blocks there were."""
+    items: list[dict[str, Any]] = field(default_factory=list)
+    """The items of the Responses API."""
     block: str = ""
-    """The type of the one that is open."""
+    """The type of the block or the item that is open."""
 
     @property
     def _anthropic(self) -> bool:
         return self.seen.path.endswith("/messages")
+
+    @property
+    def _responses(self) -> bool:
+        return self.seen.path.endswith("/responses")
 
     @property
     def _gemini(self) -> bool:
@@ -278,6 +284,10 @@ class Speaker:
             await self._delta("text_delta", text=text)
         elif self._gemini:
             await self._part(text=text)
+        elif self._responses:
+            await self._in_item("message", role="assistant", content=[])
+            self.items[-1]["content"] = [{"type": "output_text", "text": self._said() + text, "annotations": []}]
+            await self._piece("output_text.delta", content_index=0, delta=text)
         else:
             await self.wire.frames(delta(text))
 
@@ -289,6 +299,13 @@ class Speaker:
             await self._delta("signature_delta", signature=signature)
         elif self._gemini:
             await self._part(text=text, thought=True)
+        elif self._responses:
+            await self._in_item("reasoning", summary=[], encrypted_content=signature)
+            self.items[-1]["summary"].append({"type": "summary_text", "text": text})
+            await self._piece(
+                "reasoning_summary_part.added", summary_index=0, part={"type": "summary_text", "text": ""}
+            )
+            await self._piece("reasoning_summary_text.delta", summary_index=0, delta=text)
         else:
             await self.wire.frames(delta(reasoning_content=text))
 
@@ -305,6 +322,11 @@ class Speaker:
             await self._part(
                 functionCall={"id": id, "name": name, "args": json.loads("".join(pieces) or "{}")}, **signed
             )
+        elif self._responses:
+            await self._in_item("function_call", again=True, call_id=id, name=name, arguments="")
+            self.items[-1]["arguments"] = "".join(pieces)
+            for piece in pieces:
+                await self._piece("function_call_arguments.delta", delta=piece)
         else:
             function = {"name": name, "arguments": ""}
             first = {"index": number, "id": id, "type": "function", "function": function}
@@ -321,11 +343,37 @@ class Speaker:
             counts = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
             candidate = {"content": {"parts": [{"text": ""}]}, "finishReason": "STOP"}
             await self.wire.frames({"candidates": [candidate], "usageMetadata": counts})
+        elif self._responses:
+            await self._in_item("")
+            counts = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
+            details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
+            response = {"id": "r", "object": "response", "status": "completed", "error": None, "output": self.items}
+            await self._event("response.completed", response=response | {"usage": counts | details})
         else:
             await self.wire.frames(delta(finish="tool_calls" if self.calls else "stop"), usage(), "[DONE]")
 
     async def _part(self, **part: Any) -> None:
         await self.wire.frames({"candidates": [{"content": {"role": "model", "parts": [part]}}]})
+
+    def _said(self) -> str:
+        return "".join(part["text"] for part in self.items[-1]["content"])
+
+    async def _piece(self, kind: str, **more: Any) -> None:
+        place = {"output_index": len(self.items) - 1, "item_id": self.items[-1]["id"]}
+        await self._event(f"response.{kind}", **place, **more)
+
+    async def _in_item(self, kind: str, *, again: bool = False, **start: Any) -> None:
+        """Have an item of the Responses API of this type open; `again` for a new one. No type closes the last."""
+        if self.block == kind and not again:
+            return
+        if self.block:
+            done = {"output_index": len(self.items) - 1, "item": self.items[-1]}
+            await self._event("response.output_item.done", **done)
+        self.block = kind
+        if kind:
+            self.items.append({"id": f"i{len(self.items)}", "type": kind, "status": "completed"} | start)
+            place = {"output_index": len(self.items) - 1, "item": self.items[-1]}
+            await self._event("response.output_item.added", **place)
 
     async def _in_block(self, kind: str, *, again: bool = False, **start: Any) -> None:
         """Have a block of this type open; `again` for a new one. No type closes the last."""

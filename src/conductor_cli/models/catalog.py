@@ -15,7 +15,7 @@ from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
-from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address, model_of
+from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
 
@@ -115,13 +115,23 @@ def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
     if not base_url.startswith(("http://", "https://")):
         hint = 'for example: base_url = "http://127.0.0.1:8080/v1"'
         raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
-    if not is_own_address(worker):
-        # Which server this is has to be found out, and its word on its cost is not trusted.
-        form = preset.form if preset.local or preset.api != "chat-completions" else "ask"
-        preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
-    preset = replace(preset, schemas=schemas)
+    preset = replace(_preset_at(worker), schemas=schemas)
     return ChatApiModel(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
+
+
+def _preset_at(worker: Worker) -> Preset:
+    """What is known of a worker's server, at its own address or another, and the API that the worker chooses there."""
+    preset, own = PRESETS[worker.kind], is_own_address(worker)
+    api = preset.api
+    if not own:
+        api = "chat-completions" if api in OPENAI_APIS else api  # which all other servers with OpenAI's API speak
+        # Which server this is has to be found out, and its word on its cost is not trusted.
+        form = preset.form if preset.local or api not in OPENAI_APIS else "ask"
+        preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
+    api = str(worker.options.get("api") or api)
+    # Only chat completions has fields for a grammar.
+    return replace(preset, api=api, form=preset.form if api == "chat-completions" else "response_format")
 
 
 def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:

@@ -21,10 +21,12 @@ from conductor_cli.models.api_errors import (
     MAX_TOKENS_FIELDS,
     ApiError,
     clean_excerpt,
+    error_in_body,
     parse_frame,
     rejected_parameter,
 )
 from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.chat_apis.base import Frame
 from conductor_cli.models.features import Features, check_features
 from conductor_cli.models.http import DONE, HttpClient
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
@@ -128,6 +130,7 @@ class ChatApiModel:
         async with self._server.open("POST", path, body=body, seconds=_remaining(ends)) as answer:
             # No error status, so the server takes this request. Calls beside it may have learned more meanwhile.
             self._dropped |= dropped
+            self._noted |= self._api.additions(self._body(request, frozenset())).keys()
             for notice in self._drop_notices():
                 yield Chunk(note=notice)
             decoder, translate = ReplyDecoder(request, self._secrets, self._preset.cost), self._api.translator()
@@ -138,7 +141,7 @@ class ChatApiModel:
                         break
                     last = data
                     frame = parse_frame(data, name, self._secrets)
-                    for chunk in decoder.frame(translate(frame)):
+                    for chunk in decoder.frame(self._checked(translate(frame))):
                         yield chunk
                     if self._api.is_last(frame):
                         break
@@ -152,6 +155,12 @@ class ChatApiModel:
                     self._noted.add(ESTIMATED)
                     yield Chunk(note=f"{name} {ESTIMATED}")
                 yield chunk
+
+    def _checked(self, frame: Frame) -> Frame:
+        """A translated frame, unless it is an error."""
+        if frame.get("error"):
+            raise error_in_body(self._server.name, frame, self._secrets)
+        return frame
 
     def _drop_notices(self) -> list[str]:
         """What the user does not know yet of the fields that this server refuses."""
@@ -211,6 +220,7 @@ class ChatApiModel:
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
         body |= constraint_fields(request, self._form, dropped)
+        body |= self._api.additions(body)
         field = self._max_tokens_field(dropped)
         body[field] = min((limit for limit in (body[field], self._output_limit) if limit is not None), default=None)
         return {name: value for name, value in body.items() if value is not None and name not in dropped}

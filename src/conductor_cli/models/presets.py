@@ -59,6 +59,9 @@ class Preset:
     features: Features = ALL_FEATURES
 
 
+OPENAI_APIS: Final = ("chat-completions", "responses")
+"""The APIs of OpenAI, one of which a worker at any server with OpenAI's API may choose."""
+
 UNKNOWN_SERVER: Final = Preset(form="ask")
 """A server with OpenAI's API about which nothing is known before it is asked."""
 
@@ -92,7 +95,7 @@ def model_of(worker: Worker) -> str:
         return worker.model
     preset = PRESETS[worker.kind]
     # Only servers with OpenAI's API choose a model themselves.
-    chooses = preset.adapter == "http" and preset.api == "chat-completions"
+    chooses = preset.adapter == "http" and preset.api in OPENAI_APIS
     return preset.model if not chooses or is_own_address(worker) else ""
 
 

@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.chat_body import chat_fields
-from conductor_cli.models.presets import PRESETS, Budget
+from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Budget
 
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "base_url": (str,),
@@ -26,6 +26,7 @@ REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "headers": (Mapping,),
     "ca_file": (str,),
     "context": (int,),
+    "api": (str,),
 }
 """The options of a worker at a provider, and their types."""
 
@@ -115,12 +116,20 @@ def _invalid_settings(worker: Worker) -> Iterator[tuple[str, str, str]]:
         yield "reasoning_effort", f"reasoning_effort is {effort!r:.40}", f"one of {', '.join(EFFORTS)}"
     if top_p is not None and not 0 < top_p <= 1:
         yield "top_p", f"top_p is {top_p}", "a number above 0, at most 1"
+    if (api := option("api")) is not None and (not _chooses_api(worker.kind) or api not in OPENAI_APIS):
+        known = f"one of {', '.join(OPENAI_APIS)}, for a server with OpenAI's API"
+        yield "api", f"api is {api!r:.40}", known
     if budget is not None and budget < 0:
         yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
     if budget is not None and effort is not None:
         yield "thinking_budget", "thinking_budget and reasoning_effort exclude each other", "leave one out"
     if budget is not None and not PRESETS[worker.kind].budget:
         yield "thinking_budget", f"the kind {worker.kind!r} has no thinking_budget", "use reasoning_effort instead"
+
+
+def _chooses_api(kind: str) -> bool:
+    preset = PRESETS[kind]
+    return preset.adapter == "http" and preset.api in OPENAI_APIS
 
 
 def request_body(

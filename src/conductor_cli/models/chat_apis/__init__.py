@@ -9,9 +9,11 @@ from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
 from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_apis.chat_completions import ChatCompletions
 from conductor_cli.models.chat_apis.gemini import GeminiApi
+from conductor_cli.models.chat_apis.responses import OpenAIResponses
 
 CHAT_APIS: Final[Mapping[str, ChatApi]] = {
     "chat-completions": ChatCompletions(),
+    "responses": OpenAIResponses(),
     "anthropic": AnthropicMessages(),
     "gemini": GeminiApi(),
 }

@@ -51,6 +51,9 @@ class AnthropicMessages:
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
+    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
+        return {}
+
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Temperature, `top_p` and a thinking budget have the same names in both APIs."""
         check_size(body["messages"], _NAME, _MOST_BYTES)

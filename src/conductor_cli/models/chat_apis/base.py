@@ -43,6 +43,9 @@ class ChatApi(Protocol):
     def headers(self, key: str) -> dict[str, str]:
         """What carries the key, and what every request has besides."""
 
+    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """What this API is asked for besides what `body` says. Where a server refuses it, it is left out in silence."""
+
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body of a request, from that of chat completions without unset parameters (see `chat_body`)."""
 

@@ -23,6 +23,9 @@ class ChatCompletions:
     def headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
+    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
+        return {}
+
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         return {**body, "messages": plain_messages(body["messages"])}
 

@@ -78,6 +78,9 @@ class GeminiApi:
     def headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
+    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
+        return {}
+
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         check_size(body["messages"], _NAME, _MOST_BYTES)
         system = [{"text": message["content"]} for message in body["messages"] if message["role"] == "system"]

@@ -1,0 +1,310 @@
+"""OpenAI's Responses API: what is sent, what its events mean, and what goes back in the next turn, on real sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
+from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.worker_options import check_options
+from tests.models.test_contract import play
+from tests.servers import Script, SeenStep, Speaker, Wire, loopback
+
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=3)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=3)
+WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+ASK = Message(role="user", content="Is it warm?")
+
+
+def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[Chunk]], list[Any]]:
+    """The chunks of the replies, one after the other by one model, and the bodies that were sent."""
+    with loopback(script) as server:
+        worker = Worker(name="w", kind="openai-compatible", model="m", options={
+            "base_url": server.url, "api": "responses", **options,
+        })  # fmt: skip
+        model = open_model(worker, environ={})
+        replies = [play(model, request)[0] for request in requests]
+        return replies, [seen.json for seen in server.requests]
+
+
+async def fine(seen: SeenStep, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("Yes.")
+    await speaker.end()
+
+
+def events(*frames: dict[str, Any]) -> Script:
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        for frame in frames:
+            await wire.send(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n")
+
+    return script
+
+
+def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    request = Request(messages=messages, read_attachment=lambda _: b"abc", **more)
+    body: dict[str, Any] = ask(fine, request, **(options or {}))[1][0]
+    return body
+
+
+def test_a_question_is_an_item_and_is_stored_nowhere() -> None:
+    """The system text is `instructions`, and OpenAI is told not to store what it reads."""
+    assert sent(Message(role="system", content="Be brief."), ASK, max_tokens=50) == {
+        "model": "m",
+        "stream": True,
+        "instructions": "Be brief.",
+        "input": [{"role": "user", "content": "Is it warm?"}],
+        "store": False,
+        "max_output_tokens": 50,
+    }
+
+
+def test_files_are_parts_of_the_input() -> None:
+    """Each comes after its name, in this API's own words."""
+    body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
+    assert body["input"][0]["content"] == [
+        {"type": "input_text", "text": "chart.png:"},
+        {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
+        {"type": "input_text", "text": "paper.pdf:"},
+        {"type": "input_file", "filename": "paper.pdf", "file_data": "data:application/pdf;base64,YWJj"},
+        {"type": "input_text", "text": "Compare."},
+    ]
+
+
+def test_tools_an_effort_and_a_schema_have_their_own_form() -> None:
+    """A worker with an effort shows what it thinks; encrypted thinking is asked for wherever a turn may follow."""
+    body = sent(
+        ASK, tools=(WEATHER,), tool_choice=WEATHER, parallel_tool_calls=False, schema={"type": "object"},
+        options={"reasoning_effort": "low"},
+    )  # fmt: skip
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    about = {"name": "weather", "description": "Says the weather.", "parameters": schema}
+    assert body["tools"] == [{"type": "function", **about, "strict": False}]
+    assert body["tool_choice"] == {"type": "function", "name": "weather"}
+    assert body["parallel_tool_calls"] is False
+    assert body["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert body["include"] == ["reasoning.encrypted_content"]
+    assert body["text"] == {
+        "format": {"type": "json_schema", "name": "reply", "strict": True, "schema": {"type": "object"}}
+    }
+
+
+async def calling(seen: SeenStep, wire: Wire) -> None:
+    """Thinks, says something and calls two tools."""
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.think("I need the weather.", signature="gAAAA")
+    await speaker.say("Let me look.")
+    await speaker.call("weather", '{"city": ', '"Oslo"}', id="call_a")
+    await speaker.call("weather", '{"city": "Rome"}', id="call_b")
+    await speaker.end()
+
+
+CALLS = (
+    ToolCall(id="call_a", name="weather", arguments='{"city": "Oslo"}'),
+    ToolCall(id="call_b", name="weather", arguments='{"city": "Rome"}'),
+)
+
+
+def answered(chunks: list[Chunk], content: str = "Let me look.") -> Request:
+    """The request of the next turn, with the results."""
+    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+    turn = Message(role="assistant", content=content, tool_calls=calls, provider_data=chunks[-1].provider_data)
+    results = (
+        Message(role="tool", content="3 degrees", tool_call_id="call_a"),
+        Message(role="tool", content="no such city", tool_call_id="call_b", is_error=True),
+    )
+    return Request(messages=(ASK, turn, *results), tools=(WEATHER,))
+
+
+def test_a_turn_goes_back_as_it_came() -> None:
+    """Encrypted thinking, the text and the calls are the same items in the same order; then come the results."""
+    (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
+    assert "".join(chunk.thinking for chunk in chunks) == "I need the weather."
+    assert join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call) == CALLS
+    assert chunks[-1].finish == "tool"
+    items = ask(fine, answered(chunks))[1][0]["input"]
+    kinds = [item.get("type", item.get("role")) for item in items]
+    assert kinds == ["user", "reasoning", "message", *["function_call"] * 2, *["function_call_output"] * 2]
+    assert items[1]["encrypted_content"] == "gAAAA"
+    assert items[5:] == [
+        {"type": "function_call_output", "call_id": "call_a", "output": "3 degrees"},
+        {"type": "function_call_output", "call_id": "call_b", "output": "Error: no such city"},
+    ]
+
+
+def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
+    """Items that do not say what the message says any more are not sent."""
+    (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
+    items = ask(fine, answered(chunks, "Something else."))[1][0]["input"]
+    assert items[1] == {"role": "assistant", "content": "Something else."}
+    assert [item.get("type") for item in items[2:4]] == ["function_call", "function_call"]
+
+
+def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
+    """OpenAI has stored nothing, so it would not find what such an item refers to."""
+    call = {"type": "function_call", "id": "f", "call_id": "call_a", "name": "weather", "arguments": "{}"}
+    data = {"response_items": [{"type": "reasoning", "id": "rs", "summary": []}, call]}
+    turn = Message(
+        role="assistant", content="", provider_data=data,
+        tool_calls=(ToolCall(id="call_a", name="weather", arguments="{}"),),
+    )  # fmt: skip
+    assert sent(ASK, turn, tools=(WEATHER,))["input"][1:] == [call]
+
+
+def test_what_a_tool_shows_is_a_part_of_its_result() -> None:
+    """Files stay in the result, where other forms of chat have no place for them."""
+    result = Message(role="tool", content="A chart.", tool_call_id="call_a", attachments=(CHART,))
+    assert sent(ASK, result, tools=(WEATHER,))["input"][1]["output"] == [
+        {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
+        {"type": "input_text", "text": "A chart."},
+    ]
+
+
+RESPONSE: dict[str, Any] = {"id": "r", "object": "response", "status": "completed", "error": None, "output": []}
+USAGE = {
+    "input_tokens": 20, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 9,
+    "output_tokens_details": {"reasoning_tokens": 5}, "total_tokens": 29,
+}  # fmt: skip
+
+
+def test_tokens_are_counted() -> None:
+    """Cached input and reasoning are parts of the counts."""
+    said = {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."}
+    (chunks,), _ = ask(events(said, {"type": "response.completed", "response": RESPONSE | {"usage": USAGE}}),
+                       Request(messages=(ASK,)))  # fmt: skip
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert (usage.tokens_in, usage.tokens_cached, usage.tokens_out, usage.tokens_reasoning) == (20, 8, 9, 5)
+
+
+@pytest.mark.parametrize(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")])
+def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
+    """A cut and a filter are told apart."""
+    said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
+    cut = RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    (chunks,), _ = ask(events(said, {"type": "response.incomplete", "response": cut}), Request(messages=(ASK,)))
+    assert chunks[-1].finish == finish
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        ({"type": "response.failed", "response": RESPONSE | {
+            "status": "failed", "error": {"code": "rate_limit_exceeded", "message": "Slow down"},
+        }}, "rate"),
+        ({"type": "error", "code": "server_error", "message": "Oops", "param": None}, "overloaded"),
+        ({"type": "response.failed", "response": {"status": "failed"}}, "broken"),
+    ],
+)  # fmt: skip
+def test_a_failure_in_the_stream_is_a_model_error(frame: dict[str, Any], reason: str) -> None:
+    """Both of this API's forms of an error are understood."""
+    begun = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
+    with pytest.raises(ModelError) as error:
+        ask(events(begun, frame), Request(messages=(ASK,)))
+    assert error.value.reason == reason
+
+
+WHOLE = [
+    {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "Hm."}], "encrypted_content": "x"},
+    {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "Look:"}]},
+    {"type": "function_call", "id": "f", "call_id": "call_a", "name": "weather", "arguments": '{"city": "Oslo"}'},
+]
+
+
+@pytest.mark.parametrize("how", ["one answer", "whole items", "whole items without the last output"])
+def test_items_that_come_whole_are_understood(how: str) -> None:
+    """Servers that do not stream, or send no pieces, give the same reply."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if how == "one answer":
+            await wire.json(RESPONSE | {"output": WHOLE, "usage": USAGE})
+            return
+        frames = [
+            {"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(WHOLE)
+        ]
+        output = [] if "without" in how else WHOLE
+        await wire.head()
+        await wire.frames(*frames, {"type": "response.completed", "response": RESPONSE | {"output": output}})
+
+    (chunks,), _ = ask(script, Request(messages=(ASK,), tools=(WEATHER,)))
+    assert "".join(chunk.text for chunk in chunks) == "Look:"
+    assert "".join(chunk.thinking for chunk in chunks) == "Hm."
+    assert join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call) == CALLS[:1]
+    assert chunks[-1].provider_data == {"response_items": WHOLE}
+
+
+@pytest.mark.parametrize(
+    ("words", "param", "gone"),
+    [
+        ("Encrypted content is not supported with this model.", "include", "include"),
+        ("Your organization must be verified to generate reasoning summaries.", "reasoning.summary", "summary"),
+        (
+            "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
+            "reasoning.summary",
+            "summary",
+        ),
+    ],
+)
+def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: str, gone: str) -> None:
+    """Models that do not think refuse it. The user asked for neither, so nobody is told, and it is not asked again."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        if gone in (seen.json | seen.json.get("reasoning", {})):
+            await wire.json({"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400)
+        else:
+            await fine(seen, wire)
+
+    request = Request(messages=(ASK,), tools=(WEATHER,))
+    replies, bodies = ask(script, request, request, reasoning_effort="low")
+    assert len(bodies) == 3
+    assert [chunk.note for chunks in replies for chunk in chunks if chunk.note] == []
+
+
+def test_an_effort_that_a_model_refuses_is_named() -> None:
+    """The user's own setting is not left out."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        message = "Unsupported value: 'reasoning.effort' does not support 'minimal' with this model."
+        await wire.json({"error": {"message": message, "param": "reasoning.effort"}}, 400)
+
+    with pytest.raises(ModelError, match="does not accept reasoning_effort = minimal"):
+        ask(script, Request(messages=(ASK,)), reasoning_effort="minimal")
+
+
+def test_a_call_that_breaks_off_is_an_error() -> None:
+    """A stream that ends inside the arguments has no call."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call("weather", '{"ci')
+
+    with pytest.raises(ModelError, match="broke off"):
+        ask(script, Request(messages=(ASK,), tools=(WEATHER,)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "api"), [("openai", "assistants"), ("anthropic", "responses"), ("litellm", "responses")]
+)
+def test_an_api_that_a_kind_does_not_have_is_refused(kind: str, api: str) -> None:
+    """The error names the two that there are."""
+    with pytest.raises(ConfigError) as error:
+        check_options(Worker(name="w", kind=kind, model="m", options={"api": api}))
+    assert "chat-completions, responses" in error.value.hint
+
+
+def test_openai_itself_is_asked_by_this_api_and_other_addresses_are_not() -> None:
+    """Only at OpenAI's own address is it known to be there."""
+    elsewhere = {"base_url": "http://127.0.0.1:9", "key_env": "OPENAI_API_KEY"}
+    for options, path in (({}, "/responses"), (elsewhere, "/chat/completions")):
+        worker = Worker(name="w", kind="openai", model="m", options=options)
+        model = open_model(worker, environ={"OPENAI_API_KEY": "sk-test-12345"})
+        assert model._api.path("m") == path  # type: ignore[attr-defined]
