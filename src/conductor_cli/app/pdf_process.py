@@ -34,8 +34,9 @@ def main() -> None:
             reason = _write_pages(sys.stdin.buffer.read(), out)
         except MemoryError:
             reason = "memory"
-        except Exception:  # noqa: BLE001 - pypdf raises whatever a damaged document leads to
-            reason = "damaged"
+        except Exception as error:  # noqa: BLE001 - pypdf raises whatever a damaged document leads to
+            # pypdf has limits of its own, for what one stream may unpack to.
+            reason = "memory" if type(error).__name__ == "LimitReachedError" else "damaged"
         _write(out, end=reason)
 
 

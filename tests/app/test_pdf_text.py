@@ -1,0 +1,76 @@
+"""The text of a PDF: page by page, by a child process; bombs, damage and passwords end in a word, soon."""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+
+import pytest
+
+from conductor_cli.app.pdf_text import read_pdf
+from tests.media_files import pdf, pdf_of, stream
+
+
+def test_each_page_has_a_line_before_it() -> None:
+    """The text names its pages, so that an answer can name one."""
+    found = read_pdf(pdf("One", "Two"))
+    assert (found.text, found.pages, found.read, found.problem) == ("[page 1]\nOne\n[page 2]\nTwo", 2, 2, "")
+
+
+def test_a_document_without_text_has_none() -> None:
+    """A scanned document is no text of empty pages."""
+    found = read_pdf(pdf_of([b"<< /Length 0 >>\nstream\n\nendstream"]))
+    assert (found.text, found.pages, found.problem) == ("", 1, "")
+
+
+def _zeros(megabytes: int) -> bytes:
+    compressor = zlib.compressobj(1)
+    return b"".join(compressor.compress(bytes(10**6)) for _ in range(megabytes)) + compressor.flush()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_stream_that_unpacks_to_hundreds_of_megabytes_is_not_unpacked(twice: bool) -> None:
+    """A bomb of a megabyte, or of some kilobytes where it is packed twice, ends in a second with a word for it."""
+    content = _zeros(300)
+    data = (
+        pdf_of([stream(zlib.compress(content, 9), "[/FlateDecode /FlateDecode]")])
+        if twice
+        else pdf_of([stream(content, "/FlateDecode")])
+    )
+    began = time.monotonic()
+    found = read_pdf(data)
+    assert (found.problem, found.text) == ("memory", "")
+    assert time.monotonic() - began < 10
+
+
+def test_deeply_nested_objects_are_damage() -> None:
+    """Fifty thousand dictionaries in each other are no crash."""
+    nested = b"<< /A " * 50_000 + b"1" + b" >>" * 50_000
+    assert read_pdf(pdf("x").replace(b"/Type /Catalog", b"/Type /Catalog /X " + nested)).problem == "damaged"
+
+
+def test_pages_that_contain_themselves_are_damage() -> None:
+    """A tree of pages with a loop ends."""
+    assert read_pdf(pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]")).problem == "damaged"
+
+
+def test_a_document_that_takes_too_long_is_given_up() -> None:
+    """The child is killed when the time is over."""
+    began = time.monotonic()
+    assert read_pdf(pdf("x"), seconds=0.01).problem == "time"
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(("password", "problem"), [("secret", "encrypted"), ("", "")])
+def test_an_empty_password_opens_a_document_and_another_does_not(password: str, problem: str) -> None:
+    """Most encrypted documents only ask readers not to print."""
+    from pypdf import PdfWriter
+
+    writer = PdfWriter(clone_from=io.BytesIO(pdf("hidden words")))
+    writer.encrypt(user_password=password, owner_password="owner", algorithm="AES-256")
+    data = io.BytesIO()
+    writer.write(data)
+    found = read_pdf(data.getvalue())
+    assert found.problem == problem
+    assert ("hidden words" in found.text) == (problem == "")

@@ -1,0 +1,296 @@
+"""`-f` with images and PDFs: who is sent them, what the others read, what is stored, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import ONE, TWO, Stage, explained
+from tests.media_files import gif, jpeg, pdf, png, webp
+
+BLIND = "beta | - | Describe it.\nbeta | 1 | Check it and answer."
+
+
+@pytest.fixture
+def seeing(stage: Stage) -> Stage:
+    """The worker alpha accepts images and PDFs, beta neither."""
+    stage.configure(workers=())
+    tables = [stage.worker("alpha", 'accepts = ["image", "pdf"]'), stage.worker("beta")]
+    stage.config.write_text(stage.config.read_text() + "\n".join(tables) + "\n")
+    return stage
+
+
+def sent_to(stage: Stage, model: str, call: int = -1) -> list[dict[str, Any]]:
+    """The parts of the last message that a model got."""
+    content = stage.asked(model)[call].json["messages"][-1]["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def text_of(parts: list[dict[str, Any]]) -> str:
+    return "\n".join(part["text"] for part in parts if part["type"] == "text")
+
+
+def stored(stage: Stage) -> list[Path]:
+    return sorted(path for path in (stage.traces.parent / "attachments").glob("??/*") if len(path.name) == 64)
+
+
+def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(seeing: Stage, tmp_path: Path) -> None:
+    """The image goes to alpha as bytes; beta and the planner read one line about it: type, size, who can see it."""
+    (tmp_path / "chart.png").write_bytes(png(640, 480))
+    seeing.plan = TWO
+    done = seeing.inside("ask", "What does it show?", "-f", tmp_path / "chart.png")
+    assert done.code == 0, done.err
+    [image] = [part for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
+    kind, _, data = image["image_url"]["url"].partition(",")
+    assert (kind, base64.b64decode(data)) == ("data:image/png;base64", png(640, 480))
+    assert [part["type"] for part in sent_to(seeing, "beta")] == ["text"]
+    assert '"chart.png" (PNG image, 640 x 480 pixels' in text_of(sent_to(seeing, "beta"))
+    assert "but you cannot see it" in text_of(sent_to(seeing, "beta"))
+    assert "Only A can see it" in text_of(sent_to(seeing, "planner"))
+
+
+def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(seeing: Stage, tmp_path: Path) -> None:
+    """Alpha gets the document, beta the text of its pages with a mark before each."""
+    (tmp_path / "paper.pdf").write_bytes(pdf("First words", "Last words"))
+    seeing.plan = TWO
+    done = seeing.inside("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
+    assert done.code == 0, done.err
+    assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
+    assert "First words" not in text_of(sent_to(seeing, "alpha"))
+    assert "[page 1]\nFirst words\n[page 2]\nLast words" in text_of(sent_to(seeing, "beta"))
+
+
+def test_a_pdf_needs_no_worker_that_accepts_it(stage: Stage, tmp_path: Path) -> None:
+    """Its text is there for everybody, so a pool of plain workers answers."""
+    (tmp_path / "paper.pdf").write_bytes(pdf("Only words"))
+    done = stage.inside("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
+    assert done.code == 0, done.err
+    assert "Only words" in text_of(sent_to(stage, "alpha"))
+
+
+def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(stage: Stage, tmp_path: Path) -> None:
+    """The error names the image, and how to say that a worker accepts images."""
+    (tmp_path / "chart.png").write_bytes(png())
+    done = stage.inside("ask", "What is it?", "-f", tmp_path / "chart.png")
+    assert done.code == 2
+    explained(done)
+    assert "nobody could see chart.png" in done.err
+    assert "--accepts image" in done.err
+    assert [seen for seen in stage.server.requests if seen.method == "POST"] == []
+
+
+def test_a_plan_in_which_nobody_looks_is_repaired(seeing: Stage, tmp_path: Path) -> None:
+    """The planner is told the fault; where it does not mend it, a worker that can see is asked directly."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.plan = BLIND
+    done = seeing.inside("ask", "What is it?", "-f", tmp_path / "chart.png", "--format", "json")
+    assert done.code == 0, done.err
+    assert "no step asks a worker that can see the attached image; alpha can" in text_of(sent_to(seeing, "planner"))
+    assert done.json["steps"][-1]["worker"] == "alpha"
+    assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, tmp_path: Path) -> None:
+    """In mode mini, and with one step, the choice is only among those who can see."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.plan = "beta | - | Look."
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--max-steps", "1", "--format", "json")
+    assert [step["worker"] for step in done.json["steps"]] == ["alpha"], done.err
+
+
+def test_a_substitute_for_one_who_sees_must_see_too(seeing: Stage, tmp_path: Path) -> None:
+    """A blind worker does not answer in place of one that was to look: the run fails instead."""
+    from tests.cli.stage import refuses
+
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.models["alpha"] = refuses(400)
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    assert done.code == 1
+    assert seeing.asked("beta") == []
+
+
+def test_a_plan_file_in_which_nobody_looks_is_refused(seeing: Stage, tmp_path: Path) -> None:
+    """A plan made for another question must not answer about an image that none of its workers sees."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.plan = "beta | - | Answer."
+    plan = tmp_path / "plan.json"
+    plan.write_text(seeing.inside("plan", "How many?").out)
+    done = seeing.inside("run", plan, "-f", tmp_path / "chart.png")
+    assert done.code == 2, done.err
+    assert seeing.asked("beta") == []
+
+
+def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_trace(
+    seeing: Stage, tmp_path: Path
+) -> None:
+    """Two runs with the same image share one file of mode 0600, which goes when the second trace is removed."""
+    (tmp_path / "chart.png").write_bytes(png())
+    (tmp_path / "copy.png").write_bytes(png())
+    for name in ("chart.png", "copy.png"):
+        assert seeing.inside("ask", "What?", "-f", tmp_path / name).code == 0
+    [file] = stored(seeing)
+    assert file.read_bytes() == png()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.parent.name == file.name[:2]
+    assert seeing.inside("trace", "rm", "last").code == 0
+    assert stored(seeing) == [file]
+    assert seeing.inside("trace", "prune", "--keep", "0", "--yes").code == 0
+    assert stored(seeing) == []
+
+
+def test_a_run_without_a_trace_stores_no_bytes(seeing: Stage, tmp_path: Path) -> None:
+    """With --no-trace the image is in memory alone, and is sent all the same."""
+    (tmp_path / "chart.png").write_bytes(png())
+    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--no-trace").code == 0
+    assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+    assert stored(seeing) == []
+
+
+def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(seeing: Stage, tmp_path: Path) -> None:
+    """The next question of a conversation and a repeated step are sent the image again, while it is stored."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    (tmp_path / "chart.png").unlink()
+    for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
+        done = seeing.inside(*again)
+        assert done.code == 0, done.err
+        assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+    asked = len(seeing.asked("alpha"))
+    stored(seeing)[0].unlink()
+    for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
+        done = seeing.inside(*again)
+        assert done.code == 2
+        explained(done)
+        assert "chart.png is not stored any more" in done.err
+    assert len(seeing.asked("alpha")) == asked
+    assert seeing.inside("trace", "replay", "last", "--speed", "0").code == 0
+
+
+def test_a_plan_file_carries_the_hash_and_not_the_bytes(seeing: Stage, tmp_path: Path) -> None:
+    """`conductor plan -f chart.png | conductor run -` sends the image that the plan was made for."""
+    (tmp_path / "chart.png").write_bytes(png())
+    planned = seeing.inside("plan", "What?", "-f", tmp_path / "chart.png")
+    assert planned.code == 0, planned.err
+    assert len(planned.out) < 2000
+    done = seeing.inside("run", "-", given=planned.out)
+    assert done.code == 0, done.err
+    assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+def test_an_image_comes_on_stdin(seeing: Stage) -> None:
+    """`cat chart.png | conductor ask "…" -f -`, and the same without `-f -`: what it is shows in its bytes."""
+    for more in (("-f", "-"), ()):
+        assert seeing.inside("ask", "What?", *more, given=png()).code == 0
+        assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.jpg", jpeg()), ("a.gif", gif()), ("a.webp", webp())])
+def test_each_image_format_is_sent_with_its_type(seeing: Stage, tmp_path: Path, name: str, data: bytes) -> None:
+    """Not by the name: the type in the data URL is that of the content."""
+    (tmp_path / name).write_bytes(data)
+    assert seeing.inside("ask", "What?", "-f", tmp_path / name).code == 0
+    urls = [part["image_url"]["url"] for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
+    assert urls == [f"data:image/{'jpeg' if name == 'a.jpg' else name[2:]};base64," + base64.b64encode(data).decode()]
+
+
+def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage, tmp_path: Path) -> None:
+    """A PDF called .png is a PDF."""
+    (tmp_path / "chart.png").write_bytes(pdf("Words"))
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    assert done.code == 0, done.err
+    assert "chart.png is a PDF document, not a PNG image, and is attached as such" in done.err
+    assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("chart.png", b"", "chart.png is empty"),
+        ("chart.png", png()[:-20], "chart.png is a damaged or truncated PNG image"),
+        ("paper.pdf", b"%PDF-1.4\nnothing", "paper.pdf is a damaged PDF document"),
+        ("letter.docx", b"PK\x03\x04\x14\x00\xff", "letter.docx is a ZIP archive"),
+        ("photo.heic", b"\x00\x00\x00\x18ftypheic\xff", "photo.heic is a HEIC image"),
+        ("noise", b"\xfe\xff\x00h", "noise is not UTF-8 text"),
+        ("big.png", png(padding=2_100_000), "big.png is larger than 2 MB, the limit for a PNG image"),
+    ],
+)
+def test_what_cannot_be_attached_is_refused_by_name(
+    seeing: Stage, tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
+    """Exit code 2, one sentence that says what the file is, and nobody is asked."""
+    (tmp_path / name).write_bytes(data)
+    env = pytest.MonkeyPatch()
+    env.setenv("CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB", "2")
+    done = seeing.inside("ask", "What?", "-f", tmp_path / name)
+    env.undo()
+    assert done.code == 2
+    explained(done)
+    assert said in done.err
+    assert [seen for seen in seeing.server.requests if seen.method == "POST"] == []
+
+
+def test_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
+    """`-f <(program)` gives a pipe, which is read like a file; a device could never end."""
+    for path, what in ((tmp_path, "a directory"), (Path("/dev/zero"), "a device")):
+        done = seeing.inside("ask", "What?", "-f", path)
+        assert done.code == 2
+        assert what in done.err
+    read, write = os.pipe()
+    os.write(write, png())
+    os.close(write)
+    done = seeing.inside("ask", "What?", "-f", f"/dev/fd/{read}")
+    os.close(read)
+    assert done.code == 0, done.err
+    assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Path) -> None:
+    """The limits are settings, and the error names the one to raise."""
+    paths = [tmp_path / f"{index}.png" for index in range(3)]
+    for index, path in enumerate(paths):
+        path.write_bytes(png(width=index + 1, padding=400_000))
+    for setting, said in (("FILES", "attachments.files 3"), ("TOTAL_MB", "attachments.total_mb 2")):
+        done = seeing.run("ask", "What?", "-f", *paths, env={f"CONDUCTOR_LLM_ATTACHMENTS_{setting}": "1"})
+        assert done.code == 2, done.err
+        assert said in done.err
+
+
+def test_files_only_keeps_an_image_from_a_worker_that_could_see_it(seeing: Stage, tmp_path: Path) -> None:
+    """A rule that shows files to beta alone leaves nobody who may see the image: refused, and nothing is sent."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.config.write_text(seeing.config.read_text() + '[policy]\nfiles_only = ["beta"]\n')
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    assert done.code in (2, 3)
+    assert seeing.asked("alpha") == seeing.asked("beta") == []
+
+
+def test_the_flow_lists_an_image_only_where_it_goes(seeing: Stage, tmp_path: Path) -> None:
+    """Before the run and after it: alpha reads chart.png, beta and the planner do not."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.plan = TWO
+    planned = seeing.inside("plan", "What?", "-f", tmp_path / "chart.png", "--flow")
+    seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    shown = seeing.inside("trace", "show", "--flow", "--json").json
+    read = {call["worker"]: call["texts"] for each in shown["recipients"] for call in each["calls"]}
+    assert {worker for worker, texts in read.items() if "file chart.png" in texts} == {"alpha"}
+    assert planned.err.count("file chart.png") == 1
+
+
+def test_the_estimate_counts_an_image_for_those_who_are_sent_it(seeing: Stage, tmp_path: Path) -> None:
+    """The same one-step plan is about 1,600 tokens larger with a large image, and a little with a small one."""
+
+    def least(*more: Any) -> int:
+        done = seeing.inside("plan", "What?", *more)
+        words = done.err.split("estimate: ")[1].replace(",", "").split()
+        return int(words[words.index("tokens") - 1].split("-")[0]) if "tokens" in words else int(words[3])
+
+    seeing.plan = ONE
+    (tmp_path / "small.png").write_bytes(png(30, 25))
+    (tmp_path / "large.png").write_bytes(png(3000, 1000))
+    small, large = (least("-f", tmp_path / f"{size}.png") for size in ("small", "large"))
+    assert 1400 <= large - small <= 1700
