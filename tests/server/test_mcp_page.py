@@ -1,0 +1,61 @@
+"""The forms and the example of docs/mcp.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.stage import SOURCE
+
+PAGE: Final = (Path(__file__).resolve().parents[2] / "docs/mcp.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of code in a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_form_starts_the_command() -> None:
+    """Each snippet can be read, and names `conductor mcp` where its client looks for it."""
+    claude, code = map(json.loads, blocks("json"))
+    (codex,) = map(tomllib.loads, blocks("toml"))
+    forms: list[dict[str, Any]] = [
+        claude["mcpServers"]["conductor"], code["servers"]["conductor"], codex["mcp_servers"]["conductor"],
+    ]  # fmt: skip
+    assert [(form["command"], form["args"]) for form in forms] == [("conductor", ["mcp"])] * 3
+    lines = re.findall(r"(?:claude|codex) mcp add [^\n`]*", PAGE)
+    assert len(lines) == 2
+    assert all(shlex.split(line)[-3:] == ["--", "conductor", "mcp"] for line in lines)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    """The client of the page gets an answer from the demo models."""
+    (example,) = blocks("python")
+    command = tmp_path / "conductor"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m conductor_cli "$@"\n')
+    command.chmod(0o755)
+    parameters = f"env={{'PYTHONPATH': {str(SOURCE)!r}}}, command={str(command)!r}"
+    code = example.replace('command="conductor"', parameters)
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "SIRAP\n", done.stderr
+
+
+@pytest.mark.parametrize("number", [r"16 MiB", r"100 files", r"20 steps", r"100,000 characters", r"Sixteen calls"])
+def test_the_bounds_are_those_of_the_code(number: str) -> None:
+    """The page says what the code does."""
+    from conductor_cli.server.results import LONGEST_TEXT
+    from conductor_cli.server.runs import MOST_CALLS
+    from conductor_cli.server.stdio import LARGEST
+    from conductor_cli.server.tool_schemas import MOST_FILES, MOST_STEPS
+
+    assert (LARGEST, MOST_FILES, MOST_STEPS, LONGEST_TEXT, MOST_CALLS) == (16 << 20, 100, 20, 100_000, 16)
+    assert number in PAGE
