@@ -95,11 +95,11 @@ class DataPolicy:
 
     def question_for(self, name: str) -> Question:
         """The question as a worker is shown it."""
-        return self.question if self._is_shown_files(name) else replace(self.question, history=(), files=())
+        return self.question if self._is_shown_files(name) else _without_files(self.question)
 
     def question_for_conductor(self) -> Question:
         """The question as the conductor is shown it."""
-        return self.question if self._conductor_sees_files else replace(self.question, history=(), files=())
+        return self.question if self._conductor_sees_files else _without_files(self.question)
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
         """What the conductor is told about who may see what, a line each."""
@@ -234,6 +234,11 @@ class DataPolicy:
         if not self.allowed:
             alone = "it may not be shown all of the question, and one worker answers alone"
             raise no_worker_error({name: self.pool_policy.denial_reason(name) or alone for name in self.excluded})
+
+
+def _without_files(question: Question) -> Question:
+    """The question without the files, and without earlier turns, which may quote them."""
+    return replace(question, history=(), files=(), conversation=None)
 
 
 def withheld_note(parts: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from conductor_cli.core.chat import Finish, Message, ToolCall
@@ -229,13 +229,19 @@ class StepStopped(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFinished(_StepEvent):
-    """A step is done. `text` equals the joined deltas of `attempt` since its last tool call."""
+    """A step is done. `text` equals the joined deltas of `attempt` since its last tool call.
+
+    `tool_calls` are calls of tools that the client of the server has to make; `provider_data` is what the worker's
+    adapter needs when the conversation goes on with their results.
+    """
 
     kind: ClassVar[str] = "step_finished"
     attempt: int
     text: str
     usage: Usage
     finish: Finish
+    tool_calls: tuple[ToolCall, ...] = ()
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,13 +269,17 @@ class Notice(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(_TimedEvent):
-    """The run has an answer. `partial` means that it is cut off or not from the last step; `error` says why."""
+    """The run has an answer. `partial` means that it is cut off or not from the last step; `error` says why.
+
+    With `tool_calls` the client of the server has to make these calls first; `answer` is what was written before them.
+    """
 
     kind: ClassVar[str] = "run_finished"
     answer: str
     usage: Usage
     partial: bool = False
     error: Failure | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
+from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Question, Turn
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+
+GO_ON: Final = "Go on with the results of your tool calls."
+"""The subtask of a step that goes on. The worker is not sent it: it sees its own conversation."""
 
 
 def continue_conversation(question: Question, earlier: Trace, *, keep_system: bool) -> Question:
@@ -23,6 +28,27 @@ def continue_conversation(question: Question, earlier: Trace, *, keep_system: bo
         system=before.system if keep_system else question.system,
         parent=earlier.run,
     )
+
+
+def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Question, Plan]:
+    """The next reply of a conversation whose client was asked for tool calls, once it has made them.
+
+    The same worker goes on with what it was sent before, its own reply as it was, and the `results`, so that what its
+    provider remembers of the conversation still holds. Raises `UsageError` where the run asked for no calls.
+    """
+    conversation, record = earlier.question.conversation, next((step for step in earlier.steps if step.last), None)
+    if conversation is None or record is None or not record.tool_calls:
+        raise UsageError(f"run {earlier.run} asked for no tool calls", hint="send the whole conversation again")
+    reply = Message(
+        role="assistant", content=record.text, tool_calls=record.tool_calls, provider_data=record.provider_data
+    )
+    sent = [message for message in record.prompt if message.role != "system"]
+    question = replace(
+        earlier.question,
+        parent=earlier.run,
+        conversation=replace(conversation, messages=(*sent, reply, *results)),
+    )
+    return question, Plan(steps=(Step(worker=record.worker, subtask=GO_ON),))
 
 
 def first_turn_to_send(turns: Sequence[Turn], first: int, tokens: int) -> int:

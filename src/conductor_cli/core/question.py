@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from conductor_cli.core.chat import Attachment, MediaKind
+from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolChoice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,30 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A conversation as a client of the server has it, word for word, and how its next reply is asked for.
+
+    `messages` have no system text, and end with the user's question or with the results of tool calls. `tools` are
+    those that the client calls itself; `only_tool` is the name of the one that must be called, empty for any.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    only_tool: str = ""
+    parallel_tool_calls: bool = True
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The text, the caller's system text, earlier turns, attached files, a JSON Schema the answer should follow.
 
     `parent` is the run that this one continues. `given` is set only in a nested run: what its workers may see as item
-    0; the last of it is the existing answer, which the nested plan may keep or have improved.
+    0; the last of it is the existing answer, which the nested plan may keep or have improved. `conversation` is what
+    the answering step is sent in place of text, history and files; all other steps, and the planner, are sent these.
     """
 
     text: str
@@ -63,6 +82,7 @@ class Question:
     schema: Mapping[str, Any] | None = None
     parent: str | None = None
     given: tuple[Given, ...] = ()
+    conversation: Conversation | None = None
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:

@@ -6,6 +6,7 @@ file gives the same one as folding the live stream.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar, assert_never
 
@@ -45,7 +46,8 @@ class StepRecord:
     """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`.
 
     `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began. `tools` are the
-    calls of tools of all attempts, in the order in which they began.
+    calls of tools of all attempts, in the order in which they began. `tool_calls` are those that the client of the
+    server has to make, and `provider_data` is what the worker's adapter needs when the conversation goes on.
     """
 
     number: int
@@ -68,6 +70,8 @@ class StepRecord:
     ended: float | None = None
     failed: tuple[FailedAttempt, ...] = ()
     tools: tuple[ToolUse, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    provider_data: Mapping[str, Any] = field(default_factory=dict)
     nested: Trace | None = None
 
     def seconds(self, now: float) -> float:
@@ -108,6 +112,7 @@ class Trace:
     recovered: tuple[ev.Notice, ...] = ()
     answer: str = ""
     partial: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
     error: Failure | None = None
     usage: Usage = field(default=Usage())
 
@@ -195,7 +200,7 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PL
             recovered = (*trace.recovered, event) if event.recovered else trace.recovered
             return {"notices": (*trace.notices, event), "recovered": recovered}
         case ev.RunFinished():
-            ending = {"answer": event.answer, "partial": event.partial, "error": event.error}
+            ending = {name: getattr(event, name) for name in ("answer", "partial", "error", "tool_calls")}
             return {"state": "finished", "usage": event.usage, **ending}
         case ev.RunFailed():
             return {"state": "failed", "error": event.error, "usage": event.usage}
@@ -280,7 +285,8 @@ def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa:
         case ev.StepFinished():
             return changed(
                 record, state="done", text=event.text, finish=event.finish, error=None,
-                usage=record.usage + event.usage, ended=event.at,
+                usage=record.usage + event.usage, ended=event.at, tool_calls=event.tool_calls,
+                provider_data=event.provider_data,
             )  # fmt: skip
         case ev.NestedEvent():
             return changed(record, nested=apply_event(record.nested or Trace(), event.event))

@@ -17,6 +17,7 @@ from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
+from conductor_cli.core.question import Conversation
 from conductor_cli.core.recovery import describe_failed_attempts
 from conductor_cli.core.tool_calls import CallCollector
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
@@ -38,6 +39,8 @@ class Attempt:
         self._finish: Finish = "other"
         self._announce: ev.StepStarted | None = None
         """The event that the attempt begins, until it has begun."""
+        self._conversation: Conversation | None = None
+        """A client's conversation, where this attempt gives its next reply."""
         self.usage = NO_USAGE
         """What the calls have cost that have ended."""
 
@@ -55,7 +58,12 @@ class Attempt:
         """
         state = self._state
         messages = self._prompt()
-        tools = await open_tool_loop(state, self._number, self._worker, self._attempt)
+        self._conversation = self._client_conversation()
+        # A step whose client has tools does not get others: one reply cannot wait for both.
+        has_client_tools = self._conversation is not None and bool(self._conversation.tools)
+        tools = None
+        if not has_client_tools:
+            tools = await open_tool_loop(state, self._number, self._worker, self._attempt)
         self._announce = ev.StepStarted(
             at=0.0, step=self._number, worker=self._worker.name, attempt=self._attempt, prompt=messages
         )  # fmt: skip
@@ -71,9 +79,16 @@ class Attempt:
             raise
         finished = ev.StepFinished(
             at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
-            finish=self._finish,
+            finish=self._finish, tool_calls=reply.calls, provider_data=reply.provider_data if reply.calls else {},
         )  # fmt: skip
         state.emit(finished)
+
+    def _client_conversation(self) -> Conversation | None:
+        """The client's conversation, where this attempt gives its next reply."""
+        state = self._state
+        if not (state.record(self._number).last and state.final):
+            return None
+        return state.policy.question_for(self._worker.name).conversation
 
     async def _turn(self, messages: tuple[Message, ...], tools: ToolLoop | None) -> Reply:
         """One reply. However it ends, `usage` then has what it cost."""
@@ -125,7 +140,7 @@ class Attempt:
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
         config, options = self._state.config, self._worker.options
-        return Request(
+        request = Request(
             messages=messages,
             max_tokens=most,
             temperature=options.get("temperature"),
@@ -135,6 +150,7 @@ class Attempt:
             tool_choice=tools.choice if tools is not None else "auto",
             read_attachment=config.attachments.read if config.attachments is not None else None,
         )
+        return request if self._conversation is None else _as_client_asks(request, self._conversation)
 
     async def _call(self, call: _Call, model: Model, request: Request) -> None:
         """Stream the reply. However it ends, `usage` then says what it cost."""
@@ -205,6 +221,26 @@ class _Call:
     provider_data: Mapping[str, Any] = field(default_factory=dict)
     collector: CallCollector = field(default_factory=CallCollector)
     asked: tuple[ToolCall, ...] = ()
+
+
+def _as_client_asks(request: Request, conversation: Conversation) -> Request:
+    """The request with what the client says of its next reply. A worker's own temperature holds."""
+    limits = (limit for limit in (request.max_tokens, conversation.max_tokens) if limit is not None)
+    only = next((tool for tool in conversation.tools if tool.name == conversation.only_tool), None)
+    request = replace(
+        request,
+        max_tokens=min(limits, default=None),
+        temperature=conversation.temperature if request.temperature is None else request.temperature,
+        stop=conversation.stop,
+    )
+    if not conversation.tools:
+        return request
+    return replace(
+        request,
+        tools=conversation.tools,
+        tool_choice=only or conversation.tool_choice,
+        parallel_tool_calls=conversation.parallel_tool_calls,
+    )
 
 
 def steps_seen_by(state: RunState, step: Step) -> list[SeenStep]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.question import Question
@@ -31,6 +32,12 @@ def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
     if last is not None and last.nested is not None and last.nested.answer.strip():
         return last.nested.answer, True
     return None, False
+
+
+def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
+    """The calls that the answering step leaves to the client of the server."""
+    last = _answering_step(trace)
+    return last.tool_calls if last is not None and last.state == "done" else ()
 
 
 def is_not_json(answer: str, question: Question) -> bool:

@@ -1,0 +1,144 @@
+"""A client's conversation: what the answering step is sent, the client's own tools, and going on with their results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk, Message, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.follow_up import continue_with_results
+from conductor_cli.core.policy import Policy, PoolPolicy
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.question import Conversation, File, Question, Turn
+from conductor_cli.core.toolbox import RunTools
+from conductor_cli.core.usage import Usage
+from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.run import Conductor
+from tests.run.kit import play, pool_of, says, setting
+from tests.run.test_tool_loop import Box
+
+EDIT = Tool(name="edit", description="Edit a file.", parameters={"type": "object"})
+TALK = (
+    Message(role="user", content="Hello."),
+    Message(role="assistant", content="Hello!"),
+    Message(role="user", content="Rename the function."),
+)
+SIGNED = {"signature": "abc"}
+ASKS: list[Any] = [
+    "I edit it.",
+    Chunk(tool_call=ToolCallDelta(index=0, id="e1", name="edit", arguments='{"file": "a.py"}')),
+    Chunk(usage=Usage(tokens_in=9, tokens_out=4, calls=1), finish="tool", provider_data=SIGNED),
+]
+TWO = "A | | find the function\nB | 1 | rename it\n"
+
+
+def asked(**how: Any) -> Question:
+    how = {"tools": (EDIT,), **how}
+    talk = Conversation(messages=TALK, **how)
+    return Question(
+        text="Rename the function.", system="Be brief.", history=(Turn(question="Hello.", answer="Hello!"),),
+        conversation=talk,
+    )  # fmt: skip
+
+
+def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Conductor:
+    return setting(plan, {"ann": says("it is in a.py"), "bob": bob}, **more)
+
+
+def test_the_answering_step_continues_the_clients_own_conversation() -> None:
+    """It is sent the client's messages word for word, then what the step sees; earlier steps get the usual prompt."""
+    bob = ScriptedModel([ASKS])
+    conductor = cast(bob)
+    play(conductor, asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)))
+    ann: Any = conductor.workers["ann"]
+    (first,), (last,) = ann.requests, bob.requests
+    assert last.messages[0] == Message(role="system", content="Be brief.")
+    assert last.messages[1:3] == TALK[:2]
+    assert last.messages[3].content.startswith("Rename the function.\n\nOther models have prepared")
+    assert "it is in a.py" in last.messages[3].content
+    assert (last.tools, last.tool_choice, last.parallel_tool_calls) == ((EDIT,), "required", False)
+    assert (last.max_tokens, last.stop) == (77, ("END",))
+    assert (first.tools, first.stop) == ((), ())
+    assert "Your subtask: find the function" in first.messages[-1].content
+
+
+def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -> None:
+    """One step: the messages are the client's, byte for byte, so a provider's cache of them holds."""
+    bob = ScriptedModel([ASKS])
+    play(cast(bob, "B | | answer\n"), asked())
+    assert bob.requests[0].messages == (Message(role="system", content="Be brief."), *TALK)
+
+
+def test_calls_of_the_clients_tools_end_the_run() -> None:
+    """They are in the step, in the end of the run and in its trace, with what the adapter needs to go on."""
+    run, stream = play(cast(ScriptedModel([ASKS])), asked())
+    call = ToolCall(id="e1", name="edit", arguments='{"file": "a.py"}')
+    end = stream[-1]
+    assert isinstance(end, ev.RunFinished)
+    assert (end.tool_calls, end.answer, end.partial, end.error) == ((call,), "I edit it.", False, None)
+    assert (run.trace.steps[-1].tool_calls, run.trace.steps[-1].provider_data) == ((call,), SIGNED)
+
+
+def test_a_reply_of_calls_alone_is_no_empty_answer() -> None:
+    """A worker may ask for a call without a word."""
+    run, _ = play(cast(ScriptedModel([ASKS[1:]])), asked())
+    assert (run.trace.state, run.trace.answer) == ("finished", "")
+    assert [call.name for call in run.trace.tool_calls] == ["edit"]
+
+
+def test_the_same_worker_goes_on_with_the_results() -> None:
+    """Nothing is planned; it is sent what it was sent before, its own reply with its data, and the results."""
+    bob = ScriptedModel([ASKS, ["Done."]])
+    conductor = cast(bob)
+    run, _ = play(conductor, asked())
+    results = (Message(role="tool", content="edited", tool_call_id="e1"),)
+    question, plan = continue_with_results(run.trace, results)
+    again, _ = play(conductor, question, plan=plan)
+    assert (again.trace.answer, again.trace.tool_calls) == ("Done.", ())
+    reply = Message(
+        role="assistant", content="I edit it.", tool_calls=run.trace.tool_calls, provider_data=SIGNED
+    )  # fmt: skip
+    assert bob.requests[1].messages == (*bob.requests[0].messages, reply, *results)
+    assert again.trace.question.parent == run.id
+    planner: Any = conductor.model
+    assert len(planner.requests) == 1
+
+
+def test_a_run_without_calls_cannot_go_on_with_results() -> None:
+    """Results for a run that asked for nothing are refused."""
+    run, _ = play(cast(says("done")), asked())
+    with pytest.raises(UsageError, match="asked for no tool calls"):
+        continue_with_results(run.trace, ())
+
+
+def test_only_the_tool_that_the_client_names_is_asked_for() -> None:
+    """A tool choice that names a tool reaches the worker as that tool."""
+    bob = ScriptedModel([ASKS])
+    play(cast(bob), asked(tools=(Tool(name="read"), EDIT), only_tool="edit"))
+    assert bob.requests[0].tool_choice == EDIT
+
+
+def test_a_step_with_the_clients_tools_gets_no_others() -> None:
+    """A worker's own tools stay away from the answering step, and are there where the client has none."""
+    bob = Worker(name="bob", kind="scripted", tools=("box",))
+    pool = replace(pool_of("ann"), workers=(*pool_of("ann").workers, bob))
+    for tools, seen in (((EDIT,), ("edit",)), ((), ("look",))):
+        model = ScriptedModel([["done"]])
+        play(cast(model, pool=pool, tools=RunTools(open=Box)), asked(tools=tools))
+        assert tuple(tool.name for tool in model.requests[0].tools) == seen
+
+
+def test_a_worker_that_may_not_see_files_does_not_see_the_conversation() -> None:
+    """Earlier turns may quote the files that the client attached, so such a worker gets the question alone."""
+    bob = ScriptedModel([["done"]])
+    policy = PoolPolicy(policy=Policy(files_only=(("ann",),)))
+    question = replace(asked(), files=(File(name="a.txt", text="secret"),))
+    play(cast(bob, "B | | answer\n", pool_policy=policy), question)
+    text = "".join(message.content for message in bob.requests[0].messages)
+    assert "Hello!" not in text
+    assert bob.requests[0].tools == ()
+    assert "Rename the function." in text
