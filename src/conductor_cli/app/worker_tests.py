@@ -1,4 +1,4 @@
-"""Live tests of workers, for `workers test` and `doctor`: one small question each."""
+"""Live tests of workers, for `workers test` and `doctor`: one small question each, on demand files and a tool."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from conductor_cli.app.feature_tests import ANSWER_TOKENS as FEATURE_TOKENS
+from conductor_cli.app.feature_tests import FeatureTest, run_feature_tests
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.worker_selection import discovered_workers
 from conductor_cli.config import Settings
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import MediaKind, Message, Request
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.serialization import dump
+from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
@@ -36,12 +39,16 @@ A provider that streams its thinking is stopped at the first token of it; others
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTest:
-    """What one worker did with one small question: its first words, or why there are none, after how many seconds."""
+    """What one worker did with one small question: its first words, or why there are none, after how many seconds.
+
+    `features` is what it takes besides text, if that was tested.
+    """
 
     name: str
     seconds: float = 0.0
     text: str = ""
     failure: Failure | None = None
+    features: tuple[FeatureTest, ...] = ()
 
     @property
     def state(self) -> str:
@@ -49,15 +56,24 @@ class WorkerTest:
 
     @property
     def message(self) -> str:
-        """The first words of its answer, or what went wrong and what to do."""
+        """What it takes or the first words of its answer, or what went wrong and what to do."""
         if self.failure is None:
-            return self.text
+            return "; ".join(map(str, self.features)) or self.text
         return "; ".join(filter(None, (self.failure.message, self.failure.hint)))
 
     def data(self) -> dict[str, Any]:
         """For `--json`."""
         seconds, error = round(self.seconds, 3), dump(self.failure)
-        return {"name": self.name, "state": self.state, "seconds": seconds, "text": self.text, "error": error}
+        data = {"name": self.name, "state": self.state, "seconds": seconds, "text": self.text, "error": error}
+        tested = {test.feature: {"takes": test.takes, "why": test.why} for test in self.features}
+        return data | ({"features": tested} if tested else {})
+
+    @property
+    def accepts(self) -> list[MediaKind] | None:
+        """The kinds of attachments that it was seen to read; None if one of them is not known."""
+        media = {test.feature: test.takes for test in self.features if test.feature != "tools"}
+        known = bool(media) and "unknown" not in media.values()
+        return [kind for kind, takes in media.items() if takes == "yes"] if known else None
 
 
 Report = Callable[[WorkerTest], None]
@@ -74,12 +90,17 @@ def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
     return workers
 
 
-def run_worker_tests(settings: Settings, workers: Sequence[Worker], report: Report) -> list[WorkerTest]:
-    """Test the workers at the same time; each result goes to `report` as soon as it is known."""
+def run_worker_tests(
+    settings: Settings, workers: Sequence[Worker], report: Report, *, features: bool = False
+) -> list[WorkerTest]:
+    """Test the workers at the same time; each result goes to `report` as soon as it is known.
+
+    With `features` it is also tested what each takes besides text: three more calls.
+    """
     stored = open_key_store(settings)
 
     async def run_one(worker: Worker) -> WorkerTest:
-        result = await run_worker_test(worker, settings.environ, stored)
+        result = await run_worker_test(worker, settings.environ, stored, features=features)
         report(result)
         return result
 
@@ -89,12 +110,24 @@ def run_worker_tests(settings: Settings, workers: Sequence[Worker], report: Repo
     return asyncio.run(run_all())
 
 
-async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> WorkerTest:
-    """Ask for one word, with the worker's own settings; any token will do, and the first one ends the test."""
+async def run_worker_test(
+    worker: Worker, environ: Mapping[str, str], stored: StoredKeys, *, features: bool = False
+) -> WorkerTest:
+    """Ask for one word, with the worker's own settings; any token will do, and the first one ends the test.
+
+    With `features` a worker that answers is also tested for what it takes besides text.
+    """
     started = time.monotonic()
     result = WorkerTest(name=worker.name)
     try:
-        result = replace(result, text=await _first_words(worker, environ, stored))
+        model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
+        try:
+            result = replace(result, text=await _first_words(worker, model))
+            if features:
+                settings = _request(worker, FEATURE_TOKENS)
+                result = replace(result, features=await run_feature_tests(model, settings, SECONDS))
+        finally:
+            await model.close()
     except ConductorError as error:
         result = replace(result, failure=error.failure)
     except TimeoutError:
@@ -103,26 +136,21 @@ async def run_worker_test(worker: Worker, environ: Mapping[str, str], stored: St
     return replace(result, seconds=time.monotonic() - started)
 
 
-async def _first_words(worker: Worker, environ: Mapping[str, str], stored: StoredKeys) -> str:
+async def _first_words(worker: Worker, model: Model) -> str:
     """What a worker writes first. Raises `ConductorError` and `TimeoutError`."""
-    model = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
-    try:
-        async with asyncio.timeout(SECONDS), aclosing(model.stream(_small_question(worker))) as chunks:
-            async for chunk in chunks:
-                if chunk.text or chunk.thinking:
-                    return " ".join(chunk.text.split())[:40] or "(thinking)"
-    finally:
-        await model.close()
+    question = Message(role="user", content="Reply with the one word: ready")
+    request = replace(_request(worker, ANSWER_TOKENS), messages=(question,))
+    async with asyncio.timeout(SECONDS), aclosing(model.stream(request)) as chunks:
+        async for chunk in chunks:
+            if chunk.text or chunk.thinking:
+                return " ".join(chunk.text.split())[:40] or "(thinking)"
     return f"(no text within {ANSWER_TOKENS} tokens)"
 
 
-def _small_question(worker: Worker) -> Request:
-    """A question that one word answers."""
+def _request(worker: Worker, tokens: int) -> Request:
+    """A request without messages whose answer may have so many tokens, with the worker's settings."""
     option = worker.options.get
     thinks = option("reasoning_effort") not in (None, "none")
     # A bound below the thinking budget would be refused, so the budget is added to it.
     thinking = option("thinking_budget") or (THINKING_TOKENS if thinks else 0)
-    return Request(
-        messages=(Message(role="user", content="Reply with the one word: ready"),),
-        max_tokens=ANSWER_TOKENS + thinking, temperature=option("temperature"),
-    )  # fmt: skip
+    return Request(messages=(), max_tokens=tokens + thinking, temperature=option("temperature"))

@@ -135,6 +135,12 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     return bool(before)
 
 
+def save_accepts(settings: Settings, name: str, accepts: Sequence[MediaKind]) -> None:
+    """Store the kinds of attachments that a worker was seen to read. Raises `UsageError` and `ConfigError`."""
+    _check_own(settings.paths, "workers", [name], lambda: settings)
+    update_table(settings.paths, "workers", name, {"accepts": list(accepts)})
+
+
 def enable_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings], *, enabled: bool) -> None:
     """Enable or disable workers that were added. Raises `UsageError` and `ConfigError`; for `load` see `_check_own`."""
     _check_own(paths, "workers", names, load)

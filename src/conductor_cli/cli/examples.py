@@ -56,6 +56,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "workers": (
         ("Add a model of Ollama", "conductor workers add fast --kind ollama --model llama3.2"),
         ("Check that each worker answers", "conductor workers test"),
+        ("Store which of them read images and PDFs", "conductor workers test --features --save"),
         ("Keep a worker, but do not use it", "conductor workers disable fast"),
     ),
     "pools": (

@@ -16,9 +16,9 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.calibrate import calibrate
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.cli.running import show_running
-from conductor_cli.config import app_paths
+from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.pools import find_pool
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_money
 from conductor_cli.core.pool import Card
 from conductor_cli.core.suggest import suggest
@@ -233,9 +233,17 @@ def ask_workers(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Workers to test; default: all.")] = None,
     pool: OfPool = None,
+    features: Annotated[
+        bool, typer.Option("--features", help="Also send each an image, a PDF and a tool: three more short calls each.")
+    ] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="With --features: store what a worker reads as its `accepts`.")
+    ] = False,
     json: opt.Json = False,
 ) -> None:
     """Ask each worker for a token, all at once, with its own settings: one cheap live call each."""
+    if save and not features:
+        raise UsageError("--save stores what --features finds", hint="conductor workers test --features --save")
     chosen = names or () if pool is None else _choose(context, names, pool)
     settings = opt.stored_settings(context)
     tested = workers_to_test(settings, chosen)
@@ -251,10 +259,26 @@ def ask_workers(
             running.start(worker.name)
         if not json:
             table.print_head()
-        results = run_worker_tests(settings, tested, report)
+        results = run_worker_tests(settings, tested, report, features=features)
     if json:
         print_json([result.data() for result in results])
+    if save:
+        _save_accepts(settings, results)
     raise typer.Exit(max((result.failure.exit_code for result in results if result.failure), default=0))
+
+
+def _save_accepts(settings: Settings, results: Sequence[WorkerTest]) -> None:
+    """Store what the workers were seen to read, and say what was stored and what was not."""
+    for result in results:
+        if result.accepts is None:
+            print_notice(f"nothing is stored for {result.name}: what it reads is not known")
+            continue
+        try:
+            workers.save_accepts(settings, result.name, result.accepts)
+        except ConductorError as error:
+            print_notice(f"nothing is stored for {result.name}: {error.message}")
+        else:
+            print_notice(f"stored for {result.name}: accepts {', '.join(result.accepts) or 'text only'}")
 
 
 class ResultTable:
