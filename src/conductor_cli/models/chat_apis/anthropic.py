@@ -171,11 +171,11 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
         raise ModelError("refused", f"{body['model']} cannot be made to call a tool while it thinks", hint=hint)
     if choice["type"] != "none" and body.get("parallel_tool_calls") is False:
         choice["disable_parallel_tool_use"] = True
-    offered = {"tools": [_tool(tool["function"]) for tool in body["tools"]]}
+    offered = {"tools": [_offer(tool["function"]) for tool in body["tools"]]}
     return offered if choice == {"type": "auto"} else offered | {"tool_choice": choice}
 
 
-def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+def _offer(function: Mapping[str, Any]) -> dict[str, Any]:
     about = {"description": function["description"]} if "description" in function else {}
     return {"name": function["name"], **about, "input_schema": object_schema(function["parameters"])}
 

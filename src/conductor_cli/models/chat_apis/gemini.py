@@ -187,7 +187,9 @@ def _json_value(text: str) -> object:
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     """The tools and what is to be done with them."""
-    sent: dict[str, Any] = {"tools": [{"functionDeclarations": [_tool(tool["function"]) for tool in body["tools"]]}]}
+    sent: dict[str, Any] = {
+        "tools": [{"functionDeclarations": [_declaration(tool["function"]) for tool in body["tools"]]}]
+    }
     chosen = body.get("tool_choice", "auto")
     if isinstance(chosen, Mapping):
         config = {"mode": "ANY", "allowedFunctionNames": [chosen["function"]["name"]]}
@@ -196,7 +198,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
     return sent if chosen == "auto" else sent | {"toolConfig": {"functionCallingConfig": config}}
 
 
-def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
+def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
     schema = object_schema(function["parameters"])
     simple = simple_schema(schema, _KEYWORDS, tool=function["name"], api=_NAME)
     about = {"description": function["description"]} if "description" in function else {}
