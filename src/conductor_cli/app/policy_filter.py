@@ -13,7 +13,8 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, Policy, PoolPolicy, check_selectors, permitted_pool
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.presets import PRESETS, party_of
+from conductor_cli.models.presets import party_of
+from conductor_cli.models.worker_options import kinds
 
 SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
 """The settings that name workers by selectors."""
@@ -42,7 +43,7 @@ def filter_pool(
     parties = (*pool_policy.parties.values(), *map(party_of, known))
     pool = pool.subset(only) if only else pool
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
-    unmatched = check_selectors(pool_policy.policy, parties, (*PRESETS, "llama"), _typed_selectors(settings))
+    unmatched = check_selectors(pool_policy.policy, parties, kinds(), _typed_selectors(settings))
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 

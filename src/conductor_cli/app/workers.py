@@ -108,8 +108,12 @@ def describe_price(price: Price) -> str:
     return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"
 
 
-def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str]) -> bool:
+def add_worker(
+    settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str], *, words: Sequence[str] = ()
+) -> bool:
     """Add a worker, or change one that was added: `given` settings are merged, those in `unset` removed.
+
+    `words` are a program with its arguments or, for a known program, more arguments.
 
     The worker is checked as far as that is possible without asking anybody, before anything is written. Returns whether
     it existed. Raises `UsageError`, and `ConfigError` when the file cannot be written.
@@ -121,6 +125,9 @@ def add_worker(settings: Settings, name: str, given: Mapping[str, Any], unset: S
     changes = {key: value for key, value in given.items() if value is not None}
     if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
         changes["model"] = str(Path(given["model"]).expanduser().absolute())
+    if words:
+        kind = given.get("kind") or before.get("kind")
+        changes["command" if kind == "command" else "args"] = list(words)
     for option in unset:
         changes[option.replace("-", "_")] = None
     try:

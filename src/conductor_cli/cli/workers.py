@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -38,6 +39,35 @@ app = typer.Typer(help="List, add and test the models that answer.", no_args_is_
 
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The worker's name; may be repeated.")]
+Accepts = Annotated[
+    str | None,
+    typer.Option("--accepts", metavar="A,B", help="What it reads besides text: image, pdf, image,pdf or none."),
+]
+Unset = Annotated[
+    list[str] | None, typer.Option("--unset", metavar="SETTING", help="Remove a setting; may be repeated.")
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PROGRAM ARG",
+        help="After --: the program of kind command, or more arguments for codex and other agents.",
+        show_default=False,
+    ),
+]
+Cwd = Annotated[
+    Path | None,
+    typer.Option("--cwd", metavar="DIR", help="A program's directory; default: a fresh one for each answer."),
+]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME", help="A variable that a program gets; may be repeated.")
+]
+Seconds = Annotated[float | None, typer.Option("--seconds", metavar="N", help="Most seconds a program may take.")]
+Sandbox = Annotated[
+    bool | None, typer.Option("--sandbox/--no-sandbox", help="Run a program under bubblewrap.", show_default=False)
+]
+Network = Annotated[
+    bool | None, typer.Option("--network/--no-network", help="Let it use the network there.", show_default=False)
+]
 OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")]
 
 
@@ -120,12 +150,13 @@ def _format_card(card: Card) -> str:
 def add_worker(
     context: typer.Context,
     name: Name,
+    words: Words = None,
     kind: Annotated[
         str | None,
         typer.Option(
             "--kind",
             "-k",
-            help="What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.",
+            help="What answers: openai, anthropic, gemini, ollama, llama, openai-compatible, command and others.",
         ),
     ] = None,
     model: Annotated[
@@ -150,19 +181,19 @@ def add_worker(
     thinking_budget: Annotated[
         int | None, typer.Option("--thinking-budget", metavar="N", min=0, help="Most tokens it may think; 0 for none.")
     ] = None,
+    cwd: Cwd = None,
+    env: Env = None,
+    seconds: Seconds = None,
+    sandbox: Sandbox = None,
+    network: Network = None,
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars per million tokens in and out.")
     ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
     ] = None,
-    accepts: Annotated[
-        str | None,
-        typer.Option("--accepts", metavar="A,B", help="What it reads besides text: image, pdf, image,pdf or none."),
-    ] = None,
-    unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="SETTING", help="Remove a setting; may be repeated.")
-    ] = None,
+    accepts: Accepts = None,
+    unset: Unset = None,
 ) -> None:
     """Add a worker, or change one that was added."""
     settings = opt.stored_settings(context)
@@ -170,9 +201,11 @@ def add_worker(
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
         "max_tokens": max_tokens, "temperature": temperature,
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
+        "cwd": str(cwd.expanduser().absolute()) if cwd else None, "env": env or None, "seconds": seconds,
+        "sandbox": sandbox, "network": network,
         "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
-    existed = workers.add_worker(settings, name, given, unset or ())
+    existed = workers.add_worker(settings, name, given, unset or (), words=words or ())
     print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
 
 

@@ -14,6 +14,7 @@ from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import FREE, Price
+from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import is_free
 from conductor_cli.models.worker_options import OptionError, check_options
 
@@ -75,7 +76,7 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
     worker = Worker(
         name=table.name, kind=found.kind, model=found.model, about=found.about,
         options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
-        parallel=found.parallel or (1 if found.kind == "llama" else 4), tags=tuple(dict.fromkeys(found.tags)),
+        parallel=found.parallel or _usual_parallel(found.kind, options), tags=tuple(dict.fromkeys(found.tags)),
         accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
         tools=tuple(dict.fromkeys(found.tools)),
     )  # fmt: skip
@@ -86,6 +87,11 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
     if worker.price is None and is_free(worker):
         worker = replace(worker, price=FREE)
     return ConfiguredWorker(worker=worker, enabled=found.enabled, source=table.file_of(""))
+
+
+def _usual_parallel(kind: str, options: Mapping[str, Any]) -> int:
+    """How many steps a worker does at once: one where they would share a model file or a working directory."""
+    return 1 if kind == "llama" or options.get("cwd") else 4
 
 
 def _check_values(table: Table, found: WorkerTable) -> None:
@@ -117,6 +123,10 @@ def _check_parts(table: Table, found: WorkerTable) -> None:
         raise table.error("price", "price: an amount must be 0 or more")
     if found.kind == "llama" and found.accepts:
         raise table.error("accepts", "accepts: a model file reads text only", "serve it by llama-server, which can")
+    if found.kind in PROGRAMS:
+        for key, given in (("accepts", found.accepts), ("tools", found.tools)):
+            if given:
+                raise table.error(key, f"{key}: a program reads text only, and has tools of its own", "remove it")
     for tag in found.tags:
         if not NAME.fullmatch(tag):
             hint = "letters, digits, dots and dashes, at most 40"

@@ -153,3 +153,8 @@ class Timeouts:
     first_token: float = 180.0
     idle: float = 90.0
     total: float = 900.0
+
+    def for_worker(self, worker: Worker) -> Timeouts:
+        """Those of a worker with `seconds` of its own, such as a program that is silent until it has finished."""
+        seconds = worker.options.get("seconds")
+        return self if seconds is None else Timeouts(first_token=seconds, idle=seconds, total=seconds)

@@ -1,6 +1,7 @@
 """From a worker to its model. Adapters are imported when they are needed.
 
-A kind of worker is a row here and one in `worker_options`; a provider is a table in `presets.toml`.
+A kind of worker is a row here and one in `worker_options`; a provider is a table in `presets.toml`, a program one in
+`command/programs.toml`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
+from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Preset, base_url_of, is_own_address, model_of
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
@@ -44,15 +46,18 @@ def open_model(
     """The model of a worker. Nothing is connected to or loaded yet; `stored` gives the key if no variable has it.
 
     The model redacts `secrets` from what it answers, and what is secret of this worker is added to them. Raises
-    `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not found.
+    `ConfigError` for invalid settings of the worker, `KeyMissing` if its key is not found, `ModelError` if its program
+    or its file is not.
     """
     check_options(worker)
     if opener := _OTHERS.get(worker.kind):
         return opener(worker)
+    secrets = Secrets() if secrets is None else secrets
+    if worker.kind in PROGRAMS:
+        return _program(worker, environ, secrets)
     if worker.kind not in PRESETS:
         raise unknown_kind(worker)
     _check_litellm_address(worker, environ)
-    secrets = Secrets() if secrets is None else secrets
     secrets.add(*secrets_around(worker, environ))
     key = api_key_of(worker, environ, stored)
     secrets.add(key)
@@ -165,6 +170,14 @@ def _llama(worker: Worker) -> Model:
     return Llama(Path(worker.model).expanduser(), LlamaOptions(**given))
 
 
+def _program(worker: Worker, environ: Mapping[str, str], secrets: Secrets) -> Model:
+    from conductor_cli.models.command.adapter import ProgramModel
+
+    passed = (str(name) for name in worker.options.get("env") or ())
+    secrets.add(*(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name)))
+    return ProgramModel(worker, environ=environ, secrets=secrets)
+
+
 def _scripted(worker: Worker) -> Model:
     """For tests and benchmarks: no user is offered it, and `about` has to say what it is."""
     from conductor_cli.models.scripted import ScriptedModel
@@ -176,4 +189,4 @@ def _scripted(worker: Worker) -> Model:
 
 
 _OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "scripted": _scripted}
-"""The kinds that are no provider's, and how each is opened."""
+"""The kinds that are neither a provider's nor a program, and how each is opened."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
+from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
 from conductor_cli.models.features import ALL_FEATURES, Features
 from conductor_cli.models.stream_decoder import CostSource
 from conductor_cli.models.structured_output import Form, is_cloud_model
@@ -121,6 +122,8 @@ def is_local(worker: Worker) -> bool:
     """Whether a worker's questions stay on this machine."""
     if worker.kind == "llama":
         return True
+    if worker.kind in PROGRAMS:
+        return recipient_of_program(worker) == LOCAL
     if is_cloud_model(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
@@ -134,10 +137,13 @@ THIS_MACHINE: Final = "this machine"
 def recipient_of(worker: Worker) -> str:
     """Who reads what a worker is sent: this machine, a known provider, or the host of another address.
 
-    `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone.
+    `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone, and for a program that may send
+    it to anybody.
     """
     if is_local(worker):
         return THIS_MACHINE
+    if worker.kind in PROGRAMS:
+        return recipient_of_program(worker)
     url = base_url_of(worker)
     if is_loopback(url) and is_cloud_model(worker.model):
         return "ollama"

@@ -13,6 +13,8 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.chat_body import chat_fields
+from conductor_cli.models.command import programs
+from conductor_cli.models.command.programs import PROGRAM_OPTIONS, PROGRAMS
 from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Budget
 
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
@@ -44,11 +46,15 @@ LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
 }
 """The options of a worker in a GGUF file, and their types."""
 
-OTHER_KINDS: Final[dict[str, Mapping[str, tuple[type, ...]]]] = {"llama": LOCAL_OPTIONS}
+OTHER_KINDS: Final[dict[str, Mapping[str, tuple[type, ...]]]] = {
+    "llama": LOCAL_OPTIONS,
+    **dict.fromkeys(PROGRAMS, PROGRAM_OPTIONS),
+}
 """The kinds that are no provider's, and their options."""
 
 _TYPE_NAMES: Final[dict[type, str]] = {
     str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false", Mapping: "a table",
+    tuple: "a list of texts",
 }  # fmt: skip
 
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
@@ -104,7 +110,8 @@ def check_options(worker: Worker) -> None:
         if value is not None and not fits:
             message = f"{name} is {value!r:.60}; expected {_TYPE_NAMES[known[name][-1]]}"
             raise OptionError(worker, name, message, "conductor config path names the files")
-    for name, message, hint in _invalid_settings(worker) if worker.kind in PRESETS else ():
+    invalid = _invalid_settings(worker) if worker.kind in PRESETS else ()
+    for name, message, hint in programs.invalid_settings(worker) if worker.kind in PROGRAMS else invalid:
         raise OptionError(worker, name, message, hint)
 
 

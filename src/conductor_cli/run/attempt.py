@@ -145,7 +145,7 @@ class Attempt:
             max_tokens=most,
             temperature=options.get("temperature"),
             seed=options.get("seed", config.seed),
-            deadline=config.timeouts.total,
+            deadline=config.timeouts.for_worker(self._worker).total,
             tools=tools.tools if tools is not None else (),
             tool_choice=tools.choice if tools is not None else "auto",
             read_attachment=config.attachments.read if config.attachments is not None else None,
@@ -178,7 +178,8 @@ class Attempt:
         call.usage = self._spent(call, request)
 
     async def _stream(self, call: _Call, model: Model, request: Request) -> None:
-        async with with_timeouts(model.stream(request), self._state.config.timeouts) as chunks:
+        timeouts = self._state.config.timeouts.for_worker(self._worker)
+        async with with_timeouts(model.stream(request), timeouts) as chunks:
             async for chunk in chunks:
                 self._take(call, chunk)
         # In a last turn a model may go on asking; nobody calls anything for it any more.

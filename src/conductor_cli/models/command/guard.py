@@ -1,0 +1,166 @@
+"""Runs one program, and ends it together with everything that it has started.
+
+It is a script: `guard.py FD PROGRAM ARGUMENT…`. FD is one end of a socket pair. When its other end is closed, on
+purpose or because that process is gone, everything is ended: SIGTERM, and SIGKILL for what is left half a second later.
+The same happens to what is left when the program itself has ended. Then one line on FD says how that was: `exit CODE`,
+`signal NUMBER`, `error REASON` (it could not be started) or `ended`.
+
+On Linux orphans of the program become children of this process (PR_SET_CHILD_SUBREAPER), so those with a session of
+their own are found too, and the program gets SIGKILL if this process is killed (PR_SET_PDEATHSIG). On other systems
+only the program's process group is ended. It imports little, because it is started for each call.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+GRACE: Final = 0.5
+"""Seconds between SIGTERM and SIGKILL."""
+
+PATIENCE: Final = 2.0
+"""Seconds in which killed processes disappear. One that waits for a device may take longer."""
+
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_CHILD_SUBREAPER: Final = 36
+
+LINUX: Final = sys.platform.startswith("linux")
+
+
+def main(control: int, words: list[str]) -> None:
+    """Run the program and report its end."""
+    os.set_inheritable(control, False)  # noqa: FBT003 - the call has no name for it
+    woken = wake_on_signals()
+    if LINUX:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+    child, problem = start(words)
+    let_go_of_pipes()
+    if problem:
+        report(control, f"error {problem}")
+        return
+    status = wait_for(child, control, woken)
+    end_all(child, woken)
+    if status is None:
+        report(control, "ended")
+    elif os.WIFSIGNALED(status):
+        report(control, f"signal {os.WTERMSIG(status)}")
+    else:
+        report(control, f"exit {os.WEXITSTATUS(status)}")
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an option of this process by the system call that Python does not have."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def wake_on_signals() -> int:
+    """A pipe that has a byte for each signal that arrives: of a child that ended, or to end this process."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def start(words: list[str]) -> tuple[int, str]:
+    """Start the program in a session of its own: its process, and why it could not be started or an empty text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setsid()
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+                signal.signal(number, signal.SIG_DFL)
+            if LINUX:
+                prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            os.execvp(words[0], words)  # noqa: S606 - the program that the user names
+        except OSError as error:
+            os.write(writing, (error.strerror or "unknown error").encode())
+        finally:
+            os._exit(127)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as problem:
+        return child, problem.read().decode()
+
+
+def let_go_of_pipes() -> None:
+    """Leave standard input and output to the program alone, so that their ends are seen."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in range(3):
+        os.dup2(null, number)
+
+
+def wait_for(child: int, control: int, woken: int) -> int | None:
+    """The program's status; None where it must be ended before it has one."""
+    while True:
+        ready, _, _ = select.select([control, woken], [], [])
+        if control in ready:
+            return None
+        numbers = os.read(woken, 4096)
+        if any(number != signal.SIGCHLD for number in numbers):
+            return None
+        for process, status in ended_children():
+            if process == child:
+                return status
+
+
+def ended_children() -> Iterator[tuple[int, int]]:
+    """Children that have ended, with their status. Raises `ChildProcessError` where there are none at all."""
+    while (found := os.waitpid(-1, os.WNOHANG))[0]:
+        yield found
+
+
+def end_all(child: int, woken: int) -> None:
+    """End every descendant: with SIGTERM, after `GRACE` with SIGKILL."""
+    started = time.monotonic()
+    sent: set[int] = set()
+    with suppress(ChildProcessError):  # nothing is left
+        while (passed := time.monotonic() - started) < GRACE + PATIENCE:
+            for _ in ended_children():
+                pass
+            number = signal.SIGTERM if passed < GRACE else signal.SIGKILL
+            for process in targets(child):
+                # A program may need its time after SIGTERM, and SIGTERM again could cut that short.
+                if number == signal.SIGKILL or process not in sent:
+                    sent.add(process)
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(process, number)
+            select.select([woken], [], [], 0.02)
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
+
+
+def targets(child: int) -> list[int]:
+    """What is to be ended: all descendants, or without /proc the program's process group."""
+    if not LINUX:
+        return [-child]
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to load
+        if name.isdecimal():
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - the same
+                # The name in parentheses may hold spaces and parentheses itself.
+                parents[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
+    found = [os.getpid()]
+    for process in found:
+        found += [each for each, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+def report(control: int, line: str) -> None:
+    """Tell how it ended; nobody may be there any more."""
+    with suppress(OSError):
+        os.write(control, line.encode())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,143 @@
+"""The events of agents, as the programs wrote them (`agent_events/`): answer, thinking, usage, cost, failure."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.redact import Secrets
+from conductor_cli.core.usage import Usage
+from conductor_cli.models.command.events import READERS
+from conductor_cli.models.command.programs import PROGRAMS
+from conductor_cli.models.command.reply import MOST_LINE, EventReply
+
+CAPTURED = Path(__file__).with_name("agent_events")
+ANSWER = "The answer of the double is 42."
+
+
+def read(name: str, data: bytes, *, pieces: int = 1 << 16, tokens: int | None = None) -> tuple[EventReply, list[Chunk]]:
+    """A reply with these events, fed in pieces of so many bytes."""
+    reply = EventReply(READERS[name](), Secrets("sk-secret-0123456789"), tokens)
+    chunks = [chunk for start in range(0, len(data), pieces) for chunk in reply.feed(data[start : start + pieces])]
+    return reply, [*chunks, *reply.end()]
+
+
+def lines(*events: Any) -> bytes:
+    return b"".join(json.dumps(event).encode() + b"\n" for event in events)
+
+
+def said(chunks: list[Chunk]) -> tuple[str, str]:
+    return "".join(chunk.text for chunk in chunks), "".join(chunk.thinking for chunk in chunks)
+
+
+@pytest.mark.parametrize("pieces", [7, 1 << 16])
+@pytest.mark.parametrize(
+    ("name", "thinking", "usage"),
+    [
+        (
+            "codex", ["**Looking** at the directory", "I will look at the directory."],
+            Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, tokens_reasoning=20, calls=1),
+        ),
+        (
+            "claude-code", ["I should look around.", "I will look at the directory.", "[Bash: pwd; ls]"],
+            Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, cost=Decimal("0.0047"), calls=1),
+        ),
+        (
+            "gemini-cli", ["I will look at the directory.", "[list_directory: dir_path=.]"],
+            Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, tokens_reasoning=20, calls=1),
+        ),
+        (
+            "opencode", ["I should look around.", "I will look at the directory.", "[bash: pwd; ls]"],
+            Usage(tokens_in=2400, tokens_cached=2000, tokens_out=68, calls=1),
+        ),
+    ],
+)  # fmt: skip
+def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, pieces: int) -> None:
+    """The last message is the answer; what came before it and each tool are thinking; all steps are counted."""
+    reply, chunks = read(name, (CAPTURED / f"{name}.jsonl").read_bytes(), pieces=pieces)
+    text, thought = said(chunks)
+    assert (text.strip(), reply.error, reply.usage("")) == (ANSWER, "", usage)
+    assert [line for line in thought.splitlines() if "metadata" not in line] == thinking
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_failed_agent_run_is_read(name: str) -> None:
+    """What the agent says about the failure is kept, and its tokens are not called free."""
+    reply, _ = read(name, (CAPTURED / f"{name}-failed.jsonl").read_bytes())
+    assert "No such model at this double" in reply.error
+    assert reply.usage("some prompt").cost is None
+
+
+def test_a_cost_of_zero_is_unknown() -> None:
+    """An agent that knows no price says 0. One unknown step makes the sum unknown; a negative cost is nonsense."""
+    step = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0}}
+    priced = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0.5}}
+    costs = [
+        read("opencode", lines(*events))[0].usage("").cost for events in ((step,), (priced, priced), (priced, step))
+    ]
+    assert costs == [None, Decimal("1.0"), None]
+    result = {"type": "result", "subtype": "success", "result": "x", "usage": {"output_tokens": 1}}
+    found = [read("claude-code", lines({**result, "total_cost_usd": cost}))[0].usage("").cost for cost in (0, -1, "x")]
+    assert found == [None, None, None]
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "event",
+    [
+        None, 1, [], {}, {"type": None}, {"type": []}, {"type": "result", "stats": [], "usage": 3, "error": "x"},
+        {"type": "assistant", "message": {"content": [{"type": "tool_use", "name": 5, "input": []}, 3]}},
+        {"type": "item.completed", "item": {"type": "file_change", "changes": [1, {"path": 2}]}},
+        {"type": "tool_use", "part": {"state": {"input": {"command": [1]}}}, "parameters": 1, "tool_name": {}},
+        {"type": "step_finish", "part": {"tokens": {"input": -1, "output": True, "cache": 1}, "cost": float("inf")}},
+        {"type": "turn.completed", "usage": {"input_tokens": 10**30, "output_tokens": "9"}},
+        {"type": "message", "role": "assistant", "content": {"text": 1}},
+    ],
+)  # fmt: skip
+def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:
+    """An event that is not as expected adds nothing wrong: no exception, no huge count, no text."""
+    reply, chunks = read(name, b"a warning\n" + lines(event) + b'{"type": "resu')
+    usage = reply.usage("")
+    assert said(chunks)[0] == ""
+    assert (usage.cost, max(usage.tokens_in, usage.tokens_out) <= 10**12) == (None, True)
+
+
+def test_deep_and_endless_events_are_bounded() -> None:
+    """Deeply nested JSON is ignored, and a line without an end is an error before it fills the memory."""
+    assert said(read("codex", b"[" * 100_000 + b"\n")[1]) == ("", "")
+    with pytest.raises(ModelError, match="more than 8 MiB"):
+        read("codex", b"x" * (MOST_LINE + 1), pieces=1 << 20)
+
+
+def test_an_answer_is_cut_at_the_tokens_that_were_asked_for() -> None:
+    """An agent knows no limit, so its answer is cut, and says so."""
+    reply, chunks = read(
+        "codex", lines({"type": "item.completed", "item": {"type": "agent_message", "text": "x" * 99}}), tokens=2
+    )
+    assert (said(chunks)[0], reply.is_full) == ("x" * 32, True)
+
+
+def test_keys_are_redacted_in_answers_and_thinking() -> None:
+    """What an agent repeats holds no key."""
+    key = "sk-secret-0123456789"
+    message = {"type": "item.completed", "item": {"type": "agent_message", "text": f"it is {key}"}}
+    command = {
+        "type": "item.completed",
+        "item": {"type": "command_execution", "command": f"echo {key}", "exit_code": 1},
+    }
+    assert said(read("codex", lines(command, message))[1]) == ("it is [key]", "[command: echo [key], failed]\n")
+
+
+def test_every_preset_has_a_reader_and_an_install_hint() -> None:
+    """A row of the table is complete."""
+    for kind, program in PROGRAMS.items():
+        if kind != "command":
+            assert program.events in READERS
+            assert program.command
+            assert program.install

@@ -1,0 +1,358 @@
+"""Workers that are programs: what they are given, how they end, and what is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.redact import Secrets
+from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.command.prompt import LONGEST_ARGUMENT
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="programs as workers need Linux or macOS")
+
+KEY = "sk-secret-0123456789"
+ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "OPENAI_API_KEY": KEY, "LANG": "C.UTF-8"}
+
+
+def opened(script: str, environ: dict[str, str] | None = None, **options: Any) -> Model:
+    """A program that is this script of the shell."""
+    worker = Worker(name="w", kind="command", options={"command": ["sh", "-c", script], **options})
+    return open_model(worker, environ=ENVIRON | (environ or {}), secrets=Secrets())
+
+
+def asked(text: str = "Yes?", **options: Any) -> Request:
+    return Request(messages=(Message(role="user", content=text),), **options)
+
+
+async def chunks_of(model: Model, request: Request) -> list[Chunk]:
+    async with aclosing(model.stream(request)) as stream:
+        return [chunk async for chunk in stream]
+
+
+def play(model: Model, request: Request | None = None) -> list[Chunk]:
+    return asyncio.run(chunks_of(model, request or asked()))
+
+
+def text(chunks: list[Chunk]) -> str:
+    return "".join(chunk.text for chunk in chunks)
+
+
+def failure(script: str, request: Request | None = None, **options: Any) -> ModelError:
+    with pytest.raises(ModelError) as error:
+        play(opened(script, **options), request)
+    return error.value
+
+
+def gone(process: int, within: float = 1.0) -> bool:
+    """Whether a process has ended by then, or is one that nobody has waited for yet."""
+    until = time.monotonic() + within
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+            os.kill(process, 0)
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def numbers_in(path: Path, count: int = 1) -> list[int]:
+    """The process numbers that a script has written into a file, once there are as many."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        found = path.read_text().split() if path.exists() else []
+        if len(found) >= count:
+            return [int(each) for each in found]
+        time.sleep(0.02)
+    raise AssertionError(path)
+
+
+def test_a_prompt_goes_in_and_text_comes_out_as_it_is_written() -> None:
+    """The answer has the program's pieces, without the newline at its end, and one usage at the end."""
+    chunks = play(opened("tr a-z A-Z; sleep 0.2; echo ' and more'; echo; echo"), asked("grüezi"))
+    pieces = [chunk.text for chunk in chunks if chunk.text]
+    assert (len(pieces), text(chunks)) == (2, "GRüEZI and more")
+    last = chunks[-1]
+    assert (last.finish, [chunk.usage for chunk in chunks].count(None)) == ("stop", 2)
+    assert last.usage is not None
+    assert (last.usage.cost, last.usage.calls) == (None, 1)
+
+
+def test_a_character_may_be_split_and_bytes_may_be_wrong() -> None:
+    """A character whose bytes come apart is whole; bytes that are no text become the replacement character."""
+    assert text(play(opened(r"printf '\303'; sleep 0.1; printf '\244 \377.'"))) == "ä \ufffd."
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ((Message(role="user", content="One?"),), "One?"),
+        ((Message(role="system", content="Be brief."), Message(role="user", content="One?")), "Be brief.\n\nOne?"),
+        (
+            (
+                Message(role="system", content="Be brief."), Message(role="user", content="One?"),
+                Message(role="assistant", content="1"), Message(role="user", content="Two?"),
+            ),
+            "Be brief.\n\nUser:\nOne?\n\nAssistant:\n1\n\nUser:\nTwo?",
+        ),
+    ],
+)  # fmt: skip
+def test_several_messages_are_one_text(messages: tuple[Message, ...], expected: str) -> None:
+    """A question alone is itself; a conversation names its speakers."""
+    assert text(play(opened("cat"), Request(messages=messages))) == expected
+
+
+def test_a_placeholder_takes_the_prompt_into_an_argument() -> None:
+    """Where an argument says so, the prompt is there, whatever is in it, and standard input is empty."""
+    model = open_model(
+        Worker(name="w", kind="command", options={"command": ["sh", "-c", 'echo "$1"; cat', "sh", "<{prompt}>"]}),
+        environ=ENVIRON,
+    )
+    assert text(play(model, asked("it's $HOME; `id`\0"))) == "<it's $HOME; `id`\ufffd>"
+    with pytest.raises(ModelError) as error:
+        play(model, asked("x" * LONGEST_ARGUMENT))
+    assert (error.value.reason, "standard input" in error.value.hint) == ("length", True)
+
+
+def test_only_named_variables_are_passed_on() -> None:
+    """No key is there by accident; one that is named is, and is redacted from the answer."""
+    environ = {"AWS_SECRET_ACCESS_KEY": "aws-secret-1", "MINE": "yes"}
+    names = {line.partition("=")[0] for line in text(play(opened("env", environ))).splitlines()}
+    assert names <= {"PATH", "HOME", "LANG", "LC_CTYPE", "PWD", "SHLVL", "_", "OLDPWD"}
+    shown = text(play(opened("echo $MINE $OPENAI_API_KEY", environ, env=["MINE", "OPENAI_API_KEY", "NOT_SET"])))
+    assert shown == "yes [key]"
+
+
+def test_a_directory_is_fresh_and_removed_unless_one_is_named(tmp_path: Path) -> None:
+    """Without `cwd` two calls share nothing and leave nothing; with it a program works there."""
+    model = opened("pwd; ls -A | wc -l; touch left")
+    (first, files), (second, _) = (text(play(model)).split() for _ in range(2))
+    assert (files, first != second, Path(first).exists()) == ("0", True, False)
+    assert text(play(opened("pwd; touch left", cwd=str(tmp_path)))) == str(tmp_path.resolve())
+    assert (tmp_path / "left").exists()
+    assert failure("pwd", cwd=str(tmp_path / "none")).reason == "missing"
+
+
+def test_a_failure_quotes_the_last_lines_of_standard_error() -> None:
+    """An exit code is an error with the end of what the program complained about: bounded, clean, without keys."""
+    script = r"for i in 1 2 3 4 5 6 7; do echo line$i >&2; done; printf '\033[31m%s\n' $OPENAI_API_KEY >&2; exit 3"
+    error = failure(script, env=["OPENAI_API_KEY"])
+    assert (error.reason, error.retryable) == ("refused", False)
+    assert error.message.startswith("sh ended with exit code 3: line4 | line5")
+    assert not {"line3", KEY, "\x1b"} & set(error.message.split()) | ({KEY} if KEY in error.message else set())
+    long = failure("head -c 20000000 /dev/zero | tr '\\0' e >&2; exit 1")
+    assert len(long.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 0", "sh wrote no answer"),
+        ("echo; echo why >&2", "sh wrote no answer: why"),
+        ("kill -9 $$", "sh was ended by signal SIGKILL"),
+        ("exec 0<&-; exit 4", "sh ended with exit code 4"),
+        ("cat < /dev/tty", "sh ended with exit code"),
+    ],
+)
+def test_a_program_that_gives_no_answer_says_why(script: str, words: str) -> None:
+    """Nothing written, killed, ended before it read its prompt, in need of a terminal: each is an error."""
+    assert failure(script, asked("x" * 1_000_000)).message.startswith(words)
+
+
+def test_a_program_need_not_read_its_prompt() -> None:
+    """One that answers and ends at once is no failure, however long the prompt."""
+    assert text(play(opened("echo done"), asked("x" * 5_000_000))) == "done"
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "hint"),
+    [
+        ("no-such-program", "the program no-such-program was not found", "PATH"),
+        ("./there", "./there is not executable", "chmod +x"),
+        ("./empty", "sh: empty", ""),
+    ],
+)
+def test_a_program_that_cannot_run_is_named(command: str, words: str, hint: str, tmp_path: Path) -> None:
+    """A program that is missing or not executable is found before anything runs; a broken one when it starts."""
+    (tmp_path / "there").write_text("")
+    (tmp_path / "empty").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "empty").chmod(0o755)
+    worker = Worker(name="w", kind="command", options={"command": [command], "cwd": str(tmp_path)})
+    if command == "./empty":
+        with pytest.raises(ModelError, match="empty could not be run: Exec format error"):
+            play(open_model(worker, environ=ENVIRON))
+        return
+    with pytest.raises(ModelError, match=words) as error:
+        open_model(worker, environ=ENVIRON)
+    assert (error.value.reason, hint in error.value.hint) == ("missing", True)
+
+
+def test_a_preset_that_is_not_installed_says_how_to_install_it() -> None:
+    """The hint is a command line."""
+    with pytest.raises(ModelError) as error:
+        open_model(Worker(name="w", kind="codex"), environ={"PATH": "/nonexistent"})
+    assert (error.value.message, error.value.hint) == (
+        "the program codex was not found", "npm install -g @openai/codex",
+    )  # fmt: skip
+
+
+def test_a_flood_is_cut_at_what_was_asked_for() -> None:
+    """Of 100 MB no more than the tokens allow is taken, the program ends, and the answer says that it was cut."""
+    began = time.monotonic()
+    chunks = play(opened("head -c 100000000 /dev/zero | tr '\\0' x"), asked(max_tokens=100))
+    assert (len(text(chunks)), chunks[-1].finish) == (1600, "length")
+    assert text(play(opened("head -c 100000000 /dev/zero >&2; echo done"))) == "done"
+    assert time.monotonic() - began < 10
+
+
+def test_attachments_and_tools_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    """A program reads text only."""
+    picture = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=1)
+    requests = [
+        Request(messages=(Message(role="user", content="?", attachments=(picture,)),)),
+        asked(tools=(Tool(name="f"),)),
+    ]
+    for request in requests:
+        error = failure("touch ran", request, cwd=str(tmp_path))
+        assert error.reason == "refused"
+    assert not (tmp_path / "ran").exists()
+
+
+STUBBORN = """
+trap '' TERM HUP INT; echo $$ >> "$1"
+(trap '' TERM HUP INT; echo $(exec sh -c 'echo $PPID') >> "$1"; sleep 60 & sleep 60; sleep 60) &
+setsid sh -c 'trap "" TERM HUP INT; echo $$ >> "$0"; sleep 60; sleep 60' "$1" &
+echo begun; while :; do sleep 60; done
+"""
+"""Ignores SIGTERM, and so do a child and a grandchild that has a session of its own."""
+
+
+def stubborn(numbers: Path, **options: Any) -> Model:
+    command = ["sh", "-c", STUBBORN, "sh", str(numbers)]
+    return open_model(Worker(name="w", kind="command", options={"command": command, **options}), environ=ENVIRON)
+
+
+needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux hands orphans to a guard")
+
+
+@needs_linux
+@pytest.mark.parametrize("how", ["cancel", "close", "deadline"])
+def test_nothing_is_left_within_a_second(how: str, tmp_path: Path) -> None:
+    """Cancelled, left or too slow: children that ignore SIGTERM or have left the session end with the program."""
+    numbers = tmp_path / "numbers"
+    model = stubborn(numbers)
+
+    async def read(begun: asyncio.Event) -> None:
+        async with aclosing(model.stream(asked(deadline=0.7 if how == "deadline" else None))) as stream:
+            async for _ in stream:
+                begun.set()
+                if how == "close":
+                    await asyncio.to_thread(numbers_in, numbers, 3)
+                    return
+
+    async def go() -> float:
+        begun = asyncio.Event()
+        task = asyncio.create_task(read(begun))
+        await begun.wait()
+        await asyncio.to_thread(numbers_in, numbers, 3)
+        began = time.monotonic()
+        if how == "cancel":
+            task.cancel()
+        [result] = await asyncio.gather(task, return_exceptions=True)
+        assert how != "deadline" or (isinstance(result, ModelError) and result.reason == "timeout")
+        return time.monotonic() - began
+
+    assert asyncio.run(go()) < (1.7 if how == "deadline" else 1.0)
+    assert all(gone(number, 0.2) for number in numbers_in(numbers, 3))
+
+
+@needs_linux
+def test_what_a_program_leaves_behind_ends_with_it(tmp_path: Path) -> None:
+    """A daemon that the program started does not outlive it, and does not keep the answer waiting."""
+    numbers = tmp_path / "numbers"
+    script = (
+        f"setsid sh -c 'echo $$ > {numbers}; exec sleep 60' & while [ ! -s {numbers} ]; do sleep 0.01; done; echo ok"
+    )
+    assert text(play(opened(script))) == "ok"
+    assert gone(numbers_in(numbers)[0])
+
+
+def test_a_program_that_closes_its_output_and_sleeps_is_waited_for() -> None:
+    """It has not ended yet, so the deadline ends it."""
+    began = time.monotonic()
+    assert failure("echo hi; exec >&- 2>&-; sleep 60", asked(deadline=0.4)).reason == "timeout"
+    assert time.monotonic() - began < 2
+
+
+@needs_linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_is_left_when_conductor_is_killed(number: signal.Signals, tmp_path: Path) -> None:
+    """The guard notices that nobody is there any more, even where no handler could run."""
+    numbers = tmp_path / "numbers"
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from tests.models.test_programs import asked, chunks_of, stubborn\n"
+        "asyncio.run(chunks_of(stubborn(Path(sys.argv[1])), asked()))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(numbers)], cwd=Path(__file__).parents[2])
+    try:
+        found = numbers_in(numbers, 3)
+        process.send_signal(number)
+        process.wait(5)
+        assert all(gone(each) for each in found)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_many_children_end_as_well(tmp_path: Path) -> None:
+    """A program that starts children as fast as it can, up to a number, is ended with all of them."""
+    script = "i=0; while [ $i -lt 200 ]; do (trap '' TERM; sleep 60) & i=$((i+1)); done; echo begun; wait"
+
+    async def go() -> float:
+        model = opened(script, cwd=str(tmp_path))
+        async with aclosing(model.stream(asked())) as stream:
+            await anext(stream)
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    assert asyncio.run(go()) < 2.0
+    assert not list(processes_in(tmp_path))
+
+
+def processes_in(directory: Path) -> Iterator[int]:
+    """The processes whose working directory this is."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if place.joinpath("cwd").readlink() == directory.resolve():
+                yield int(place.name)
+        except OSError:
+            continue
+
+
+def test_calls_of_one_program_run_side_by_side() -> None:
+    """Three calls at once take the time of one."""
+
+    async def go() -> list[list[Chunk]]:
+        model = opened("sleep 0.4; cat")
+        return await asyncio.gather(*(chunks_of(model, asked(str(number))) for number in range(3)))
+
+    began = time.monotonic()
+    assert [text(chunks) for chunks in asyncio.run(go())] == ["0", "1", "2"]
+    assert time.monotonic() - began < 1.1
