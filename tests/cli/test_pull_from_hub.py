@@ -350,6 +350,6 @@ def test_without_a_network_the_hint_names_a_file(stage: Stage, acme: Hub, monkey
     read_environment()
     done = stage.inside("model", "pull", REPO)
     explained(done)
-    assert done.err.startswith("conductor: 127.0.0.1:9 cannot be reached\n")
+    assert done.err.startswith("conductor: 127.0.0.1:9 cannot be reached")
     assert "conductor model import FILE.gguf" in done.err
     assert "continues" not in done.err
