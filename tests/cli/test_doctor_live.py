@@ -118,6 +118,20 @@ def test_a_failing_worker_sets_the_exit_code(stage: Stage) -> None:
     assert checks(done)["worker beta"]["state"] == "ok"
 
 
+def test_a_refused_key_has_the_same_hint_everywhere(stage: Stage) -> None:
+    """In the answer's error, in the test of the worker, in doctor, and where the model that plans is refused."""
+    hint = f"conductor keys set openai-compatible --base-url {stage.url}"
+    stage.models = {"alpha": refuses(401, "wrong key"), "beta": refuses(403, "wrong key")}
+    assert f"  {hint}\n" in stage.inside("ask", "What?", "--workers", "alpha").err
+    tests = stage.inside("workers", "test", "--json").json
+    assert [test["error"]["hint"] for test in tests] == [hint, hint]
+    found = checks(stage.inside("doctor", "--json"))
+    assert found["worker alpha"]["hint"].splitlines()[0] == found["worker beta"]["hint"].splitlines()[0] == hint
+    stage.models[PLANNER] = refuses(401, "wrong key")
+    assert f"  {hint}\n" in stage.inside("ask", "What?").err
+    assert checks(stage.inside("doctor", "--json"))["planning"]["hint"] == hint
+
+
 def test_a_local_model_is_loaded_and_plans(stage: Stage, tiny: Path) -> None:
     """Its random weights write a plan because of the grammar."""
     stage.configure(conductor=str(tiny))

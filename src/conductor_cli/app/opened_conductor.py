@@ -29,7 +29,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.models.presets import recipient_of
+from conductor_cli.models.presets import key_hint, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
 from conductor_cli.store.attachments import Attachments
@@ -183,6 +183,7 @@ async def _make_conductor(settings: Settings, planner: Worker | None, model: Mod
         constrained=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None,
         recipient=recipient_of(planner) if planner else "",
+        key_hint=key_hint(planner) if planner else "",
     )
 
 

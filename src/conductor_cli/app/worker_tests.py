@@ -23,6 +23,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import with_key_hint
 
 SECONDS: Final = 60.0
 """How long a worker under test may take."""
@@ -129,7 +130,7 @@ async def run_worker_test(
         finally:
             await model.close()
     except ConductorError as error:
-        result = replace(result, failure=error.failure)
+        result = replace(result, failure=with_key_hint(worker, error.failure))
     except TimeoutError:
         failure = Failure(kind="unreachable", message=f"no answer within {format_duration(SECONDS)}")
         result = replace(result, failure=failure)

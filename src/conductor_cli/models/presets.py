@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+from conductor_cli.core.errors import Failure
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
@@ -116,6 +117,12 @@ def key_hint(worker: Worker) -> str:
     variables = PRESETS[worker.kind].keys
     also = f", or correct {variables[0]} if it is set" if variables else ""
     return f"conductor keys set {worker.kind}{also}"
+
+
+def with_key_hint(worker: Worker, failure: Failure) -> Failure:
+    """The failure of a call of `worker`; where its key was refused, with what to do, the same wherever it is shown."""
+    hint = key_hint(worker) if failure.reason == "auth" else ""
+    return replace(failure, hint=hint) if hint else failure
 
 
 def is_local(worker: Worker) -> bool:

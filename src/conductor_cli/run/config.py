@@ -53,7 +53,8 @@ class RunConfig:
 
     - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
       receives what it is sent, `price` its price (None: not known). `constrained` says that its backend obeys grammars.
-      `planner_worker` is the worker that is the same model, empty if there is none.
+      `planner_worker` is the worker that is the same model, empty if there is none. `key_hint` says what to do where
+      its key is refused.
     - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
     - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
       to its limits.
@@ -72,6 +73,7 @@ class RunConfig:
     name: str = "conductor"
     planner_worker: str = ""
     recipient: str = ""
+    key_hint: str = ""
     pool_policy: PoolPolicy = PoolPolicy()
     profile: Profile = PROMPTED
     worker_profile: WorkerProfile = WorkerProfile()

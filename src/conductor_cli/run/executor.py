@@ -19,7 +19,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Given
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.presets import key_hint
+from conductor_cli.models.presets import with_key_hint
 from conductor_cli.run.attempt import Attempt, steps_seen_by
 from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.state import RunState
@@ -140,8 +140,7 @@ class _WorkerStep:
 
 def _failure_of_worker(worker: Worker, error: ModelError) -> Failure:
     """The error of a call with the worker's name; for a refused key, with the command that stores another."""
-    hint = (key_hint(worker) if error.reason == "auth" else "") or error.hint
-    return replace(error.failure, message=f"{worker.name}: {error.message}", hint=hint)
+    return replace(with_key_hint(worker, error.failure), message=f"{worker.name}: {error.message}")
 
 
 async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:

@@ -182,11 +182,11 @@ class Planner:
                 return error.failure
             except ModelError as error:
                 if not error.retryable:
-                    return _cannot_plan(error)
+                    return _cannot_plan(error, state.config.key_hint)
                 fault, why = "", f"the planner failed ({error.message})"
                 stream.reject(attempt, "", error)
                 if attempt == TRIES and error.reason in UNREACHABLE and not state.trace.steps:
-                    return _cannot_plan(error)
+                    return _cannot_plan(error, state.config.key_hint)
                 if attempt < TRIES:
                     await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
             else:
@@ -235,10 +235,10 @@ class Planner:
         return replace(self._state.config.context(self._rules()), first=first)
 
 
-def _cannot_plan(error: ConductorError) -> Failure:
+def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
     """The failure of a run whose conductor failed. A missing key stays one, so that the exit code tells it."""
     failure = error.failure
     kind: FailureKind = "key" if failure.kind == "key" else "conductor"
-    too_long = failure.reason == "length"
-    hint = "give it a larger context: conductor config set conductor.context N" if too_long else failure.hint
+    hints = {"length": "give it a larger context: conductor config set conductor.context N", "auth": key_hint}
+    hint = hints.get(failure.reason, "") or failure.hint
     return Failure(kind=kind, message=f"the conductor cannot plan: {failure.message}", hint=hint, reason=failure.reason)
