@@ -60,12 +60,25 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         if ($values.ContainsKey($at)) {{
             $value = $values[$at]
             $paths = $value.paths
+            # names that are parted by commas: those before the last one stay, and are not offered again
+            $named = @()
+            if ($value.several) {{
+                $length = [Math]::Min($commandAst.Extent.Text.Length, $cursorPosition - $commandAst.Extent.StartOffset)
+                $named = @(($commandAst.Extent.Text.Substring(0, $length) -split '[ =]')[-1] -split ',')
+                $named = @($named | Select-Object -SkipLast 1)
+                # the typed word is the last name alone, or all of them
+                if ($typed -match '^(.*,)([^,]*)$') {{
+                    $before += $Matches[1]
+                    $typed = $Matches[2]
+                }}
+            }}
             foreach ($word in ($value.words -split ' ')) {{ if ($word) {{ $found[$word] = $word }} }}
             if ($value.asked) {{
                 $asked = $value.asked -split ' '
                 $program = $commandAst.GetCommandName()
                 foreach ($word in (& $program @asked 2>$null)) {{ $found[$word] = $word }}
             }}
+            foreach ($word in $named) {{ $found.Remove($word) }}
         }}
     }}
 
@@ -120,7 +133,8 @@ def _value(place: str, parameters: Iterable[Parameter]) -> str:
     words = " ".join(word for each in parameters for word in each.choices)
     asked = next((each.asked for each in parameters if each.asked), "")
     paths = next((each.kind for each in parameters if each.kind in {"file", "directory"}), "")
-    offers = f"words = {_quoted(words)}; asked = {_quoted(asked)}; paths = {_quoted(paths)}"
+    several = "$true" if any(each.listed for each in parameters) else "$false"
+    offers = f"words = {_quoted(words)}; asked = {_quoted(asked)}; paths = {_quoted(paths)}; several = {several}"
     return f"        {_quoted(place)} = @{{ {offers} }}"
 
 

@@ -330,9 +330,10 @@ def test_powershell_has_every_word(place: Path) -> None:
         assert len({name.lower() for name in found}) == len(found)
         below = re.findall(r"^ {12}'([^']+)' = '(?:[^']|'')+'$", commands_.get(command.path, ""), re.MULTILINE)
         assert below == [child.words[-1] for child in command.commands]
-    assert values[" trace show "] == " words = ''; asked = ''; paths = 'file' "
-    assert values[" workers rm "] == " words = ''; asked = 'workers names --own'; paths = '' "
-    assert values[" --color"] == " words = 'auto always'; asked = ''; paths = '' "
+    assert values[" trace show "] == " words = ''; asked = ''; paths = 'file'; several = $false "
+    assert values[" workers rm "] == " words = ''; asked = 'workers names --own'; paths = ''; several = $false "
+    assert values[" --color"] == " words = 'auto always'; asked = ''; paths = ''; several = $false "
+    assert values[" eval --workers"].endswith("; several = $true ")
     quotes = re.sub(r"'(?:[^'\n]|'')*'", "", re.sub(r"^ *#.*$", "", script, flags=re.MULTILINE))
     assert "'" not in quotes
     assert all(quotes.count(left) == quotes.count(right) for left, right in ("()", "[]", "{}"))
