@@ -1,0 +1,166 @@
+"""Programs under bubblewrap: what they see, and that none runs without its sandbox."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.command.sandbox import View, find_sandbox, own_files, sandbox_words
+from tests.models.test_programs import asked, play, text
+
+WORKER = Worker(name="w", kind="command", options={"command": ["sh", "-c", "touch ran; echo ok"], "sandbox": True})
+
+
+def environ(home: Path, *first: Path) -> dict[str, str]:
+    return {"PATH": os.pathsep.join([*map(str, first), os.environ["PATH"]]), "HOME": str(home)}
+
+
+def script(place: Path, name: str, content: str) -> Path:
+    """An executable file in a directory of its own, which may come first in PATH."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text(content)
+    (place / name).chmod(0o755)
+    return place
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    """A home directory with a key and with traces, beside a directory to work in."""
+    home = tmp_path / "home"
+    for name in (".ssh/id", ".local/state/conductor-llm/traces/run.jsonl", "work/mine.txt"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("secret")
+    return home
+
+
+@pytest.mark.parametrize(
+    ("bwrap", "words"),
+    [
+        ("", "sandbox = true needs bubblewrap, which is not installed"),
+        ("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2; exit 1\n", "No permissions"),
+        ("nonsense", "Exec format error"),
+    ],
+)
+def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) -> None:
+    """Bubblewrap is missing, forbidden by this system or broken: the worker is refused and says what to do."""
+    place = script(tmp_path / "bin", "bwrap", bwrap) if bwrap else tmp_path / "none"
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "bin/sh").symlink_to("/bin/sh")
+    options = {**WORKER.options, "cwd": str(tmp_path)}
+    with pytest.raises(ModelError, match=words) as error:
+        open_model(
+            Worker(name="w", kind="command", options=options),
+            environ={"PATH": f"{place}:{tmp_path / 'bin'}", "HOME": "/nonexistent"},
+        )
+    assert (error.value.reason, "sandbox" in error.value.hint) == ("missing", True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) -> None:
+    """Where a sandbox can be made a program writes its directory and reads nothing private; elsewhere it is refused."""
+    work = house / "work"
+    looks = (
+        "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; done; ls -A $HOME /tmp /run"
+    )
+    writes = "echo hi > new.txt; touch /usr/x $HOME/y /etc/z; ps -e 2>/dev/null | wc -l; ls -d /proc/[0-9]* | wc -l"
+    options = {"command": ["sh", "-c", f"{looks}; {writes}"], "sandbox": True, "cwd": str(work)}
+    worker = Worker(name="w", kind="command", options=options)
+    if refused(worker, house):
+        assert not (work / "new.txt").exists()
+        return
+    said = text(play(open_model(worker, environ=environ(house)))).splitlines()
+    assert said[0] == "secret"
+    assert "secret" not in said[1:]
+    assert int(said[-1]) < 10
+    assert (work / "new.txt").read_text() == "hi\n"
+    assert not (house / "y").exists()
+
+
+def refused(worker: Worker, home: Path) -> bool:
+    """Whether this system lets nobody make a sandbox. Then the worker must say so and cannot be opened."""
+    try:
+        find_sandbox(environ(home))
+    except ModelError as error:
+        why = error.message
+    else:
+        return False
+    with pytest.raises(ModelError) as found:
+        open_model(worker, environ=environ(home))
+    assert (found.value.message, why.startswith("sandbox = true needs bubblewrap")) == (why, True)
+    return True
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
+    network: bool, house: Path, tmp_path: Path
+) -> None:
+    """A server on this machine is out of reach without `network`, and a socket in the file system always is."""
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "agent.sock"))
+        unix.listen()
+        code = (
+            f"import socket\nfor f, a in ((socket.AF_INET, ('127.0.0.1', {tcp.getsockname()[1]})),"
+            f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r})):\n"
+            "  try:\n    s = socket.socket(f); s.connect(a); print('yes')\n  except OSError: print('no')\n"
+        )
+        options = {"command": ["/usr/bin/python3", "-c", code], "sandbox": True, "network": network}
+        worker = Worker(name="w", kind="command", options=options)
+        if refused(worker, house):
+            return
+        said = text(play(open_model(worker, environ=environ(house)))).split()
+    assert said == ["yes" if network else "no", "no"]
+
+
+def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
+    """The exit code and the complaint come through, and a slow program ends with all of its children."""
+    options = {"command": ["sh", "-c", "echo why >&2; exit 7"], "sandbox": True}
+    worker = Worker(name="w", kind="command", options=options)
+    if refused(worker, house):
+        return
+    with pytest.raises(ModelError, match="sh ended with exit code 7: why"):
+        play(open_model(worker, environ=environ(house)))
+    options = {"command": ["sh", "-c", "trap '' TERM; setsid sleep 61.25 & echo on; sleep 61.25"], "sandbox": True}
+    with pytest.raises(ModelError) as error:
+        play(open_model(Worker(name="w", kind="command", options=options), environ=environ(house)), asked(deadline=0.4))
+    assert error.value.reason == "timeout"
+    running = [place.read_bytes() for place in Path("/proc").glob("[0-9]*/cmdline") if place.exists()]
+    assert not [each for each in running if b"61.25" in each]
+
+
+@pytest.mark.parametrize("shown", ["", "..", ".local", ".local/state", ".local/state/conductor-llm", "work/link"])
+@pytest.mark.parametrize("setting", ["cwd", "read"])
+def test_a_directory_with_private_files_in_it_is_refused(shown: str, setting: str, house: Path, tmp_path: Path) -> None:
+    """A sandbox cannot show the home directory, what is around it, or conductor's files, not even through a link."""
+    (house / "work/link").symlink_to(house)
+    path = str(house / shown)
+    options = {"command": ["cat"], "sandbox": True, setting: path if setting == "cwd" else [path]}
+    works = script(tmp_path / "bin", "bwrap", "#!/bin/sh\nexit 0\n")
+    with pytest.raises(ModelError, match="cannot show") as error:
+        open_model(Worker(name="w", kind="command", options=options), environ=environ(house, works))
+    assert error.value.reason == "refused"
+
+
+def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
+    """Of an npm package all packages are shown, of a script its interpreter, and nothing of what is around them."""
+    place = tmp_path / "home/lib/node_modules/agent/bin"
+    script(place, "agent.js", "#!/usr/bin/env -S node --flag\n")
+    runtime = script(tmp_path / "home/node/bin", "node", "#!/bin/sh\n")
+    (tmp_path / "home/bin").mkdir()
+    (tmp_path / "home/bin/agent").symlink_to(place / "agent.js")
+    found = own_files(str(tmp_path / "home/bin/agent"), {"PATH": str(runtime)})
+    assert found == (str(tmp_path / "home/bin/agent"), str(tmp_path / "home/lib/node_modules"), str(runtime / "node"))
+
+
+def test_the_command_line_of_a_sandbox_shares_nothing_unasked() -> None:
+    """Every namespace is its own, the network too unless it is asked for, and only one directory can be written."""
+    words = sandbox_words("bwrap", View(cwd=Path("/w"), home="/h", readable=("/r",)), ["cat"])
+    assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(words)
+    assert "--share-net" not in words
+    assert [words[index + 1] for index, word in enumerate(words) if word == "--bind"] == ["/w"]
+    assert "--share-net" in sandbox_words("bwrap", View(cwd=Path("/w"), network=True), ["cat"])
