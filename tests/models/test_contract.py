@@ -24,11 +24,11 @@ PARIS = "The capital of France is Paris."
 KEY = {"TEST_KEY": "sk-test-123456"}
 
 
-def worker(kind: str, model: str, path: str) -> Callable[[str], Model]:
+def worker(kind: str, model: str, path: str, **more: str) -> Callable[[str], Model]:
     """Opens a worker of this kind whose server has this address."""
 
     def opened(url: str) -> Model:
-        options = {"base_url": url + path, "key_env": "TEST_KEY"}
+        options = {"base_url": url + path, "key_env": "TEST_KEY", **more}
         return open_model(Worker(name="w", kind=kind, model=model, options=options), environ=KEY)
 
     return opened

@@ -10,7 +10,7 @@ from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.stream_decoder import ReplyDecoder
-from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, LONGEST_NAME, MOST_CALLS
+from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS
 from tests.servers import delta
 
 KEY = "sk-test-1234567890"
@@ -154,7 +154,7 @@ def test_secrets_are_redacted_from_calls() -> None:
         ([call(at, f"c{at}", "f", "{}") for at in range(MOST_CALLS + 1)], "more than 128 tools"),
         ([call(0, "a1", "f", "x" * (LONGEST_ARGUMENTS + 1))], "characters of tool arguments"),
         ([call(0, "a1", "f" * (LONGEST_NAME + 1))], "name or id of more than"),
-        ([call(0, "a" * (LONGEST_NAME + 1), "f")], "name or id of more than"),
+        ([call(0, "a" * (LONGEST_ID + 1), "f")], "name or id of more than"),
         ([call(0, "a1", arguments="{}")], "without a name"),
     ],
 )

@@ -24,9 +24,10 @@ PROVIDER_DATA: Final = "provider_data"
 IS_ERROR: Final = "is_error"
 """The key that is true in the result of a tool that failed."""
 
-KEPT: Final = ("reasoning_content", "reasoning_details")
+KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
 """What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a turn with tool calls
-that lacks its `reasoning_content`, OpenRouter sends signed thinking of all its providers as `reasoning_details`."""
+that lacks its `reasoning_content`. Signed thinking of other providers is `reasoning_details` at OpenRouter,
+`thinking_blocks` in litellm."""
 
 EXTRA: Final = "extra_content"
 """What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by the call's id."""
@@ -40,7 +41,7 @@ def chat_fields(request: Request) -> dict[str, Any]:
     fields: dict[str, Any] = {"messages": [_message(message, request.read_attachment) for message in request.messages]}
     if not request.tools:
         return fields
-    fields["tools"] = [_tool(tool) for tool in request.tools]
+    fields["tools"] = [_offered(tool) for tool in request.tools]
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {"type": "function", "function": {"name": api_name(request.tool_choice.name)}}
     elif request.tool_choice != "auto":  # the default of every server
@@ -132,7 +133,7 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": api_name(call.name), "arguments": arguments}}
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
+def _offered(tool: Tool) -> dict[str, Any]:
     """A tool without arguments has an empty object of them: servers refuse a schema that is no object's."""
     parameters = {"type": "object", "properties": {}, **tool.parameters}
     about = {"description": tool.description} if tool.description else {}

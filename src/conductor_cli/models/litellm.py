@@ -38,6 +38,8 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     retry_after,
 )
+from conductor_cli.models.base64_file import with_texts
+from conductor_cli.models.chat_body import KEPT, plain_messages
 from conductor_cli.models.features import ALL_FEATURES, Features, check_features
 from conductor_cli.models.http import reason_of
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
@@ -216,9 +218,12 @@ class LiteLLM:
             raise rejected_setting(self._model, "thinking_budget", budget, said)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
+        chat = request_body(request, self._options, "thinking")
         body = {
             "model": self._model,
-            **request_body(request, self._options, "thinking"),
+            **chat,
+            # litellm turns the parts of a message into those of each provider, and needs the files as texts for that.
+            "messages": with_texts(plain_messages(chat["messages"])),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
             "extra_headers": self._headers() or None,
@@ -252,8 +257,8 @@ def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm'
     frame: dict[str, Any] = {"usage": usage.model_dump() if usage is not None else None}
     if part.choices:
         choice = part.choices[0]
-        names = ("content", "reasoning_content", "refusal")
-        delta = {name: getattr(choice.delta, name, None) for name in names}
+        delta = {name: getattr(choice.delta, name, None) for name in ("content", "refusal", *KEPT)}
+        delta["tool_calls"] = [call.model_dump() for call in choice.delta.tool_calls or ()]
         frame["choices"] = [{"delta": delta, "finish_reason": choice.finish_reason}]
     return frame
 

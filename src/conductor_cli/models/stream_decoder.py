@@ -161,8 +161,9 @@ class _Kept:
 
     def _add_item(self, items: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
         last = items[-1] if items else {}
-        joined = next((name for name in ("text", "summary") if name in item and name in last), "")
-        if joined and all(item.get(name) == last.get(name) for name in ("type", "index")):
+        joined = next((name for name in ("text", "summary", "thinking") if name in item and name in last), "")
+        same = all(item.get(name) == last.get(name) for name in ("type", "index"))
+        if joined and same and not last.get("signature"):  # which ends an item
             items[-1] = {**last, **item, joined: f"{last[joined]}{item[joined]}"}
             return
         if len(items) >= MOST_ITEMS:

@@ -25,7 +25,10 @@ LONGEST_ARGUMENTS: Final = 1024 * 1024
 """The most characters in the arguments of all calls of one reply: a model writes some 500,000 at most."""
 
 LONGEST_NAME: Final = 256
-"""The most characters in the name of a tool and in the id of a call."""
+"""The most characters in the name of a tool."""
+
+LONGEST_ID: Final = 16 * 1024
+"""The most characters in the id of a call: litellm hides signatures in it."""
 
 
 @dataclass
@@ -98,7 +101,7 @@ class ToolCallDecoder:
         name, given = text_of(function.get("name")), text_of(piece.get("id"))
         call = self._call(piece.get("index"), given, name)
         call.name = call.name or self._names.get(name) or self._short(name)
-        call.id = call.id or self._own_id(self._short(given), call)
+        call.id = call.id or self._own_id(self._short(given, LONGEST_ID), call)
         extra = piece.get(EXTRA)
         call.extra = extra if isinstance(extra, Mapping) else call.extra
         arguments = function.get("arguments")
@@ -152,9 +155,9 @@ class ToolCallDecoder:
             return given
         return hashlib.sha256(f"{self._turn} {call.index} {given}".encode("utf-8", "replace")).hexdigest()[:9]
 
-    def _short(self, text: str) -> str:
-        if len(text) > LONGEST_NAME:
-            raise ModelError("broken", f"the model called a tool with a name or id of more than {LONGEST_NAME} letters")
+    def _short(self, text: str, most: int = LONGEST_NAME) -> str:
+        if len(text) > most:
+            raise ModelError("broken", f"the model called a tool with a name or id of more than {most} characters")
         return self._secrets.redact(text)
 
 

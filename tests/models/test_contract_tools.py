@@ -1,0 +1,307 @@
+"""The contract of `Model` for files and tools, held by every adapter against a server that speaks its protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, ToolChoice, join_tool_calls
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.base import Model
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.scripted import ScriptedModel
+from tests.models.test_contract import REMOTE, ends_well, play, text, worker
+from tests.servers import LITELLM_IGNORES, Script, SeenStep, Speaker, Wire, litellm_ready, loopback
+
+pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+
+ADAPTERS: dict[str, Callable[[str], Model]] = {
+    "chat completions": REMOTE["openai-compatible"],
+    "Responses": worker("openai-compatible", "m", "/v1", api="responses"),
+    "Anthropic": REMOTE["anthropic"],
+    "Gemini": REMOTE["gemini"],
+    "litellm, to OpenAI": REMOTE["litellm-openai"],
+    "litellm, to Anthropic": REMOTE["litellm-anthropic"],
+}
+EVERY = pytest.mark.parametrize("name", ADAPTERS)
+
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=12)
+PHOTO = Attachment(name="photo.jpg", media_type="image/jpeg", sha256="1" * 64, size=12)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="2" * 64, size=12)
+BYTES = {"chart.png": b"bytes of png", "photo.jpg": b"bytes of jpg", "paper.pdf": b"bytes of pdf"}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER = Tool(name="weather", description="Says the weather.", parameters=CITY)
+CLOCK = Tool(name="clock")
+ASK = Message(role="user", content="Is it warm?")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _litellm() -> None:
+    litellm_ready()
+
+
+def asked(*messages: Message, tools: tuple[Tool, ...] = (), tool_choice: ToolChoice | Tool = "auto") -> Request:
+    return Request(
+        messages=messages or (ASK,), tools=tools, tool_choice=tool_choice, max_tokens=500,
+        read_attachment=lambda attachment: BYTES[attachment.name],
+    )  # fmt: skip
+
+
+def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
+    """The chunks of a reply, and the body of the request as it was sent."""
+    with loopback(script) as server:
+        chunks = play(ADAPTERS[name](server.url), request)[0]
+        assert len(server.requests) == 1
+        return chunks, json.dumps(server.requests[0].json)
+
+
+def failing(name: str, script: Script, request: Request) -> tuple[list[Chunk], ModelError]:
+    """What came before the failure, and the failure."""
+
+    async def go(model: Model) -> tuple[list[Chunk], ModelError]:
+        found: list[Chunk] = []
+        try:
+            async with aclosing(model.stream(request)) as stream:
+                async for chunk in stream:
+                    found += [chunk]
+        except ModelError as error:
+            return found, error
+        finally:
+            await model.close()
+        pytest.fail("the call did not fail")
+
+    with loopback(script) as server:
+        return asyncio.run(go(ADAPTERS[name](server.url)))
+
+
+def calls(chunks: list[Chunk]) -> tuple[ToolCall, ...]:
+    return join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+
+
+async def fine(seen: SeenStep, wire: Wire) -> None:
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.say("Yes.")
+    await speaker.end()
+
+
+async def calling(seen: SeenStep, wire: Wire) -> None:
+    """Thinks, speaks, and calls two tools at once, the arguments of one in pieces."""
+    speaker = Speaker(seen, wire)
+    await speaker.begin()
+    await speaker.think("I need the weather.", signature="c2ln")
+    await speaker.say("Let me look.")
+    await speaker.call("weather", '{"city"', ": ", '"Oslo"}', id="call_a1", signature="c2ln")
+    await speaker.call("clock", id="call_b2")
+    await speaker.end()
+
+
+def data(attachment: Attachment) -> str:
+    return b64encode(BYTES[attachment.name]).decode()
+
+
+def in_order(body: str, *pieces: str) -> bool:
+    """Whether each of these is in the body, in this order."""
+    places = [body.find(piece) for piece in pieces]
+    return -1 not in places and places == sorted(places)
+
+
+@EVERY
+@pytest.mark.parametrize("attachment", [CHART, PHOTO, PAPER], ids=lambda attachment: attachment.media_type)
+def test_a_file_comes_before_the_text(name: str, attachment: Attachment) -> None:
+    """Its bytes and their type reach the server."""
+    chunks, body = ask(name, fine, asked(Message(role="user", content="What is it?", attachments=(attachment,))))
+    assert text(chunks) == "Yes."
+    assert in_order(body, data(attachment), "What is it?")
+    assert attachment.media_type in body
+
+
+@EVERY
+def test_several_files_come_each_after_its_name(name: str) -> None:
+    """The order is that of the message."""
+    message = Message(role="user", content="Compare them.", attachments=(CHART, PAPER, PHOTO))
+    body = ask(name, fine, asked(message))[1]
+    assert in_order(body, "chart.png:", data(CHART), "paper.pdf:", data(PAPER), "photo.jpg:", data(PHOTO), "Compare")
+
+
+@EVERY
+def test_tools_are_offered_with_their_schemas(name: str) -> None:
+    """Name, description and parameters reach the server; without tools nothing does."""
+    body = ask(name, fine, asked(tools=(WEATHER, CLOCK)))[1]
+    assert in_order(body, "weather", "clock")
+    assert "Says the weather." in body
+    assert '"city": {"type": "string"}' in body
+    assert "tool" not in ask(name, fine, asked())[1]
+
+
+@EVERY
+def test_calls_come_with_text_and_thinking(name: str) -> None:
+    """Two calls at once have their own ids and arguments, and the reply ends for a tool with its tokens counted."""
+    chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
+    first, second = calls(chunks)
+    assert (first.name, json.loads(first.arguments)) == ("weather", {"city": "Oslo"})
+    assert (second.name, json.loads(second.arguments)) == ("clock", {})
+    assert first.id != second.id
+    assert text(chunks) == "Let me look."
+    assert "".join(chunk.thinking for chunk in chunks) == "I need the weather."
+    assert ends_well(chunks)
+    usage = chunks[-1].usage
+    assert chunks[-1].finish == "tool"
+    assert usage is not None
+    assert (usage.tokens_in, usage.tokens_out) == (11, 7)
+
+
+@EVERY
+def test_a_reply_of_one_call_is_no_empty_answer(name: str) -> None:
+    """A model may call a tool without a word."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call("clock", "{}")
+        await speaker.end()
+
+    chunks, _ = ask(name, script, asked(tools=(CLOCK,)))
+    assert [(call.name, call.arguments) for call in calls(chunks)] == [("clock", "{}")]
+    assert ends_well(chunks)
+
+
+def next_turn(chunks: list[Chunk]) -> Request:
+    """The request that gives the results of both calls, the second of which failed."""
+    first, second = calls(chunks)
+    turn = Message(
+        role="assistant", content=text(chunks), tool_calls=(first, second), provider_data=chunks[-1].provider_data
+    )
+    results = (
+        Message(role="tool", content="3 degrees", tool_call_id=first.id),
+        Message(role="tool", content="no clock here", tool_call_id=second.id, is_error=True),
+    )
+    return asked(ASK, turn, *results, tools=(WEATHER, CLOCK))
+
+
+@EVERY
+def test_results_go_back_to_their_calls(name: str) -> None:
+    """A call and its result have the same id; results follow the calls in order; a failure is said to be one."""
+    chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
+    answer, body = ask(name, fine, next_turn(chunks))
+    assert text(answer) == "Yes."
+    assert in_order(body, "Is it warm?", "Let me look.", "Oslo", "3 degrees", "no clock here")
+    for call in calls(chunks):
+        assert body.count(f'"{call.id}"') == 2
+    assert any(words in body for words in ("Error: no clock here", '"is_error": true', '{"error": "no clock here"}'))
+
+
+@pytest.mark.parametrize("name", ["Responses", "Anthropic", "Gemini", "litellm, to Anthropic"])
+def test_signed_thinking_goes_back(name: str) -> None:
+    """What the provider signed is sent back with the turn that it belongs to."""
+    chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
+    assert "c2ln" in ask(name, fine, next_turn(chunks))[1]
+
+
+@EVERY
+def test_a_turn_of_another_adapter_is_understood(name: str) -> None:
+    """What an adapter does not know of a turn's data it leaves out."""
+    foreign = {"of_another": ["opaque"], "thinking_signature": "opaque"}
+    turn = Message(
+        role="assistant", content="", provider_data=foreign,
+        tool_calls=(ToolCall(id="call_x", name="clock", arguments="{}"),),
+    )  # fmt: skip
+    request = asked(ASK, turn, Message(role="tool", content="noon", tool_call_id="call_x"), tools=(CLOCK,))
+    chunks, body = ask(name, fine, request)
+    assert text(chunks) == "Yes."
+    assert "opaque" not in body
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ("none", ('"tool_choice": "none"', '{"type": "none"}', '"mode": "NONE"')),
+        ("required", ('"tool_choice": "required"', '{"type": "any"}', '"mode": "ANY"')),
+        (CLOCK, ('"function": {"name": "clock"}', '{"type": "function", "name": "clock"}',
+                 '{"type": "tool", "name": "clock"}', '"allowedFunctionNames": ["clock"]')),
+    ],
+    ids=["none", "required", "named"],
+)  # fmt: skip
+def test_the_choice_of_tools_reaches_the_server(name: str, choice: Any, words: tuple[str, ...]) -> None:
+    """Each API has its own words for it."""
+    body = ask(name, fine, asked(tools=(WEATHER, CLOCK), tool_choice=choice))[1]
+    # litellm sends Anthropic no tools where none may be called.
+    unsaid = name == "litellm, to Anthropic" and choice == "none" and "input_schema" not in body
+    assert unsaid or any(found in body.replace('"name": "clock", "type": "tool"', words[-2]) for found in words)
+
+
+@EVERY
+@pytest.mark.parametrize("how", ["cut", "silent"])
+def test_a_stream_that_breaks_off_inside_a_call_is_broken(name: str, how: str) -> None:
+    """Half the arguments are an error, never a call that looks complete."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await (speaker.call("clock") if "Gemini" in seen.path else speaker.call("weather", '{"city": "O'))
+        if how == "cut":
+            await wire.raw(b"40\r\ndata: {")
+            wire.cut()
+
+    chunks, error = failing(name, script, asked(tools=(WEATHER, CLOCK)))
+    assert error.reason == "broken"
+    assert all(chunk.finish is None for chunk in chunks)
+
+
+@EVERY
+def test_an_error_inside_a_call_is_a_model_error(name: str) -> None:
+    """A server that fails while it writes arguments says why in its own form."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call("weather", '{"city": "Oslo"}')
+        problem = {"type": "overloaded_error", "code": 529, "message": "Too busy"}
+        frame = {"type": "error", "error": problem, "code": "server_error", "message": "Too busy"}
+        if name == "Responses":
+            del frame["error"]
+        await wire.send(f"event: error\ndata: {json.dumps(frame)}\n\n")
+
+    chunks, error = failing(name, script, asked(tools=(WEATHER,)))
+    assert error.reason in ("overloaded", "broken")
+    assert all(chunk.finish is None for chunk in chunks)
+
+
+@EVERY
+def test_a_file_that_nobody_can_read_is_refused_before_it_is_sent(name: str) -> None:
+    """A film is refused by its name, and so is an image whose bytes nobody has."""
+    film = Attachment(name="film.mp4", media_type="video/mp4", sha256="3" * 64, size=1)
+    with loopback(fine) as server:
+        for attachment, read in ((film, lambda _: b""), (CHART, None)):
+            message = Message(role="user", content="?", attachments=(attachment,))
+            with pytest.raises(ModelError, match=attachment.name) as error:
+                play(ADAPTERS[name](server.url), Request(messages=(message,), read_attachment=read))
+            assert not error.value.retryable
+        assert server.requests == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, preset in PRESETS.items() if "pdf" not in preset.features])
+def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
+    """Its API has no form for them, so nothing is sent; images are."""
+    with loopback(fine) as server:
+        opened = worker(kind, "m", "/v1")
+        message = Message(role="user", content="?", attachments=(PAPER,))
+        with pytest.raises(ModelError, match=r"m cannot be sent PDF files: paper\.pdf"):
+            play(opened(server.url), asked(message))
+        assert server.requests == []
+        assert (
+            text(play(opened(server.url), asked(Message(role="user", content="?", attachments=(CHART,))))[0]) == "Yes."
+        )
+
+
+def test_a_scripted_model_refuses_what_it_is_told_to() -> None:
+    """Tests of runs can have a worker that takes no tools."""
+    with pytest.raises(ModelError, match="cannot be sent tools"):
+        play(ScriptedModel([["Yes."]], features=frozenset()), asked(tools=(CLOCK,)))
