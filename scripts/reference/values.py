@@ -23,7 +23,7 @@ FIXED: Final[dict[str, tuple[str, ...]]] = {
     "pools add NAME": tuple(shipped_pools()),
     "train --from": tuple(SETS),
     "workers add --kind": kinds(),
-    "workers add --accepts": ("image", "pdf", "image,pdf", "none"),
+    "workers add --accepts": ("image", "pdf", "none"),
     "workers add --reasoning-effort": EFFORTS,
 }
 """Values from the program's own tables, by command and option, or by the name of an argument."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.stage import ONE, TWO, Stage, explained
 from tests.media_files import gif, jpeg, pdf, png, webp
+from tests.servers import SeenStep, Wire, loopback
 
 BLIND = "beta | - | Describe it.\nbeta | 1 | Check it and answer."
 
@@ -294,3 +295,19 @@ def test_the_estimate_counts_an_image_for_those_who_are_sent_it(seeing: Stage, t
     (tmp_path / "large.png").write_bytes(png(3000, 1000))
     small, large = (least("-f", tmp_path / f"{size}.png") for size in ("small", "large"))
     assert 1400 <= large - small <= 1700
+
+
+def test_a_url_is_fetched_only_where_the_user_says_so(seeing: Stage) -> None:
+    """`--fetch` attaches what the URL gives and says so; a URL in the question is a part of the question."""
+
+    async def serve(seen: SeenStep, wire: Wire) -> None:
+        await wire.head(200, "image/png")
+        await wire.send(png())
+
+    with loopback(serve) as server:
+        done = seeing.inside("ask", "What?", "--fetch", f"{server.url}/chart.png")
+        assert done.code == 0, done.err
+        assert f"fetched {server.url}/chart.png (PNG image, " in done.err
+        assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+        assert seeing.inside("ask", f"What is at {server.url}/chart.png?").code == 0
+        assert len(server.requests) == 1

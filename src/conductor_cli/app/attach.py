@@ -6,6 +6,7 @@ workers that cannot read the file itself.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import stat
@@ -21,6 +22,8 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.models.fetch import fetch
 from conductor_cli.store.attachments import Attachments
 
 TEXT_LIMIT: Final = 16 * 1024 * 1024
@@ -70,6 +73,15 @@ class Attacher:
         """What a stream holds, such as stdin. Raises `UsageError`."""
         return self.take(self._read(stream, name), name)
 
+    def fetch(self, url: str) -> File:
+        """What a URL gives. No event loop may be running. Raises `UsageError`."""
+        limits = [int(self.settings[f"attachments.{kind}_mb"]) * _MB for kind in ("image", "pdf")]
+        found = asyncio.run(fetch(url, limit=max(TEXT_LIMIT, *limits)))
+        file = self.take(found.data, found.name)
+        what = NAMES[file.attachment.media_type] if file.attachment else "text"
+        self.tell(f"fetched {one_line(found.url)} ({what}, {format_size(len(found.data))})")
+        return file
+
     def take(self, data: bytes, name: str) -> File:
         """These bytes as a file of this name. Raises `UsageError`."""
         found = media_type_of(data)
@@ -79,6 +91,7 @@ class Attacher:
         if claimed and found and found != claimed:
             self.tell(f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such")
         if not found:
+            self._check_size(name, found, len(data))
             return File(name=name, text=decode_text(data, name))
         self._check_size(name, found, len(data))
         return self._take_pdf(data, name) if found == PDF else self._take_image(data, name, found)

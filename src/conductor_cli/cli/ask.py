@@ -28,6 +28,7 @@ def ask(
     options: opt.RunOptions,
     question: opt.Words = None,
     file: opt.Files = None,
+    fetch: opt.Fetch = None,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
@@ -38,7 +39,7 @@ def ask(
 
     docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
     """
-    if resume is not None and (question or file or system or schema or continued or continue_from):
+    if resume is not None and (question or file or fetch or system or schema or continued or continue_from):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",
             hint="to ask a new question in the same conversation: --continue",
@@ -52,5 +53,5 @@ def ask(
     earlier = session.store.ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
-    asked = build_question(question or (), file or (), system, schema, earlier, session.attacher)
+    asked = build_question(question or (), file or (), system, schema, earlier, session.attacher, fetch or ())
     raise typer.Exit(session.run(asked, only=only))

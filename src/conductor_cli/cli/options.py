@@ -42,6 +42,7 @@ class GlobalOptions:
 HEADINGS: Final[dict[str, tuple[str, ...]]] = {
     "Input": (
         "--file",
+        "--fetch",
         "--system",
         "--schema",
         "--continue",
@@ -72,7 +73,11 @@ Words = Annotated[
     typer.Argument(metavar="QUESTION", help="The question; - reads it from stdin.", show_default=False),
 ]
 Files = Annotated[
-    list[Path] | None, typer.Option("--file", "-f", metavar="PATH...", help="Attach text files: -f a.txt b.txt.")
+    list[Path] | None,
+    typer.Option("--file", "-f", metavar="PATH...", help="Attach texts, images, PDFs: -f a.txt b.png; - is stdin."),
+]
+Fetch = Annotated[
+    list[str] | None, typer.Option("--fetch", metavar="URL", help="Attach what a URL gives; may be repeated.")
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
 Continue = Annotated[bool, typer.Option("--continue", "-c", help="Continue the last run as a conversation.")]

@@ -22,13 +22,14 @@ def plan(
     options: opt.RunOptions,
     question: opt.Words = None,
     file: opt.Files = None,
+    fetch: opt.Fetch = None,
     system: opt.System = None,
     flow: opt.Flow = False,
 ) -> None:
     """Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe."""
     only = options.worker_names
     session = Session(context.obj, options)
-    asked = build_question(question or (), file or (), system, None, None, session.attacher)
+    asked = build_question(question or (), file or (), system, None, None, session.attacher, fetch or ())
     result = session.plan(asked, only=only)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)

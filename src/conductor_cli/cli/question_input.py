@@ -26,7 +26,7 @@ STDIN_NAME: Final = "stdin"
 
 def build_question(
     words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None,
-    attacher: Attacher,
+    attacher: Attacher, urls: Sequence[str] = (),
 ) -> Question:  # fmt: skip
     """The question of a command line. Raises `UsageError` where there is none or a part cannot be read.
 
@@ -36,6 +36,7 @@ def build_question(
     text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
     piped = _read_stdin(attacher, forced="-" in words or STDIN in files)
     attached = [attacher.attach(path) for path in files if path != STDIN]
+    attached += [attacher.fetch(url) for url in urls]
     if not text and piped is not None and piped.attachment is None:
         text, piped = piped.text.strip(), None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):

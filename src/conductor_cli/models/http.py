@@ -133,13 +133,15 @@ class HttpClient:
 
     def __init__(
         self, base_url: str, *, headers: Mapping[str, str] | None = None, secrets: Secrets | None = None,
-        ca_file: str = "",
+        ca_file: str = "", address: str = "",
     ) -> None:  # fmt: skip
+        """`address`, if given, is the one of the host to connect to, so that its name is not resolved again."""
         self.base_url = base_url.rstrip("/")
         self.name = host_of(base_url)
         self._headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"} | dict(headers or {})
         self._secrets = secrets or Secrets()
         self._ca_file = ca_file
+        self._address = address
         self._client: httpx.AsyncClient | None = None
 
     @asynccontextmanager
@@ -166,6 +168,10 @@ class HttpClient:
             content, kind = (json_body.content, json_body.headers) if json_body else (None, {})
             sent = {**self._headers, **kind, **(headers or {})}
             request = client.build_request(method, self.base_url + path, content=content, headers=sent)
+            if self._address:
+                # The header and the certificate stay those of the name.
+                request.extensions["sni_hostname"] = request.url.host
+                request.url = request.url.copy_with(host=self._address)
             async with asyncio.timeout_at(ends):
                 response = await client.send(request, stream=True)
             try:
