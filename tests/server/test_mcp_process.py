@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace
 from conductor_cli.store.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, finished, says, stalls
@@ -51,7 +53,7 @@ def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
 
 
 def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) -> None:
-    """Within a second nothing is asked any more; the trace has its end; the next call gets its answer."""
+    """At once nothing is asked any more; the trace has its end; the next call gets its answer."""
     stage.models["alpha"] = stalls("half an")
 
     async def talk() -> None:
@@ -61,7 +63,7 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
             begun = time.monotonic()
             call.cancel()
             assert await asyncio.to_thread(stage.asked("alpha")[0].closed.wait, 5)
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - begun < 2  # 0.1 s on a machine with nothing else to do
             stage.models["alpha"] = says("all of it")
             result = await client.call_tool("ask", {"question": "And now?"})
             assert result.structured_content["answer"] == "all of it"
@@ -93,7 +95,7 @@ def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
     begun = time.monotonic()
     code, err = client.close()
     assert (code, err) == (0, "")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 4  # 0.4 s on a machine with nothing else to do
     assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
     assert all(trace.ended and trace.error is not None for trace in stored(stage))
 
@@ -107,6 +109,32 @@ def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
     wait_until_asked(stage)
     assert client.vanish() == (0, "")
     assert stored(stage)[0].ended
+
+
+def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) -> None:
+    """With a full pipe the run goes on to its end, and the end of the input still ends the server."""
+    client = RawClient(stage)
+    client.initialize()
+    for number in range(1, 30):
+        client.send("tools/list", {}, number)
+    client.call("ask", {"question": "Why?"}, 100)
+    wait_until_asked(stage)
+    deadline = time.monotonic() + 10
+    while not has_finished(stage):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert client.process.stdin is not None
+    client.process.stdin.close()
+    assert client.process.wait(5) == 0
+    client.process.stdin = None
+    client.process.communicate()
+
+
+def has_finished(stage: Stage) -> bool:
+    """Whether there is one run, with its end."""
+    with suppress(UsageError):  # its first line is being written
+        return [trace.state for trace in stored(stage)] == ["finished"]
+    return False
 
 
 def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
 
+WITH_IMAGE = {
+    "text": "Why?",
+    "files": [{"name": "a", "text": "", "attachment": {
+        "name": "a", "media_type": "image/png", "sha256": "0" * 64, "size": 10,
+    }}],
+}  # fmt: skip
+
 
 def talk(talking: Callable[[Client], Awaitable[None]], heard: Heard | None = None, **options: Any) -> None:
     """Have a client and a server of this process talk."""
@@ -159,6 +166,7 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
         ("run", {"plan": {"question": [], "steps": [{"worker": "alpha", "subtask": "a"}]}}, "not a plan"),
         ("run", {"plan": {"question": "", "steps": [{"worker": "alpha", "subtask": "a"}]}}, "blank"),
         ("run", {"plan": {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}]}}, "7"),
+        ("run", {"plan": {"question": WITH_IMAGE, "steps": [{"worker": "alpha", "subtask": "a"}]}}, "images"),
         ("trace", {"run": "../../etc/passwd"}, "there is no run"),
         ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
         ("trace", {"step": 1}, "step needs run"),

@@ -99,6 +99,9 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
     planned = parse_plan_file(json.dumps(plan), "plan")
     if not planned.question.text.strip():
         raise UsageError("the question of the plan is blank", hint="the tool plan writes one")
+    if planned.question.attachments:
+        # They are named by their hash, and may belong to a run that this client may not see.
+        raise UsageError("a plan cannot bring images or documents", hint="give the id of the planned run instead: run")
     return planned
 
 

@@ -32,6 +32,7 @@ from conductor_cli.run.config import model_semaphores
 from conductor_cli.server.arguments import narrowed, read_plan, read_question, settings_of_mode, worker_names
 from conductor_cli.server.results import Result
 from conductor_cli.server.stored_runs import confidential, look_at_runs, restricts_texts
+from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 
 MOST_CALLS: Final = 16
@@ -186,7 +187,7 @@ class Runs:
         stored = work.resume.pool.names if work.resume is not None else ()
         opened = await open_conductor(
             work.settings, only=work.only, stored=stored, planning=work.plans, seed=self.options.seed,
-            rehearsal=work.rehearsal, loaded=self._loaded,
+            rehearsal=work.rehearsal, loaded=self._loaded, attachments=Attachments(work.settings.paths.attachments),
         )  # fmt: skip
         conductor = opened.conductor
         if work.plan_only:  # the review is appended when the plan is run

@@ -1,7 +1,8 @@
 """Standard input and output as the transport of an MCP server: one JSON-RPC message per line, each of bounded size.
 
-The SDK's transport does the rest; while it serves, descriptor 1 leads to standard error, so that nothing in this
-process can print into the protocol.
+While the server runs, descriptor 0 leads to the null device and 1 to standard error, so that nothing in this process,
+and no child of it, can read from the protocol or print into it. The SDK's own transport has no bound for a line, drops
+what is no message, and does not end while a client does not read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
@@ -31,6 +33,9 @@ _HELD: Final = 2
 _ID: Final = rb'"id"\s*:\s*(\d{1,18}|"[^"\\\\]{1,200}")'
 _FIRST_ID: Final = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:"method"\s*:\s*"[a-z/]+"\s*,\s*)?' + _ID)
 _LAST_ID: Final = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+
+GRACE: Final = 1.0
+"""Seconds that a client has to read the last messages."""
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -96,38 +101,83 @@ def _too_large(head: bytes, tail: bytes) -> TooLarge:
     return TooLarge(id=request, calls_tool=b'"tools/call"' in head)
 
 
+class Output:
+    """Writes to a file on a thread of its own, which the end of the process does not wait for."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._loop = asyncio.get_running_loop()
+        self._waiting: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
+        threading.Thread(target=self._write, name="stdout", daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it. Raises `OSError`; cancelled, it leaves the thread to write on."""
+        done = self._loop.create_future()
+        self._waiting.put((data, done))
+        await done
+
+    def _write(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            while True:
+                data, done = self._waiting.get()
+                error: OSError | None = None
+                try:
+                    rest = memoryview(data)
+                    while rest:
+                        rest = rest[os.write(self._file, rest) :]
+                except OSError as refused:
+                    error = refused
+                self._loop.call_soon_threadsafe(_settle, done, error)
+
+
+def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
+    if done.done():
+        return
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
 @asynccontextmanager
 async def stdio_streams() -> AsyncIterator[tuple[Any, Any]]:
-    """The SDK's two streams over this process's stdin and stdout; children find an empty stdin.
+    """The two streams that the SDK's server reads and writes, over this process's stdin and stdout.
 
-    Messages that are too large or no JSON-RPC are answered here.
+    Messages that are too large or no JSON-RPC are answered here. Raises a group of `OSError` where stdout is closed.
     """
     import anyio
-    from mcp.server.stdio import stdio_server
 
-    lines = Lines(_take_stdin())
-    # The SDK claims stdout; its reader of stdin has no bound for a line, so it is given nothing to read.
-    async with stdio_server(stdin=cast("Any", _nothing())) as (_, write):
-        send, receive = anyio.create_memory_object_stream[Any](0)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_read_messages, lines, send, write)
-            yield receive, write
-            tasks.cancel_scope.cancel()
+    lines, output = Lines(_take(0, os.devnull)), Output(_take(1))
+    incoming, read = anyio.create_memory_object_stream[Any](0)
+    write, outgoing = anyio.create_memory_object_stream[Any](0)
+    written = anyio.Event()
+
+    async def write_messages() -> None:
+        async with outgoing:
+            async for item in outgoing:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await output.write(text.encode() + b"\n")
+        written.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_read_messages, lines, incoming, write.clone())
+        tasks.start_soon(write_messages)
+        yield read, write
+        with anyio.move_on_after(GRACE):
+            await written.wait()
+        tasks.cancel_scope.cancel()
 
 
-def _take_stdin() -> int:
-    """A descriptor of standard input that only this process has; 0 leads to the null device from now on."""
-    private = os.dup(0)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+def _take(number: int, instead: str = "") -> int:
+    """A descriptor that only this process has for one of the standard streams.
+
+    The stream's own number leads to the file `instead`, or to standard error.
+    """
+    private = os.dup(number)
+    other = os.open(instead, os.O_RDONLY) if instead else os.dup(2)
+    os.dup2(other, number)
+    os.close(other)
     return private
-
-
-async def _nothing() -> AsyncIterator[str]:
-    nothing: tuple[str, ...] = ()
-    for line in nothing:
-        yield line
 
 
 async def _read_messages(lines: Lines, send: Any, write: Any) -> None:  # noqa: ANN401 - streams of the SDK
@@ -135,7 +185,7 @@ async def _read_messages(lines: Lines, send: Any, write: Any) -> None:  # noqa: 
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
-    async with send:
+    async with send, write:
         async for line in lines:
             if isinstance(line, TooLarge):
                 await write.send(_refusal(line))
