@@ -328,3 +328,18 @@ def test_tmux_shows_a_run_and_then_a_clean_prompt(
     assert screen.count("What is it?") == 1
     assert screen.rstrip().endswith("code 0")
     assert tmux("display-message", "-p", "#{cursor_flag} #{alternate_on}").split() == ["1", "0"]
+
+
+def test_a_stored_run_has_the_colours_of_the_live_tree(stage: Stage) -> None:
+    """On a terminal; without colours, and in a pipe, the page has the same words."""
+    stage.plan = TWO
+    assert stage.inside("ask", "Why?").code == 0
+    pages = []
+    for no_color in ("", "1"):
+        with terminal(stage, "trace", "show", size=(100, 50), NO_COLOR=no_color) as screen:
+            assert screen.end() == 0
+        pages.append((screen.screen.splitlines(), screen.raw))
+    (coloured, codes), (plain, without) = pages
+    assert "\x1b[32m✓" in codes
+    assert "\x1b[" not in without
+    assert coloured == plain == [line.rstrip() for line in stage.inside("trace", "show").out.splitlines()]

@@ -14,7 +14,7 @@ from conductor_cli.views.html_export import html_page
 from conductor_cli.views.markdown_export import markdown_document
 from conductor_cli.views.run_text import message_text
 from conductor_cli.views.text_layout import Screen
-from conductor_cli.views.trace_text import step_text, trace_text
+from conductor_cli.views.trace_text import WIDE, page_text, step_lines, trace_lines
 from tests.traces.make import CHART, hostile, tools
 
 
@@ -23,6 +23,14 @@ def trace_of(events: list[ev.Event]) -> Trace:
     for event in events:
         trace = apply_event(trace, event)
     return trace
+
+
+def trace_text(trace: Trace, *, prompts: bool = False, screen: Screen = WIDE) -> str:
+    return page_text(trace_lines(trace, prompts=prompts, screen=screen))
+
+
+def step_text(trace: Trace, number: int) -> str:
+    return page_text(step_lines(trace, number))
 
 
 def test_a_stored_run_shows_its_calls_in_the_tree() -> None:

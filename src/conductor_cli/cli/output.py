@@ -13,13 +13,17 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.sanitize import escape_json, one_line, sanitize
 from conductor_cli.core.table import Column, render_table
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.store.fast_list import terminal_width
+
+if TYPE_CHECKING:
+    from conductor_cli.views.console import OutputContext
+    from conductor_cli.views.text_layout import Line
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
@@ -54,6 +58,26 @@ def _write(text: str) -> None:
 def print_text(text: str) -> None:
     """Print an explanation on stdout, wrapped on a terminal."""
     _write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
+
+
+def print_page(lines: Sequence[Line], context: OutputContext) -> None:
+    """Print a page on stdout: with colours and wrapped on a terminal, else as it is."""
+    from conductor_cli.views.base import Stdout
+    from conductor_cli.views.console import Printer
+    from conductor_cli.views.trace_text import page_text
+
+    width, shown = terminal_width(sys.stdout), list["Line"]()
+    if not width:
+        print_line(page_text(lines))
+        return
+    for line in lines:
+        if len(line) > 1:  # a line of the tree, which fits and is safe
+            shown.append(line)
+            continue
+        text, style = line[0]
+        text = wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), width)
+        shown += [((part, style),) for part in text.split("\n")]
+    Printer(Stdout(sys.stdout), context).print(shown)
 
 
 def print_notice(text: str) -> None:

@@ -28,6 +28,7 @@ from conductor_cli.cli.output import (
     print_json,
     print_line,
     print_notice,
+    print_page,
     print_styled,
     print_text,
 )
@@ -38,10 +39,10 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.store.fast_list import COUNT, run_names, terminal_width
 from conductor_cli.store.run_list import list_data, list_text
 from conductor_cli.store.trace_file import unreadable
-from conductor_cli.views.console import page_screen
+from conductor_cli.views.console import OutputContext, page_screen
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.replay import open_replay_view, replay_events
-from conductor_cli.views.trace_text import comparison_text, step_text, trace_text
+from conductor_cli.views.trace_text import comparison_text, step_lines, trace_lines
 
 if TYPE_CHECKING:
     from conductor_cli.store.stored_run import RunQuery
@@ -132,9 +133,13 @@ def show(
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
-    print_text(
-        step_text(trace, step, screen=screen) if step else trace_text(trace, live=live, prompts=prompts, screen=screen)
+    lines = (
+        step_lines(trace, step, screen=screen)
+        if step
+        else trace_lines(trace, live=live, prompts=prompts, screen=screen)
     )
+    color = display_settings(context.obj.config, {"output.color": context.obj.color})["output.color"]
+    print_page(lines, OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color))
 
 
 @app.command("replay")

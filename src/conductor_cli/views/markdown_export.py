@@ -12,7 +12,7 @@ from typing import Final
 from conductor_cli.core.sanitize import one_line, sanitize
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.run_text import describe_file, question_line
-from conductor_cli.views.trace_text import trace_text
+from conductor_cli.views.trace_text import page_text, trace_lines
 
 _MARKUP: Final = re.compile(
     r"""
@@ -34,7 +34,7 @@ _TICKS: Final = re.compile(r"`{3,}")
 def markdown_document(trace: Trace, *, live: bool = False) -> str:
     """The whole file: the answer, then the page of `trace show` with prompts, and the attached files."""
     sections = [("Answer", trace.answer or "(none)")]
-    sections.append(("Run", trace_text(trace, live=live, prompts=True, answers=True)))
+    sections.append(("Run", page_text(trace_lines(trace, live=live, prompts=True, answers=True))))
     sections += [(f"File {describe_file(file)}", file.text) for file in trace.question.files]
     lines = [f"# {_escape(question_line(trace)[:100])}", ""]
     for title, text in sections:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from difflib import unified_diff
 from typing import Final
@@ -22,7 +22,7 @@ from conductor_cli.views.run_text import (
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, run_tree, step_node
-from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
+from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 from conductor_cli.views.tree_lines import TreeLayout, tree_lines
 
 SHOWN_LINES: Final = 10
@@ -31,10 +31,13 @@ SHOWN_LINES: Final = 10
 WIDE: Final = Screen(width=WIDEST)
 
 
-def trace_text(
+def trace_lines(
     trace: Trace, *, live: bool = False, prompts: bool = False, answers: bool = False, screen: Screen = WIDE
-) -> str:
-    """The whole run; with `prompts`, what each worker was sent, and with `answers`, what each worker answered."""
+) -> list[Line]:
+    """The whole run; with `prompts`, what each worker was sent, and with `answers`, what each worker answered.
+
+    A text of somebody's is one span with all its lines, as it was written: whoever shows it makes it safe.
+    """
     about = {
         "run": trace.run,
         "started": trace.time,
@@ -44,38 +47,47 @@ def trace_text(
         "resumes": trace.resumed,
         "files": ", ".join(map(describe_file, trace.question.files)),
     }
-    lines = [f"{label:<11}{one_line(text)}" for label, text in about.items() if text]
-    lines += ["", "QUESTION", _indent(trace.question.text), "", f"PLAN  ({usage_text(trace.planning)})"]
-    lines += _tree_texts(run_tree(trace), screen)
+    lines = [_plain(f"{label:<11}{one_line(text)}") for label, text in about.items() if text]
+    lines += [BLANK, _head("QUESTION"), _plain(_indent(trace.question.text))]
+    lines += [BLANK, _head(f"PLAN  ({usage_text(trace.planning)})"), *_tree(run_tree(trace), screen)]
     for record in trace.steps:
-        lines += _prompt_lines(record) if prompts else []
-        lines += ["", f"STEP {record.number}", _indent(record.text)] if answers else []
-    lines += ["", f"ANSWER  ({describe_outcome(trace, live=live)})", _indent(trace.answer or "(none)")]
-    return "\n".join([*lines, "", f"total: {usage_text(trace.usage)}"])
+        lines += map(_plain, _prompt_lines(record)) if prompts else []
+        lines += [BLANK, _head(f"STEP {record.number}"), _plain(_indent(record.text))] if answers else []
+    lines += [BLANK, _head(f"ANSWER  ({describe_outcome(trace, live=live)})")]
+    lines += [_plain(_indent(trace.answer or "(none)"))]
+    return [*lines, BLANK, _plain(f"total: {usage_text(trace.usage)}")]
 
 
-def step_text(trace: Trace, number: int, *, screen: Screen = WIDE) -> str:
-    """One step with its attempts and its nested run, its whole prompt and its whole answer."""
+def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line]:
+    """One step with its attempts, its calls and its nested run, its whole prompt and its whole answer.
+
+    Texts are as in `trace_lines`.
+    """
     record = find_step(trace, number)
     assert record is not None
     node = step_node(record, trace)
     own = tuple(child for child in node.children if child.kind != "step" or child.number.startswith(f"{number}."))
-    lines = [*_tree_texts(replace(node, children=own, text=""), screen), f"   {usage_text(record.usage)}", ""]
+    lines = [*_tree(replace(node, children=own, text=""), screen), _plain(f"   {usage_text(record.usage)}"), BLANK]
     for message in record.prompt:
-        lines += [f"PROMPT ({message.role})", message_text(message), ""]
+        lines += [_head(f"PROMPT ({message.role})"), _plain(message_text(message)), BLANK]
     if record.thinking:
-        lines += ["THINKING", record.thinking, ""]
+        lines += [_head("THINKING"), _plain(record.thinking), BLANK]
     for use in record.tools:
-        result = "ERROR" if use.error else "RESULT"
+        head = _head(f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})")
         took = format_duration(use.ended - use.started) if use.ended is not None else "no result"
-        lines += [f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})", use.call.arguments]
-        lines += [f"{result} ({took})", use.text, ""]
-    return "\n".join([*lines, "ANSWER", record.text or "(none)"])
+        result: Line = ((f"ERROR ({took})", "failed"),) if use.error else _head(f"RESULT ({took})")
+        lines += [head, _plain(use.call.arguments), result, _plain(use.text), BLANK]
+    return [*lines, _head("ANSWER"), _plain(record.text or "(none)")]
+
+
+def page_text(lines: Iterable[Line]) -> str:
+    """Lines without their colours, as one text."""
+    return "\n".join("".join(text for text, _ in line) for line in lines)
 
 
 def comparison_text(one: Trace, other: Trace) -> str:
     """What differs between two runs, as `diff -u` shows it."""
-    left, right = (sanitize(trace_text(trace, answers=True)).splitlines() for trace in (one, other))
+    left, right = (sanitize(page_text(trace_lines(trace, answers=True))).splitlines() for trace in (one, other))
     return "\n".join(unified_diff(left, right, fromfile=one.run, tofile=other.run, lineterm=""))
 
 
@@ -97,8 +109,16 @@ def usage_text(usage: Usage) -> str:
     return f"{tokens}, {format_count(usage.calls, 'call')}, {cost}"
 
 
-def _tree_texts(root: Node, screen: Screen) -> list[str]:
-    return line_texts(tree_lines(root, TreeLayout(screen, ended=SHOWN_LINES)))
+def _head(text: str) -> Line:
+    return ((text, "question"),)
+
+
+def _plain(text: str) -> Line:
+    return ((text, "plain"),)
+
+
+def _tree(root: Node, screen: Screen) -> list[Line]:
+    return tree_lines(root, TreeLayout(screen, ended=SHOWN_LINES))
 
 
 def _prompt_lines(record: StepRecord) -> Iterator[str]:

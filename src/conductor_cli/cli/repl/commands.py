@@ -102,13 +102,14 @@ async def _redo(chat: ChatSession, rest: str) -> None:
 
 
 async def _trace(chat: ChatSession, rest: str) -> None:
+    around = chat.session.output_context
     if not rest:
-        display.print_run(chat.last)
+        display.print_run(chat.last, around)
     elif rest.isdecimal() and len(rest) == 1:
-        display.print_run(chat.last, int(rest))
+        display.print_run(chat.last, around, int(rest))
     else:
         store = chat.session.store
-        display.print_run(store.trace(store.find(rest)))
+        display.print_run(store.trace(store.find(rest)), around)
 
 
 async def _cost(chat: ChatSession, rest: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from conductor_cli.app.data_flow import describe_offer
-from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_line, print_notice, print_page, print_table
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
@@ -26,7 +26,7 @@ from conductor_cli.views.console import Printer, page_screen
 from conductor_cli.views.plan_offer import plan_lines
 from conductor_cli.views.run_text import question_line
 from conductor_cli.views.text_layout import BLANK
-from conductor_cli.views.trace_text import step_text, trace_text
+from conductor_cli.views.trace_text import step_lines, trace_lines
 
 KEYS: Final = (
     ("Enter", "ask"),
@@ -66,12 +66,12 @@ def print_offer(run: Run, context: OutputContext) -> None:
     printer.print([BLANK, *plan_lines(describe_offer(run), printer.screen), BLANK])
 
 
-def print_run(run: Trace, step: int | None = None) -> None:
+def print_run(run: Trace, context: OutputContext, step: int | None = None) -> None:
     """Print a run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
     if step is not None:
         check_step_exists(run, step)
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
-    print_text(trace_text(run, screen=screen) if step is None else step_text(run, step, screen=screen))
+    print_page(trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen), context)
 
 
 def print_how_to_finish(run: Trace) -> None:
