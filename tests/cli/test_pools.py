@@ -248,6 +248,38 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
         explained(done)
 
 
+def test_a_changed_worker_says_what_was_there_before(stage: Stage) -> None:
+    """Whoever takes a name a second time by mistake sees what was replaced; the same again changes nothing."""
+    assert stage.inside("workers", "add", "fast", "-k", "ollama", "-m", "llama3.2").out.startswith("added fast;")
+    again = stage.inside("workers", "add", "fast", "-k", "openai", "-m", "m", "--tag", "eu", "--tag", "us").out
+    assert again.startswith("changed fast: kind ollama is now openai, model llama3.2 is now m, tags is now eu us;")
+    assert stage.inside("workers", "add", "fast", "-m", "m").out.startswith("changed fast: nothing, ")
+    assert stage.inside("workers", "add", "fast", "--unset", "tags").out.startswith("changed fast: tags removed;")
+    typo = stage.inside("workers", "add", "fast", "--unset", "modle")
+    assert (typo.code, "did you mean model?" in typo.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--model", "m"), "for example: --kind openai"),
+        (("--kind", "opnai"), "did you mean openai?"),
+        (("--kind", "openai-compatible"), "for example: --base-url http://127.0.0.1:8080/v1"),
+        (("--kind", "openai-compatible", "--base-url", "127.0.0.1:8080/v1"), "did you mean http://127.0.0.1:8080/v1?"),
+        (("--kind", "llama"), "for example: --model /models/some.gguf"),
+        (("--kind", "command"), "for example: conductor workers add NAME --kind command -- tac"),
+        (("--kind", "openai", "--price", "3"), "input and output: --price 1.25,10"),
+    ],
+)
+def test_what_a_new_worker_lacks_is_named_as_an_option(stage: Stage, words: tuple[str, ...], hint: str) -> None:
+    """Whoever types a command is not answered with a line of TOML."""
+    done = stage.inside("workers", "add", "new", *words)
+    assert done.code == 2
+    explained(done)
+    assert done.err.splitlines()[1].strip() == hint
+    assert "base_url" not in done.err
+
+
 def test_a_new_worker_needs_a_kind(stage: Stage) -> None:
     """Only one that is there already may be changed without naming it."""
     done = stage.inside("workers", "add", "new", "--temperature", "1")

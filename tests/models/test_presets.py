@@ -22,6 +22,7 @@ from conductor_cli.models.presets import (
     key_hint,
     price_name,
     shipped_pools,
+    with_scheme,
 )
 from conductor_cli.models.worker_options import check_options
 
@@ -178,3 +179,24 @@ def test_what_to_do_about_a_refused_key() -> None:
     elsewhere = Worker(name="a", kind="openai", options={"base_url": "https://gateway.example/v1"})
     assert key_hint(elsewhere) == "conductor keys set openai --base-url https://gateway.example/v1"
     assert key_hint(Worker(name="a", kind="command")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
+        ("localhost:11434", "http://localhost:11434"),
+        ("[::1]:8000/v1", "http://[::1]:8000/v1"),
+        ("llm.example.com/v1", "https://llm.example.com/v1"),
+        ("192.168.1.5:8000", "http://192.168.1.5:8000"),
+        ("openai/gpt-6", ""),
+        ("qwen2.5-7b-q4_k_m", ""),
+        ("planner.gguf", ""),
+        ("models/v1", ""),
+        ("llama3.2:3b", ""),
+        ("", ""),
+    ],
+)
+def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
+    """A model's name or file is none."""
+    assert with_scheme(text) == url

@@ -12,9 +12,10 @@ from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
+from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
-from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of
+from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of, with_scheme
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
@@ -119,9 +120,14 @@ def _from_name(text: str, settings: Settings) -> Worker:
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
         return replace(hosted, price=FREE if is_free(hosted) else None)
+    known = [manifest.name for manifest in open_model_store(settings).manifests()]
+    known += [entry.name for entry in load_registry(settings.environ)]
+    known += [item.worker.name for item in settings.workers]
+    otherwise = "conductor model list, conductor model use FILE.gguf, or from the hub: conductor model pull OWNER/REPO"
+    meant = with_scheme(text)
     raise ConductorUnusable(
         f"the conductor model {text!r} is not a stored model, a file, a URL, a worker or provider/model",
-        hint="conductor model list, conductor model use FILE.gguf, or from the hub: conductor model pull OWNER/REPO",
+        hint=f"did you mean {meant}?" if meant else suggest(text, known, otherwise),
     )
 
 

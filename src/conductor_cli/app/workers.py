@@ -110,13 +110,14 @@ def describe_price(price: Price) -> str:
 
 def add_worker(
     settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str], *, words: Sequence[str] = ()
-) -> bool:
+) -> dict[str, tuple[Any, Any]] | None:
     """Add a worker, or change one that was added: `given` settings are merged, those in `unset` removed.
 
     `words` are a program with its arguments or, for a known program, more arguments.
 
-    The worker is checked as far as that is possible without asking anybody, before anything is written. Returns whether
-    it existed. Raises `UsageError`, and `ConfigError` when the file cannot be written.
+    The worker is checked as far as that is possible without asking anybody, before anything is written. Returns None
+    for a new worker; of one that existed, the old and the new value of each setting that changed. Raises `UsageError`,
+    and `ConfigError` when the file cannot be written.
     """
     from conductor_cli.models.llama import read_model_info  # only for workers that are a file
 
@@ -129,7 +130,10 @@ def add_worker(
         kind = given.get("kind") or before.get("kind")
         changes["command" if kind == "command" else "args"] = list(words)
     for option in unset:
-        changes[option.replace("-", "_")] = None
+        key = option.replace("-", "_")
+        if key not in before:
+            raise UsageError(f"worker {name!r} has no setting {option!r:.60} of its own", hint=suggest(key, before))
+        changes[key] = None
     try:
         worker = validate_worker(settings.paths, name, changes)
         with suppress(KeyMissing):  # the key may come later
@@ -139,7 +143,7 @@ def add_worker(
     except ConductorError as error:
         raise UsageError(error.message, hint=error.hint) from None
     update_table(settings.paths, "workers", name, changes)
-    return bool(before)
+    return {key: (before.get(key), new) for key, new in changes.items() if before.get(key) != new} if before else None
 
 
 def save_accepts(settings: Settings, name: str, accepts: Sequence[MediaKind]) -> None:

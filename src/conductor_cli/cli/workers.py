@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -205,8 +206,39 @@ def add_worker(
         "sandbox": sandbox, "network": network,
         "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
-    existed = workers.add_worker(settings, name, given, unset or (), words=words or ())
-    print_text(f"{'changed' if existed else 'added'} {name}; check it with: conductor workers test {name}")
+    try:
+        changed = workers.add_worker(settings, name, given, unset or (), words=words or ())
+    except UsageError as error:
+        raise UsageError(_with_options(error.message), hint=_with_options(error.hint)) from None
+    done = f"added {name}" if changed is None else f"changed {name}: {_describe_changes(changed)}"
+    print_text(f"{done}; check it with: conductor workers test {name}")
+
+
+_FROM_FILE: Final = re.compile(r'for example: (\w+) = "([^"]*)"')
+_LIST_IN_FILE: Final = re.compile(r"for example: \w+ = \[[^\]]*\], or …")
+
+
+def _with_options(text: str) -> str:
+    """The text of an error about a worker's table, with the options of `workers add` in place of lines of TOML."""
+    text = _LIST_IN_FILE.sub("for example: conductor workers add NAME", text)
+    text = _FROM_FILE.sub(lambda found: f"for example: --{found[1].replace('_', '-')} {found[2]}", text)
+    return re.sub(r"\b(base_url|key_env|max_tokens)\b", lambda found: f"--{found[0].replace('_', '-')}", text)
+
+
+def _describe_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """`model llama3.2 is now llama3.3, tags is now eu`. What a program is started with is only named."""
+    parts = [f"{key} {_describe_change(key, old, new)}" for key, (old, new) in changed.items()]
+    return ", ".join(parts) or "nothing, it was like this before"
+
+
+def _describe_change(key: str, old: Any, new: Any) -> str:  # noqa: ANN401 - TOML values
+    if new is None:
+        return "removed"
+    if key in ("tags", "accepts", "tools"):
+        old, new = (" ".join(map(str, value or ())) for value in (old, new))
+    if not isinstance(new, str | int | float):
+        return "replaced" if old else "added"
+    return f"{old!s:.60} is now {new!s:.60}" if old else f"is now {new!s:.60}"
 
 
 def _parse_price(text: str | None) -> dict[str, str] | None:
@@ -214,6 +246,8 @@ def _parse_price(text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
     first, _, second = text.partition(",")
+    if not second.strip():
+        raise UsageError(f"--price takes two amounts, not {text!r:.40}", hint="input and output: --price 1.25,10")
     return {"input": first, "output": second}
 
 

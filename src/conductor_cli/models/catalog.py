@@ -17,7 +17,15 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Preset, base_url_of, is_own_address, model_of
+from conductor_cli.models.presets import (
+    OPENAI_APIS,
+    PRESETS,
+    Preset,
+    base_url_of,
+    is_own_address,
+    model_of,
+    with_scheme,
+)
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
 
@@ -118,7 +126,8 @@ def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
 
     base_url, model, preset = base_url_of(worker), model_of(worker), PRESETS[worker.kind]
     if not base_url.startswith(("http://", "https://")):
-        hint = 'for example: base_url = "http://127.0.0.1:8080/v1"'
+        meant = with_scheme(base_url)
+        hint = f"did you mean {meant}?" if meant else 'for example: base_url = "http://127.0.0.1:8080/v1"'
         raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
     schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
     preset = replace(_preset_at(worker), schemas=schemas)

@@ -7,6 +7,7 @@ card and a measured one are used before them.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -181,6 +182,22 @@ def is_free(worker: Worker) -> bool:
     """Whether a call is known to cost nothing: a model file, or a model server of this machine."""
     preset = PRESETS.get(worker.kind)
     return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
+
+
+_ADDRESS: Final = re.compile(
+    r"(?P<number>localhost|\d+(?:\.\d+){3}|\[[0-9a-f:]+\])(?::\d+)?(?:/\S*)?"  # this machine, or a number
+    r"|[\w.-]+:\d{2,5}(?:/\S*)?|[\w-]+(?:\.[\w-]+)+/v\d\S*",  # a name with a port, or with a path such as /v1
+    re.IGNORECASE,
+)
+
+
+def with_scheme(text: str) -> str:
+    """The URL that somebody means who left out `http://`, such as `127.0.0.1:8080/v1`; empty for anything else."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return ""
+    # Servers in one's own network seldom have a certificate.
+    return f"http://{text}" if found["number"] else f"https://{text}"
 
 
 def is_loopback(url: str) -> bool:

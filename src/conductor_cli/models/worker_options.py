@@ -12,6 +12,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.suggest import suggest
 from conductor_cli.models.chat_body import chat_fields
 from conductor_cli.models.command import programs
 from conductor_cli.models.command.programs import PROGRAM_OPTIONS, PROGRAMS
@@ -88,7 +89,7 @@ def kinds() -> tuple[str, ...]:
 
 def unknown_kind(worker: Worker) -> OptionError:
     """The error for a worker of no known kind."""
-    return OptionError(worker, "kind", f"unknown kind {worker.kind!r}", f"known: {', '.join(kinds())}")
+    return OptionError(worker, "kind", f"unknown kind {worker.kind!r}", suggest(worker.kind, kinds()))
 
 
 def check_options(worker: Worker) -> None:
