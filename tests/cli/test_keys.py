@@ -260,6 +260,18 @@ def test_on_a_terminal_the_key_is_asked_for_and_never_shown(stage: Stage, home: 
     assert (home / "data/conductor-llm/keys.json").stat().st_mode & 0o777 == 0o600
 
 
+def test_without_a_keyring_no_key_is_asked_for(stage: Stage, address: str) -> None:
+    """Nobody types a key that cannot be stored; the hint names the other ways."""
+    command = [*COMMAND, "keys", "set", "openai"]
+    program = pexpect.spawn(command[0], command[1:], env=stage.environ(), encoding="utf-8", timeout=30)
+    shown = program.read()
+    program.close()
+    assert program.exitstatus == 4, shown
+    assert "not shown" not in shown
+    assert "no working keyring found" in shown
+    assert "--insecure-storage" in shown
+
+
 @pytest.mark.parametrize("width", [30, 80])
 def test_an_error_on_a_terminal_is_broken_between_words(stage: Stage, width: int) -> None:
     """No option or path is parted, the words stay the same ones; in a pipe nothing is broken."""

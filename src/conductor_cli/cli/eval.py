@@ -38,7 +38,7 @@ from conductor_cli.cli.prompts import confirm_cost
 from conductor_cli.cli.signals import on_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import Failure, UsageError
-from conductor_cli.core.formatting import format_money, format_time
+from conductor_cli.core.formatting import format_count, format_money, format_time
 from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.table import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
@@ -185,13 +185,12 @@ async def _run(
         evaluation, done, total = prepared.stored, prepared.done, prepared.spec.runs
         if evaluation is not None and not quiet:
             print_notice(f"continuing {evaluation.id}: {done:,} of {total:,} runs are done")
-        if not quiet:
-            for line in _scope_lines(prepared):
+        lines = [*_scope_lines(prepared)]
+        if prepared.estimate is None and not quiet:
+            for line in lines:
                 print_notice(line)
         if not prepared.budget.exhausted:
-            if prepared.estimate is not None and not confirm_cost(
-                prepared.estimate.lines(), "the evaluation", yes=yes, quiet=quiet
-            ):
+            if prepared.estimate is not None and not confirm_cost(lines, "the evaluation", yes=yes, quiet=quiet):
                 print_notice("nothing was run")
                 return None, 0
             evaluation = prepared.create(settings)
@@ -226,12 +225,15 @@ async def _run(
 
 
 def _scope_lines(prepared: PreparedEvaluation) -> Iterator[str]:
-    """What is not compared: systems that cannot run, and what it would take to compare all of them."""
-    yield from prepared.left_out
+    """What is compared now and what that takes; then what is not: all systems, and those that cannot run."""
+    names = ", ".join(system.name for system in prepared.systems)
+    yield f"comparing {names} on {format_count(prepared.spec.cases, 'case')}"
+    estimate, left = prepared.estimate, prepared.spec.runs - prepared.done
+    yield from estimate.lines() if estimate is not None else (f"{left:,} runs, which cost nothing",)
     everything = prepared.everything
     if everything is not None and everything.runs > prepared.spec.runs:
-        names = ", ".join(system.name for system in prepared.systems)
-        yield f"comparing {names}; --systems all: {everything.runs:,} runs, {everything.brief()}"
+        yield f"not now: all systems (--systems all) would be {everything.runs:,} runs, {everything.brief()}"
+    yield from prepared.left_out
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -59,6 +59,9 @@ def set_key(
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
+    # A key that was typed and then cannot be stored would have to be looked up and typed again.
+    if not insecure_storage and sys.stdin.isatty():
+        store.check_keyring()
     key = _read_key(name)
     store.set(name, url, key, plaintext=insecure_storage)
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -206,16 +207,22 @@ def add_worker(
         "sandbox": sandbox, "network": network,
         "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
-    try:
+    with _errors_with_options():
         changed = workers.add_worker(settings, name, given, unset or (), words=words or ())
-    except UsageError as error:
-        raise UsageError(_with_options(error.message), hint=_with_options(error.hint)) from None
-    done = f"added {name}" if changed is None else f"changed {name}: {_describe_changes(changed)}"
-    print_text(f"{done}; check it with: conductor workers test {name}")
+    print_text(f"{_describe_changes(name, changed)}; check it with: conductor workers test {name}")
 
 
 _FROM_FILE: Final = re.compile(r'for example: (\w+) = "([^"]*)"')
 _LIST_IN_FILE: Final = re.compile(r"for example: \w+ = \[[^\]]*\], or …")
+
+
+@contextmanager
+def _errors_with_options() -> Iterator[None]:
+    """Say errors about a worker's table with the options of `workers add`. Raises `UsageError`."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(_with_options(error.message), hint=_with_options(error.hint)) from None
 
 
 def _with_options(text: str) -> str:
@@ -225,10 +232,12 @@ def _with_options(text: str) -> str:
     return re.sub(r"\b(base_url|key_env|max_tokens)\b", lambda found: f"--{found[0].replace('_', '-')}", text)
 
 
-def _describe_changes(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """`model llama3.2 is now llama3.3, tags is now eu`. What a program is started with is only named."""
+def _describe_changes(name: str, changed: Mapping[str, tuple[Any, Any]] | None) -> str:
+    """`changed fast: model llama3.2 is now llama3.3`. What a program is started with is only named."""
+    if changed is None:
+        return f"added {name}"
     parts = [f"{key} {_describe_change(key, old, new)}" for key, (old, new) in changed.items()]
-    return ", ".join(parts) or "nothing, it was like this before"
+    return f"changed {name}: {', '.join(parts) or 'nothing, it was like this before'}"
 
 
 def _describe_change(key: str, old: Any, new: Any) -> str:  # noqa: ANN401 - TOML values

@@ -104,6 +104,10 @@ class KeyStore:
             entries[provider] = entry
         return entry
 
+    def check_keyring(self) -> None:
+        """Raise `KeyringError` where there is no keyring that answers. Nothing is stored, and no key is read."""
+        ask_keyring([("get", "no-such-provider")], self.environ)
+
     def remove(self, provider: str) -> tuple[KeyEntry, KeyringError | None]:
         """Forget a stored key; the fault says that there is no keyring any more to remove it from.
 
