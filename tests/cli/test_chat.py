@@ -28,6 +28,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.catalog import no_stored_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
+from tests.media_files import png
 
 
 def run_in_chat(work: Callable[[ChatSession], Awaitable[None]], **how: Any) -> ChatSession:
@@ -479,3 +480,41 @@ def test_conductor_alone_in_a_pipe_prints_its_help(stage: Stage) -> None:
     done = stage.inside()
     assert (done.code, done.out) == (2, "")
     assert "Everyday:" in done.err
+
+
+def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_path: Path) -> None:
+    """A line that is only a path, plain, quoted or escaped, attaches the file; other lines are as they were."""
+    file = tmp_path / "my notes.txt"
+    file.write_text("The key is under the mat.")
+    for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ ")):
+        found = find_command(line)
+        assert found is not None, line
+        assert found[0].name == "file"
+    assert find_command("notes") is None
+    assert find_command(f"What is in {file}?") is None
+    assert find_command("/nowhere/at.all") is None
+    assert find_command("What's this?") is None
+
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, f"/file '{file}'")
+        assert [each.name for each in chat.files] == ["my notes.txt"]
+
+    run_in_chat(work)
+
+
+def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:
+    """It is in memory until a run stores it, also across /mode, and later questions are sent it again."""
+    stage.configure(workers=())
+    stage.config.write_text(stage.config.read_text() + stage.worker("alpha", 'accepts = ["image"]') + "\n")
+    (tmp_path / "chart.png").write_bytes(png())
+
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, f"/file {tmp_path / 'chart.png'}")
+        await enter(chat, "/mode mini")
+        await chat.ask("What is it?")
+        await chat.ask("Sure?")
+
+    chat = run_in_chat(work)
+    assert [run.state for run in chat.runs] == ["finished", "finished"]
+    for seen in stage.asked("alpha"):
+        assert any(part["type"] == "image_url" for part in seen.json["messages"][-1]["content"])

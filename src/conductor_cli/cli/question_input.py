@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -14,6 +16,7 @@ from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, dec
 from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import continue_conversation
+from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.trace import Trace
 
@@ -50,6 +53,22 @@ def build_question(
         schema=None if schema is None else _read_schema(schema),
     )
     return question if earlier is None else continue_conversation(question, earlier, keep_system=system is None)
+
+
+def pasted_file(line: str) -> str | None:
+    """The path that a line consists of, as terminals paste a file that is dropped on them; None for any other line.
+
+    A path has a slash or the ending of an image or a PDF, and names a file; so a word is never taken for one.
+    """
+    text = line.strip()
+    with suppress(ValueError):  # an apostrophe, as in a question
+        words: list[str] = shlex.split(text)
+        for path in [text, *words[: len(words) == 1]]:
+            with suppress(OSError):  # longer than a name may be
+                named = "/" in path or path.rpartition(".")[2].lower() in SUFFIXES
+                if named and Path(path).expanduser().is_file():
+                    return path
+    return None
 
 
 def decode_argument(text: str, what: str) -> str:

@@ -15,6 +15,7 @@ from prompt_toolkit.document import Document
 
 from conductor_cli.cli.options import check_settings
 from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.question_input import pasted_file
 from conductor_cli.cli.repl import display
 from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.config import find_setting
@@ -49,8 +50,12 @@ LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.
 def find_command(line: str) -> tuple[Command, str] | None:
     """The command of a line and the words after its name; None for a question. Raises `UsageError`.
 
+    A line that is only the path of a file attaches it, as if `/file` stood before it.
     A line such as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its name.
     """
+    path = pasted_file(line)
+    if path is not None:
+        return COMMANDS["file"], path
     name, _, rest = line.removeprefix("/").partition(" ")
     # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
@@ -138,7 +143,7 @@ async def _file(chat: ChatSession, rest: str) -> None:
         chat.files.clear()
     elif rest:
         # A PDF takes a while, during which the prompt must not stand still.
-        chat.files.append(await asyncio.to_thread(chat.session.attacher.attach, Path(rest)))
+        chat.files.append(await asyncio.to_thread(chat.session.attacher.attach, Path(pasted_file(rest) or rest)))
     display.print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
 
 

@@ -12,6 +12,7 @@ from conductor_cli.cli.output import print_line, print_notice, print_page, print
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.media import describe_media
 from conductor_cli.core.question import File
 from conductor_cli.core.recovery import describe_left_out
 from conductor_cli.core.table import Column
@@ -103,7 +104,8 @@ def print_limits(known: Sequence[Setting], settings: Settings) -> None:
 def print_files(new: Sequence[File], old: Sequence[File]) -> None:
     """Print which files go with the next question: new ones, and those of earlier questions."""
     for file in (*old, *new):
-        print_notice(f"{file.name}: {format_count(len(file.text), 'character')}, goes with the next question")
+        what = describe_media(file.attachment) if file.attachment else format_count(len(file.text), "character")
+        print_notice(f"{file.name}: {what}, goes with the next question")
     if not new and not old:
         print_notice("no file is attached")
 
