@@ -11,7 +11,7 @@ from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Price
 from conductor_cli.views.data_flow_text import flow_json, flow_lines, stand_in_lines
 from conductor_cli.views.plan_offer import PlanOffer, plan_lines
@@ -35,7 +35,7 @@ PLAN = Plan(
     )
 )
 OFFER = PlanOffer(
-    question=Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
+    question_for=lambda _: Question(text="How many hills are there?"), plan=PLAN, pool=POOL, profile=WorkerProfile(),
     limits=Limits(cost=Decimal("0.25"), seconds=90),
     recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
@@ -92,11 +92,24 @@ def test_the_totals_show_estimate_and_limits() -> None:
     assert "limits: at most $0.2500, 90 s" in text
 
 
+def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -> None:
+    """The line of a worker that is not shown the files says so, and its estimate does not count them."""
+    whole = Question(text="How many?", files=(File(name="a.txt", text="long " * 4000),))
+    offer = replace(
+        OFFER, has_files=True, question_for=lambda name: whole if name == "small" else replace(whole, files=())
+    )  # fmt: skip
+    lines = text_of(plan_lines(offer, Screen(width=200))).splitlines()
+    assert "this machine, reads question and files only, $0.00" in lines[2]
+    assert "openai, reads the question only, not the files, $0.00" in lines[5]
+    shown = replace(offer, question_for=lambda _: whole)
+    assert plan_lines(shown, Screen(width=200))[5] != plan_lines(offer, Screen(width=200))[5]
+
+
 def test_finished_steps_cost_nothing() -> None:
     """In a resumed run they are marked as done and left out of the total."""
     offer = PlanOffer(
-        question=OFFER.question, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile, limits=Limits(),
-        recipients=OFFER.recipients, done=frozenset({2}),
+        question_for=OFFER.question_for, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile,
+        limits=Limits(), recipients=OFFER.recipients, done=frozenset({2}),
     )  # fmt: skip
     text = text_of(plan_lines(offer, Screen(width=100)))
     assert "estimate: 1 call, " in text

@@ -26,7 +26,8 @@ def describe_offer(run: Run) -> PlanOffer:
     assert isinstance(run.trace.plan, Plan)
     setting = run.config
     return PlanOffer(
-        question=run.question, plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
+        question_for=run.state.policy.question_for, has_files=bool(run.question.files),
+        plan=run.trace.plan, pool=setting.pool, profile=setting.worker_profile,
         limits=setting.limits, recipients=recipients_of(setting.pool),
         remarks=tuple(
             notice.text for notice in run.trace.recovered if not notice.step and notice.at >= run.state.planning_since

@@ -6,7 +6,7 @@ its highest price. Failed attempts and repaired plans come on top. Local workers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -62,13 +62,17 @@ def estimate_plan(
     question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
 ) -> Estimate:
     """The range for a plan: every answer short, or every answer as long as its worker may make it."""
-    return sum(estimate_steps(question, plan, pool, profile, planner), ZERO)
+    return sum(estimate_steps(lambda _: question, plan, pool, profile, planner), ZERO)
 
 
 def estimate_steps(
-    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
+    question_for: Callable[[str], Question],
+    plan: Plan,
+    pool: Pool,
+    profile: WorkerProfile,
+    planner: Planner | None = None,
 ) -> tuple[Estimate, ...]:
-    """The range for each step of a plan.
+    """The range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
 
     A step on the conductor itself ranges from a kept answer to all steps of the most expensive worker; without a
     `planner` it is a call with an unknown price.
@@ -79,7 +83,9 @@ def estimate_steps(
     longest = [_longest(worker, profile) for worker in workers]
     found = []
     for step, worker in zip(plan.steps, workers, strict=True):
-        fixed = _tokens_of_question(question, worker) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        fixed = (
+            _tokens_of_question(question_for(step.worker), worker) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        )
         seen = tuple(longest[number - 1] for number in step.access)
         if step.worker == SELF and planner is not None:
             found.append(_estimate_nested(fixed, pool, profile, planner, seen))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from conductor_cli.app.data_flow import describe_offer, recipients_of
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.core.estimate import estimate_plan
+from conductor_cli.core.estimate import ZERO, estimate_steps
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.plan_file import format_plan_file
@@ -152,7 +152,7 @@ def plan_result(run: Run, limits: Limits) -> Result:
     if not isinstance(trace.plan, Plan) or trace.state != "finished":
         return run_result(run) if trace.error is not None else _no_plan()
     offer = describe_offer(run)
-    estimate = estimate_plan(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
+    estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile, offer.planner), ZERO)
     recipients = recipients_of(run.config.pool)
     data = clean({
         "run": trace.run,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from conductor_cli.core.estimate import ZERO, Estimate, Planner, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_money
-from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
@@ -23,12 +23,13 @@ PAD: Final = "    "
 class PlanOffer:
     """A plan and everything that a user decides by.
 
+    `question_for` is the question as each worker is shown it, by the worker's name; `has_files` says that it has files.
     `recipients` says by a worker's name who reads what it is sent. `done` are the steps that an earlier run has
-    finished, which cost nothing. `planner` is the conductor, for steps that plan again. `remarks` say where the plan is
-    not simply what the planner wrote: it was repaired, or the planner failed and one worker answers alone.
+    finished, which cost nothing. `planner` is the conductor, for steps that plan again. `remarks` say where the
+    plan is not simply what the planner wrote: it was repaired, or the planner failed and one worker answers alone.
     """
 
-    question: Question
+    question_for: Callable[[str], Question]
     plan: Plan
     pool: Pool
     profile: WorkerProfile
@@ -36,12 +37,13 @@ class PlanOffer:
     recipients: Mapping[str, str]
     done: frozenset[int] = frozenset()
     planner: Planner | None = None
+    has_files: bool = False
     remarks: tuple[str, ...] = ()
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     """The plan for the user to approve."""
-    expected = estimate_steps(offer.question, offer.plan, offer.pool, offer.profile, offer.planner)
+    expected = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile, offer.planner)
     lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
     for remark in offer.remarks:
         lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]
@@ -50,7 +52,7 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
         done = number in offer.done
         open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
-        facts = (recipient, describe_access(step.access), "done" if done else _describe_cost(estimate))
+        facts = (recipient, _describe_reading(offer, step), "done" if done else _describe_cost(estimate))
         lines.append(((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker")))
         lines += [((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)]
         lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
@@ -61,6 +63,13 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     for text in (estimate_text, f"limits: {_describe_limits(offer.limits)}"):
         lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
     return lines
+
+
+def _describe_reading(offer: PlanOffer, step: Step) -> str:
+    """What a step reads, and that the policy keeps the files from its worker."""
+    if not offer.has_files or offer.question_for(step.worker).files:
+        return describe_access(step.access)
+    return f"{describe_access(step.access)}, not the files" if step.access else "reads the question only, not the files"
 
 
 def _describe_cost(expected: Estimate) -> str:
