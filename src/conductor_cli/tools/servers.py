@@ -1,0 +1,69 @@
+"""What the user has said of a server of tools. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
+from conductor_cli.core.toolbox import tool_party
+
+ALL: Final = "*"
+"""In a list of names of tools: every tool."""
+
+THIS_MACHINE: Final = "this machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServer:
+    """A server of tools: a `command` on this machine, or a `url`.
+
+    `env` are the variables that a command is given besides those that every program needs, `headers` go with each
+    request to a url; the values of both may be secret. A call may take `seconds`. `only` are the tools that workers
+    get, all of them if it is empty. `read_only` are tools that change nothing, whatever the server says; with `trust`
+    its own word counts too. `allow` are tools that need no approval. `local` says that nothing leaves this machine: a
+    program may talk to anybody, so this is not known unless the user says it.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str = ""
+    about: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    seconds: float = 60.0
+    only: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    trust: bool = True
+    allow: tuple[str, ...] = ()
+    local: bool = False
+
+    @property
+    def recipient(self) -> str:
+        """Who may read what its tools are called with: a host, this machine, or unknown."""
+        if self.local:
+            return THIS_MACHINE
+        return (urlsplit(self.url).hostname or UNKNOWN_PROVIDER) if self.url else UNKNOWN_PROVIDER
+
+    @property
+    def party(self) -> Party:
+        """The server as policies know it."""
+        return Party(name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local)
+
+    def offers(self, tool: str) -> bool:
+        """Whether workers get this tool."""
+        return not self.only or tool in self.only
+
+    def is_read_only(self, tool: str, *, hint: bool) -> bool:
+        """Whether a call of this tool changes nothing; `hint` is what the server says."""
+        return _names(self.read_only, tool) or (hint and self.trust)
+
+    def allows(self, tool: str) -> bool:
+        """Whether this tool needs no approval."""
+        return _names(self.allow, tool)
+
+
+def _names(listed: tuple[str, ...], tool: str) -> bool:
+    return tool in listed or ALL in listed

@@ -1,0 +1,215 @@
+"""One server of tools in one run: started in a task of its own, asked by any step, ended with the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.formatting import format_count, format_duration
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.toolbox import ToolResult
+from conductor_cli.tools.offers import MOST_TOOLS, ListedTool
+from conductor_cli.tools.results import read_result
+from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.stdio import LONGEST_MESSAGE, ServerProgram
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client._transport import TransportStreams
+
+START: Final = 30.0
+"""Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
+END: Final = 1.0
+"""Seconds for a server to end before it is left behind."""
+MOST_PAGES: Final = 100
+
+
+class ServerError(Exception):
+    """A server of tools cannot be used. The text says why."""
+
+
+class ServerSession:
+    """A connection to one server. `notices` are for the user."""
+
+    def __init__(self, server: ToolServer) -> None:
+        self.server = server
+        self.notices: list[str] = []
+        self.stale = False
+        """Whether the list of tools may have changed since it was read."""
+        self._program = ServerProgram(server.command, server.env) if server.command else None
+        self._client: Client | None = None
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._tools: tuple[ListedTool, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server can be asked."""
+        broken = self._program is not None and self._program.problem
+        return self._client is not None and not broken and self._task is not None and not self._task.done()
+
+    async def start(self) -> None:
+        """Connect, and read the list of tools. Raises `ServerError`."""
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._serve(ready), name=f"tools {self.server.name}")
+        try:
+            async with asyncio.timeout(START):
+                self._client = await ready
+                await self._list()
+        except TimeoutError:
+            await self.close()
+            raise ServerError(self._problem() or f"no answer within {format_duration(START)}") from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _serve(self, ready: asyncio.Future[Client]) -> None:
+        """Hold the connection open until `close`. The SDK's task groups begin and end in this task."""
+        from mcp import Client, types
+
+        async def on_message(message: object) -> None:
+            self.stale = self.stale or isinstance(message, types.ToolListChangedNotification)
+
+        try:
+            # Without callbacks the SDK refuses sampling, elicitation and roots.
+            client = Client(self._transport(), message_handler=on_message, cache=None)
+            async with client:
+                ready.set_result(client)
+                await self._stop.wait()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the SDK raises, groups included
+            if not ready.done():
+                ready.set_exception(ServerError(self._problem() or _describe(error)))
+        finally:
+            if not ready.done():
+                ready.cancel()
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[TransportStreams, None]:
+        if self._program is not None:
+            async with self._program.transport() as streams:
+                yield streams
+            return
+        from mcp.client.streamable_http import streamable_http_client
+        from mcp.shared._httpx_utils import create_mcp_http_client
+
+        # Compressed replies could be far larger than what is counted.
+        headers = {**self.server.headers, "Accept-Encoding": "identity"}
+        async with create_mcp_http_client(headers=headers) as http:
+            http.event_hooks = {"response": [_bound_response]}
+            async with streamable_http_client(
+                self.server.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE
+            ) as streams:
+                yield streams
+
+    async def tools(self) -> tuple[ListedTool, ...]:
+        """The tools that the server has now. Raises `ServerError`."""
+        if self.stale:
+            await self._list()
+        return self._tools
+
+    async def _list(self) -> None:
+        self.stale = False
+        assert self._client is not None
+        found: dict[str, ListedTool] = {}
+        cursor, more = None, False
+        try:
+            async with asyncio.timeout(START):
+                for _ in range(MOST_PAGES):
+                    page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
+                    for tool in page.tools:
+                        hint = tool.annotations is not None and bool(tool.annotations.read_only_hint)
+                        if self.server.offers(tool.name):
+                            found[tool.name] = ListedTool(
+                                name=tool.name, description=tool.description or "", parameters=tool.input_schema,
+                                read_only=hint,
+                            )  # fmt: skip
+                    cursor, more = page.next_cursor, len(found) > MOST_TOOLS
+                    if cursor is None or more:
+                        break
+        except TimeoutError:
+            raise ServerError("it does not list its tools") from None
+        except Exception as error:  # noqa: BLE001 - as in `_serve`
+            raise ServerError(self._problem() or _describe(error)) from None
+        self._tools = tuple(found.values())[:MOST_TOOLS]
+        if more:
+            name = self.server.name
+            listed = f"{format_count(len(found), 'tool')}{' or more' if cursor is not None else ''}"
+            self.notices.append(
+                f"{name} lists {listed}; the first {MOST_TOOLS} are used, or those in tools.{name}.only"
+            )
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. A failure is a result; only a cancellation is raised."""
+        assert self._client is not None
+        try:
+            async with asyncio.timeout(self.server.seconds):
+                result = read_result(await self._client.call_tool(name, dict(arguments)))
+        except TimeoutError:
+            result = _failed(f"no result within {format_duration(self.server.seconds)}")
+        except Exception as error:  # noqa: BLE001 - as in `_serve`
+            result = _failed(self._problem() or _describe(error))
+        # A tool that is gone fails; the list then tells what there is instead. Servers of the newest protocol do not say
+        # by themselves that it changes.
+        self.stale = self.stale or result.error
+        return result
+
+    def _problem(self) -> str:
+        return self._program.problem if self._program is not None else ""
+
+    async def close(self) -> None:
+        """End the server, within about a second."""
+        self._stop.set()
+        task, self._task, self._client = self._task, None, None
+        if task is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END):
+                await asyncio.wait({task})
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=END)
+        if task.done() and not task.cancelled():
+            task.exception()  # seen
+
+
+async def _bound_response(response: Any) -> None:  # noqa: ANN401 - of httpx2, which the SDK brings
+    """Refuse a reply that says that it is too long, and cut off one that does not say it."""
+    from httpx2 import AsyncByteStream, ReadError
+
+    if not response.headers.get("content-type", "").startswith("application/json"):
+        return  # a stream of events, whose events the SDK bounds one by one
+
+    class Bounded(AsyncByteStream):
+        def __init__(self, stream: AsyncByteStream) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+            read = 0
+            async for piece in self._stream:
+                read += len(piece)
+                if read > LONGEST_MESSAGE:
+                    raise ReadError(f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB")
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    response.stream = Bounded(response.stream)
+
+
+def _failed(why: str) -> ToolResult:
+    return ToolResult(text=f"the call failed: {why}", error=True)
+
+
+def _describe(error: BaseException) -> str:
+    """The innermost reason, in one line."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, OSError) and error.strerror:
+        return f"it cannot be started or reached: {error.strerror}"
+    text = one_line(str(error))
+    return f"{text:.300}" if text else type(error).__name__
