@@ -53,6 +53,9 @@ POOLS: Final = {
 }
 """Arguments that are pools, and the flag that lists the suitable ones."""
 
+TOOLS: Final = {"tools test NAME": "", "tools rm NAME": " --own", "workers add --tools": ""}
+"""Arguments that are servers of tools, and the flag that lists the suitable ones."""
+
 _WORD: Final = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -73,6 +76,8 @@ def asked_of(place: str, metavar: str) -> str:
         return f"workers names{WORKERS.get(place, ' --enabled')}"
     if name == "--pool" or place in POOLS:
         return f"pools names{POOLS.get(place, '')}"
+    if name in {"--tools", "--allow-tools"} or place in TOOLS:
+        return f"tools names{TOOLS.get(place, '')}"
     return _model_names(place, metavar)
 
 

@@ -17,7 +17,9 @@ from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.types import SamplingMessage, TextContent, ToolAnnotations
 
 READ_ONLY = ToolAnnotations(read_only_hint=True)
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 server = MCPServer("test")
 
@@ -95,7 +97,7 @@ def grow() -> str:
     return "there is a new tool"
 
 
-def main(mode: str) -> None:
+def main(mode: str) -> None:  # noqa: C901 - a case for each mode
     """Serve; or hang, die, write garbage, list 10,000 tools, ignore the end, or leave a child behind."""
     note(f"start {os.getpid()}")
     match mode:

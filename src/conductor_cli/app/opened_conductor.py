@@ -20,6 +20,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.policy_filter import build_guard, filter_pool
 from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
+from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool, without_pool
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
@@ -142,13 +143,17 @@ async def open_conductor(
         remarks = (*remarks, *choice)
     workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
     pool = _as_carried(pool, workers)
+    tools = None
+    if not rehearsal:
+        pool, without = pool_with_tools(settings, pool, workers, asking=asking)
+        tools, remarks = open_tools(settings, pool), (*remarks, *without)
     limits = settings.day_limits if day_limits else DayLimits()
     daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
         planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
-        pool_policy=pool_policy, attachments=attachments,
+        pool_policy=pool_policy, attachments=attachments, tools=tools,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if rehearsal:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
+from conductor_cli.app.tools import party_server
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
 from conductor_cli.core.errors import PolicyError
@@ -27,6 +28,8 @@ def build_guard(settings: Settings, pool: Iterable[Worker], planner: Worker | No
     parties = {worker.name: party_of(worker) for worker in workers if worker.kind != SELF}
     if planner is not None:
         parties[SELF] = party_of(planner)
+    servers = [party_server(item).party for item in settings.tool_servers]
+    parties |= {party.name: party for party in servers}
     return PoolPolicy(policy=settings.policy, parties=parties)
 
 

@@ -13,9 +13,10 @@ from typing import Final, Protocol
 
 from conductor_cli.app.run_recorder import RunRecorder, record
 from conductor_cli.core.errors import ConductorError, Failure, FailureReason
-from conductor_cli.core.events import Event, PlanOffered
+from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost_event
 from conductor_cli.core.plan import Decision
 from conductor_cli.run import Run
+from conductor_cli.run.tool_approval import ToolVerdict
 from conductor_cli.store.trace_store import TraceStore
 from conductor_cli.views.base import View
 
@@ -30,6 +31,16 @@ class PlanDecider(Protocol):
 
     def wake(self) -> None:
         """The run has ended: nobody waits for a decision any more. Called from any thread."""
+
+
+class ToolDecider(Protocol):
+    """Decides about a call of a tool that may change something."""
+
+    def decide(self, offered: ToolOffered) -> ToolVerdict:
+        """What the user says. Blocks, so it is called on its own thread."""
+
+    def wake(self) -> None:
+        """The run has ended: nobody waits for an answer any more. Called from any thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +61,20 @@ async def drive(
     view: View,
     store: TraceStore | None = None,
     decider: PlanDecider | None = None,
+    tool_decider: ToolDecider | None = None,
     *,
     required: bool = False,
     on_output_lost: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Read the run to its end. An event is stored before the view sees it.
 
-    A run that holds its plan needs a `decider`, which is asked when the view has shown the plan. `on_output_lost` is
+    A run that holds its plan needs a `decider`, which is asked when the view has shown the plan; one that may ask about
+    tools needs a `tool_decider`. `on_output_lost` is
     called on the view's thread when standard output cannot be written. Raises `ConfigError` where a trace is `required`
     and cannot be begun, and whatever the view raised.
     """
     recorder = RunRecorder(run, store, required=required)
-    shown = _ViewThread(run, view, decider, on_output_lost, recorder)
+    shown = _ViewThread(run, view, decider, tool_decider, on_output_lost, recorder)
     try:
         async with aclosing(record(run, recorder)) as events:
             async for event in events:
@@ -91,12 +104,14 @@ class _ViewThread:
         run: Run,
         view: View,
         decider: PlanDecider | None,
+        tool_decider: ToolDecider | None,
         on_output_lost: Callable[[], None],
         recorder: RunRecorder,
     ) -> None:
         self.run = run
         self.view = view
         self.decider = decider
+        self.tool_decider = tool_decider
         self.error: ConductorError | None = None
         """Why standard output cannot be written; None also where its reader has gone, which is no error."""
         self._on_output_lost = on_output_lost
@@ -113,8 +128,9 @@ class _ViewThread:
     async def close(self) -> None:
         """Wait until everything is shown. Raises what the view raised."""
         self._events.put(None)
-        if self.decider is not None:
-            self.decider.wake()
+        for decider in (self.decider, self.tool_decider):
+            if decider is not None:
+                decider.wake()
         # Not by joining the thread: a second Ctrl-C must not wait for a view that hangs.
         await self._ended.wait()
         if self._fault is not None:
@@ -126,6 +142,9 @@ class _ViewThread:
                 self._try(partial(self.view.show, event))
                 if isinstance(event, PlanOffered):
                     self._try(self._decide)
+                offered = innermost_event(event)
+                if isinstance(offered, ToolOffered):
+                    self._try(partial(self._decide_tool, offered))
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
@@ -137,6 +156,11 @@ class _ViewThread:
             self._stop(PLAN_DROPPED)
         else:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
+
+    def _decide_tool(self, offered: ToolOffered) -> None:
+        """Have a call of a tool decided about. Nothing else is shown meanwhile."""
+        verdict: ToolVerdict = self.tool_decider.decide(offered) if self.tool_decider is not None else "no"
+        self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:

@@ -29,6 +29,7 @@ COMMANDS: Final[CommandTable] = {
     "Models, workers and keys": {
         "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
         "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
+        "tools": ("conductor_cli.cli.tools:app", "Add and test tools that workers may call (MCP)."),
         "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
     },
     "Records": {

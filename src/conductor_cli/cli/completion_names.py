@@ -1,8 +1,8 @@
 """The names that a shell asks for at a tab, read from the files before anything else is loaded.
 
-They answer `workers names`, `pools names` and `model names`, which the completion scripts ask for and no person: so
-these are no commands. Whether what a name stands for can be used is not checked: the commands report that. Names with
-characters that a shell could interpret are left out, since bash expands what it is offered.
+They answer `workers names`, `pools names`, `tools names` and `model names`, which the completion scripts ask for and no
+person: so these are no commands. Whether what a name stands for can be used is not checked: the commands report that.
+Names with characters that a shell could interpret are left out, since bash expands what it is offered.
 """
 # Importing pathlib, dataclasses or typer takes as long as all of this may.
 # ruff: noqa: PTH110, PTH111, PTH118, PTH120, PTH208, PTH123
@@ -50,6 +50,9 @@ def names(words: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
         case ["pools", "names", "--known"]:
             shipped = os.path.join(_MODELS, "presets.toml")
             found = [name for path in (own_file, user_file, shipped) for name in _tables(path, "pools")]
+        case ["tools", "names", *flags] if {*flags} <= {"--own"}:
+            files = (own_file,) if flags else (own_file, user_file)
+            found = [name for path in files for name in _tables(path, "tools")]
         case ["model", "names"] | ["model", "names", "--here"]:
             found = _stored_models(environ)
         case ["model", "names", "--planners"]:

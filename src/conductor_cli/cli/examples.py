@@ -59,6 +59,12 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Store which of them read images and PDFs", "conductor workers test --features --save"),
         ("Keep a worker, but do not use it", "conductor workers disable fast"),
     ),
+    "tools": (
+        ("Let workers look into a repository", "conductor tools add git -- uvx mcp-server-git"),
+        ("Add a server by its address", "conductor tools add web https://example.com/mcp"),
+        ("See what a server offers", "conductor tools test git"),
+        ("Use its tools for one question", 'conductor ask "…" --tools git'),
+    ),
     "pools": (
         ("Add a pool that ships with this tool", "conductor pools add published"),
         ("Name a set of your workers, and use it", "conductor pools add small fast local"),

@@ -52,7 +52,17 @@ HEADINGS: Final[dict[str, tuple[str, ...]]] = {
         "--base",
         "--n",
     ),
-    "Workers": ("--workers", "--pool", "--allow", "--deny", "--local-only", "--rehearsal"),
+    "Workers": (
+        "--workers",
+        "--pool",
+        "--tools",
+        "--no-tools",
+        "--allow-tools",
+        "--allow",
+        "--deny",
+        "--local-only",
+        "--rehearsal",
+    ),
     "Plan": ("--conductor", "--mode", "--max-steps", "--recursion", "--approve", "--flow"),
     "Limits": ("--max-cost", "--max-tokens", "--max-calls", "--max-time", "--minutes", "--parallel"),
     "Output": ("--format", "--progress", "--no-trace", "--json", "--html", "--out"),
@@ -123,6 +133,8 @@ FLAGS: Final = {
     "limits.calls": "--max-calls",
     "limits.seconds": "--max-time",
     "conductor.gpu_layers": "--gpu-layers",
+    "conductor.tools": "--tools",
+    "conductor.allow_tools": "--allow-tools",
     "policy.allow": "--allow",
     "policy.deny": "--deny",
 }
@@ -140,6 +152,17 @@ class RunOptions:
     workers: WorkersOption = None
     pool: PoolOption = None
     conductor: ConductorOption = None
+    tools: Annotated[
+        str | None,
+        typer.Option("--tools", metavar="A,B", help="Let every worker use these tools, in place of its own."),
+    ] = None
+    no_tools: Annotated[bool, typer.Option("--no-tools", help="Let no worker use tools.")] = False
+    allow_tools: Annotated[
+        str | None,
+        typer.Option(
+            "--allow-tools", metavar="A,B.C", help="Call these tools without asking: all of a server, or one of it."
+        ),
+    ] = None
     allow: Allow = None
     deny: Deny = None
     local_only: LocalOnly = False
@@ -197,6 +220,12 @@ class RunOptions:
         """Whether `--no-approve` was given. It is not a setting: no plan is shown, also where a policy asks for it."""
         return self.approve is False
 
+    def _tools(self) -> str | None:
+        """The servers of tools that every worker gets; None where that is left to the settings."""
+        if self.no_tools and self.tools is not None:
+            raise UsageError("--tools and --no-tools exclude each other")
+        return "none" if self.no_tools else self.tools and ",".join(split_names(self.tools) or ())
+
     def settings(self) -> dict[str, Any]:
         """What the options say, as checked settings by name. Raises `UsageError`."""
         given = {
@@ -205,6 +234,8 @@ class RunOptions:
             "conductor.pool": self.pool,
             "conductor.gpu_layers": self.gpu_layers,
             "conductor.adapter": self.adapter,
+            "conductor.tools": self._tools(),
+            "conductor.allow_tools": split_names(self.allow_tools),
             "limits.steps": self.max_steps,
             "limits.recursion": self.recursion,
             "limits.cost": parse_cost(self.max_cost),
@@ -251,10 +282,15 @@ def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., N
 def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> dict[str, Any]:
     """Policy options as settings by name. They add to the rules of the files and never remove one."""
     return {
-        "policy.allow": None if allow is None else [name.strip() for name in allow.split(",")],
-        "policy.deny": None if deny is None else [name.strip() for name in deny.split(",")],
+        "policy.allow": split_names(allow),
+        "policy.deny": split_names(deny),
         "policy.local_only": local_only or None,
     }
+
+
+def split_names(names: str | None) -> list[str] | None:
+    """The names in `A,B`; None where there is no text."""
+    return None if names is None else [name.strip() for name in names.split(",")]
 
 
 def stored_settings(context: typer.Context) -> Settings:

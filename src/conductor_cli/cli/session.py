@@ -16,6 +16,7 @@ from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_recorder import ALWAYS, keeps_trace
 from conductor_cli.app.run_session import RunResult, drive
+from conductor_cli.cli.keypress import can_ask
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice
@@ -149,6 +150,9 @@ class Session:
         """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
         check_total(question, self.settings)
         approve = self.approves and not plan_only
+        asks_about_tools = conductor.tools is not None and can_ask() and not plan_only
+        if conductor.tools is not None:
+            conductor = replace(conductor, tools=replace(conductor.tools, asks=asks_about_tools))
         run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
         around = replace(self.output_context, asked=chat)
         view = open_views(self.output, self.settings["output.progress"], around)
@@ -159,8 +163,13 @@ class Session:
                 from conductor_cli.cli.plan_approval import PlanApprover
 
                 approver = stack.enter_context(closing(PlanApprover(self.output_context)))
+            tool_approver = None
+            if asks_about_tools:
+                from conductor_cli.cli.tool_approval import ToolApprover
+
+                tool_approver = stack.enter_context(closing(ToolApprover(self.output_context)))
             result = await drive(
-                run, view, self.store if self.stores_traces else None, approver,
+                run, view, self.store if self.stores_traces else None, approver, tool_approver,
                 required=self.settings["traces.keep"] == ALWAYS, on_output_lost=leave_stdout,
             )  # fmt: skip
         for error in result.errors:

@@ -127,6 +127,7 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
         "parallel": str(worker.parallel),
         "read by": recipient_of(worker),
         "tags": ", ".join(worker.tags) or UNKNOWN,
+        "tools": ", ".join(worker.tools) or UNKNOWN,
         "pools": ", ".join(row.pools) or UNKNOWN,
         "price": f"{workers.describe_price(price)} ({row.price_source})" if price else row.price_source,
         "accepts": _format_accepts(row),
@@ -191,6 +192,9 @@ def add_worker(
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars per million tokens in and out.")
     ] = None,
+    tools: Annotated[
+        str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
+    ] = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
     ] = None,
@@ -205,6 +209,7 @@ def add_worker(
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
         "cwd": str(cwd.expanduser().absolute()) if cwd else None, "env": env or None, "seconds": seconds,
         "sandbox": sandbox, "network": network,
+        "tools": None if tools is None else opt.split_names(tools),
         "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
     with _errors_with_options():

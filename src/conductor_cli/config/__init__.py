@@ -16,6 +16,7 @@ from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
 from conductor_cli.config.pools import NamedPool, pools_of
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
 from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
+from conductor_cli.config.tools import ConfiguredTools, tool_servers_of
 from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.policy import Policy
@@ -25,6 +26,7 @@ from conductor_cli.core.suggest import suggest
 __all__ = [
     "AppPaths",
     "Cards",
+    "ConfiguredTools",
     "ConfiguredWorker",
     "NamedPool",
     "Setting",
@@ -45,6 +47,7 @@ class Settings:
     workers: tuple[ConfiguredWorker, ...]
     paths: AppPaths
     pools: tuple[NamedPool, ...] = ()
+    tool_servers: tuple[ConfiguredTools, ...] = ()
     cards: Cards = Cards()
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The project files that apply here, with the settings that each narrowed."""
@@ -111,7 +114,8 @@ def load_settings(
     cards = read_cards(cards_file(paths))
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
     return Settings(
-        values=values, origins=origins, workers=workers, paths=paths, pools=pools_of(sources), cards=cards,
+        values=values, origins=origins, workers=workers, paths=paths, pools=pools_of(sources),
+        tool_servers=tool_servers_of(sources), cards=cards,
         projects=narrowed, environ=environ, given=given,
     )  # fmt: skip
 
@@ -119,10 +123,10 @@ def load_settings(
 def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
     sections = {name.split(".")[0] for name in SETTINGS_BY_NAME}
     for section, content in source.values.items():
-        if section in ("workers", "pools"):
+        if section in ("workers", "pools", "tools"):
             continue
         if section not in sections or not isinstance(content, Mapping):
-            known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME", "pools.NAME"])
+            known = ", ".join(f"[{name}]" for name in [*sorted(sections), "workers.NAME", "pools.NAME", "tools.NAME"])
             raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}")
         for key, value in content.items():
             name, where = f"{section}.{key}", source.where(section, key)

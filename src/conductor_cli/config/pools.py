@@ -16,11 +16,15 @@ from conductor_cli.models.presets import shipped_pools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPool:
-    """A pool as the files have it. `source` is the file that lists its workers, `where` that and the line."""
+    """A pool as the files have it. `source` is the file that lists its workers, `where` that and the line.
+
+    `tools` are servers whose tools each of its workers gets while the pool is in use.
+    """
 
     name: str
     workers: tuple[str, ...]
     about: str = ""
+    tools: tuple[str, ...] = ()
     source: str = ""
     where: str = ""
 
@@ -31,7 +35,7 @@ def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
 
 
 def _parse_pool(table: Table) -> NamedPool:
-    table.refuse_unknown("", ("workers", "about"), table.values)
+    table.refuse_unknown("", ("workers", "about", "tools"), table.values)
     pool = table.read(NamedPool, {"workers": (), **table.values, "name": table.name})
     if not pool.workers or len(set(pool.workers)) < len(pool.workers):
         message = f"pool {table.name!r} needs the names of its workers, each once"

@@ -26,6 +26,8 @@ _TYPE_NAMES: Final = {
     "number": "a number",
     "money": "US dollars, as a number",
 } | dict.fromkeys(("names", "groups"), 'a list of worker names, "tag:…" and "provider:…"')
+_TOOLS: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"
+"""The name of a server of tools."""
 _SELECTOR: Final = re.compile(
     r"((tag|tool):)?[A-Za-z0-9][A-Za-z0-9._-]{0,39}|provider:[A-Za-z0-9][A-Za-z0-9._:-]{0,252}"
 )
@@ -97,7 +99,8 @@ class Setting:
             case "text" if self.choices:
                 return value in self.choices
             case "names" | "groups":
-                return all(isinstance(name, str) and _SELECTOR.fullmatch(name) is not None for name in value)
+                pattern = re.compile(self.pattern) if self.pattern else _SELECTOR
+                return all(isinstance(name, str) and pattern.fullmatch(name) is not None for name in value)
         return not self.pattern or re.fullmatch(self.pattern, value) is not None
 
     def _wrong(self, value: Any) -> ConfigError:  # noqa: ANN401 - any TOML value
@@ -131,6 +134,12 @@ SETTINGS: Final = (
             help="mini: one worker; auto: up to five steps; ultra: with reasoning and a review"),
     Setting(name="conductor.pool", type="text", default="",
             help="the named pool to use; empty for every enabled worker"),
+    Setting(name="conductor.tools", type="text", default="auto", form="auto, none, or names of tools: A,B",
+            pattern=rf"{_TOOLS}(,{_TOOLS})*",
+            help="servers whose tools every worker gets: A,B; none; auto for the workers' own"),
+    Setting(name="conductor.allow_tools", type="names", default=(), form="a list of tools: NAME or NAME.TOOL",
+            pattern=rf"{_TOOLS}(\..{{1,200}})?",
+            help="tools that may be called without asking: all of a server (NAME) or one (NAME.TOOL)"),
     Setting(name="conductor.gpu_layers", type="text", default="auto", form="auto, all or a number",
             pattern=r"auto|all|[0-9]{1,4}", help="layers of a local model to put on the GPU: auto, all or a number"),
     Setting(name="conductor.context", type="whole", default=8192, least=512,

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from conductor_cli.core.chat import Attachment, Tool
+from conductor_cli.core.sanitize import one_line
+
+LONGEST_ABOUT: Final = 120
+"""Characters of what the planner reads of a server of tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,3 +76,9 @@ class RunTools:
 def tool_party(server: str) -> str:
     """The name by which policies know a server of tools."""
     return f"tool:{server}"
+
+
+def describe_tools(name: str, servers: Sequence[str], about: Mapping[str, str]) -> str:
+    """What the planner reads of the tools of a worker, in one line; `name` is how it knows the worker."""
+    told = "; ".join(one_line(about.get(server, "") or server)[:LONGEST_ABOUT] for server in servers)
+    return f"{name} can use tools: {told}."

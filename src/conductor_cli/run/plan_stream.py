@@ -16,6 +16,7 @@ from conductor_cli.core.prompts import conductor_notice, conductor_request, plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.recovery import describe_repeated_steps
 from conductor_cli.core.repeats import RepeatFilter
+from conductor_cli.core.toolbox import describe_tools
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.core.viewers import describe_attached
 from conductor_cli.models.base import Model
@@ -66,7 +67,11 @@ class PlanStream:
             standing=standing,
             fault=fault,
             rejected=state.rejected_plans,
-            rules=(*state.policy.rules_for_planner(self._context), *self._describe_attached(question)),
+            rules=(
+                *state.policy.rules_for_planner(self._context),
+                *self._describe_attached(question),
+                *self._describe_tools(),
+            ),
         )
         price, resources = state.config.price, state.resources
         async with resources.turn(self._model):
@@ -91,6 +96,16 @@ class PlanStream:
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
                 self._usage = used
                 resources.settle(reservation, used, None, cached=self._cached, failed=failed)
+
+    def _describe_tools(self) -> list[str]:
+        """A line for each worker that may call tools."""
+        config, workers = self._state.config, self._context.rules.workers
+        about = config.tools.about if config.tools is not None else {}
+        return [
+            describe_tools(self._context.label(worker.name), worker.tools, about)
+            for worker in config.pool
+            if worker.tools and worker.name in workers
+        ]
 
     async def _stream(self, request: Request) -> None:
         async with with_timeouts(self._model.stream(request), self._state.config.timeouts) as chunks:

@@ -45,6 +45,10 @@ class McpToolBox:
         result = await session.call(tool.own_name, arguments)
         return ToolResult(text=self._redact(result.text), error=result.error, attachments=result.attachments)
 
+    def problem_with(self, server: str) -> str:
+        """Why a server could not be used; empty where it could."""
+        return self._unusable.get(server, "")
+
     def take_notices(self) -> tuple[str, ...]:
         """What the user has not been told yet."""
         told, self._notices = tuple(self._notices), []

@@ -58,12 +58,12 @@ class ToolServer:
 
     def is_read_only(self, tool: str, *, hint: bool) -> bool:
         """Whether a call of this tool changes nothing; `hint` is what the server says."""
-        return _names(self.read_only, tool) or (hint and self.trust)
+        return _lists(self.read_only, tool) or (hint and self.trust)
 
     def allows(self, tool: str) -> bool:
         """Whether this tool needs no approval."""
-        return _names(self.allow, tool)
+        return _lists(self.allow, tool)
 
 
-def _names(listed: tuple[str, ...], tool: str) -> bool:
+def _lists(listed: tuple[str, ...], tool: str) -> bool:
     return tool in listed or ALL in listed

@@ -152,8 +152,8 @@ class ServerSession:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             result = _failed(self._problem() or _describe(error))
-        # A tool that is gone fails; the list then tells what there is instead. Servers of the newest protocol do not say
-        # by themselves that it changes.
+        # A tool that is gone fails; the list then tells what there is instead. With the newest protocol, servers do
+        # not say by themselves that it changes.
         self.stale = self.stale or result.error
         return result
 

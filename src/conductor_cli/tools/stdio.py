@@ -38,6 +38,7 @@ class ServerProgram:
         self._command = command
         self._env = env
         self._stderr = b""
+        self._stderr_ended = asyncio.Event()
         self.problem = ""
 
     @asynccontextmanager
@@ -101,6 +102,9 @@ class ServerProgram:
         try:
             line = await stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._stderr_ended.wait()
             self.problem = self.problem or f"it has ended{self._last_words()}"
             return b""
         except asyncio.LimitOverrunError:
@@ -115,6 +119,7 @@ class ServerProgram:
         assert process.stderr is not None
         while piece := await process.stderr.read(KEPT_STDERR):
             self._stderr = (self._stderr + piece)[-KEPT_STDERR:]
+        self._stderr_ended.set()
 
     def _last_words(self) -> str:
         lines = [one_line(line) for line in self._stderr.decode("utf-8", "replace").splitlines()]

@@ -66,6 +66,10 @@ class TreeProgress:
         elif isinstance(event, ev.PlanOffered):
             self._stop_drawing()
             self._asking = True
+        elif isinstance(ev.innermost_event(event), ev.ToolOffered):
+            # The question is printed below. The next event comes when it is answered, and the tree is drawn again.
+            self._stop_drawing()
+            return
         elif isinstance(event, ev.PlanDecided):
             self._asking = False
         if not self._asking and not self._resting:

@@ -1,0 +1,293 @@
+"""Tools of workers: the servers of the settings, which workers get them, and what a server says when it is tried."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from conductor_cli.config import AppPaths, ConfiguredTools, Settings
+from conductor_cli.config.files import own_section
+from conductor_cli.config.pools import find_pool
+from conductor_cli.config.tables import update_table
+from conductor_cli.config.tools import VARIABLE, update_tool_server
+from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.serialization import dump
+from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolBox
+from conductor_cli.models.base import Model
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.tools.servers import ALL, ToolServer
+
+TOOLS_SETTING: Final = "conductor.tools"
+ALLOW_SETTING: Final = "conductor.allow_tools"
+
+
+# For runs
+
+
+def pool_with_tools(
+    settings: Settings, pool: Pool, models: Mapping[str, Model], *, asking: bool
+) -> tuple[Pool, tuple[str, ...]]:
+    """The pool with the tools that each worker gets in this run, and remarks to show.
+
+    Those that a command line or `conductor.tools` names replace the workers' own. A worker whose adapter carries no
+    tools gets none. Raises `UsageError` or `ConfigError` for servers that no file has.
+    """
+    chosen = _chosen_tools(settings)
+    of_pool = _tools_of_pool(settings)
+    known = {item.name for item in settings.tool_servers}
+    workers, unable = [], []
+    for worker in pool:
+        names = tuple(dict.fromkeys((*worker.tools, *of_pool))) if chosen is None else chosen
+        if worker.kind == SELF or not names:
+            workers.append(replace(worker, tools=()))
+            continue
+        for name in names:
+            if name not in known:
+                raise _unknown_server(settings, name, worker.name)
+        able = not asking or worker.name not in models or "tools" in models[worker.name].features
+        unable += [] if able else [worker.name]
+        workers.append(replace(worker, tools=names if able else ()))
+    remarks = (f"without tools, which they cannot be sent: {', '.join(unable)}",) if unable else ()
+    return Pool(workers=tuple(workers)), remarks
+
+
+def _chosen_tools(settings: Settings) -> tuple[str, ...] | None:
+    """The servers whose tools every worker gets; None where each has its own."""
+    text = settings[TOOLS_SETTING]
+    return None if text == "auto" else () if text == "none" else tuple(text.split(","))
+
+
+def _tools_of_pool(settings: Settings) -> tuple[str, ...]:
+    name = settings["conductor.pool"]
+    return find_pool(settings.pools, name).tools if name and any(name == pool.name for pool in settings.pools) else ()
+
+
+def _unknown_server(settings: Settings, name: str, worker: str) -> UsageError | ConfigError:
+    hint = f"known: {', '.join(item.name for item in settings.tool_servers) or 'none'}; conductor tools add NAME"
+    if _chosen_tools(settings) is not None:
+        return UsageError(f"no tools are named {name!r:.60}", hint=hint)
+    return ConfigError(f"worker {worker!r} names the tools {name!r:.60}, which no file has", hint=hint)
+
+
+def open_tools(settings: Settings, pool: Pool) -> RunTools | None:
+    """The tools of the runs over `pool`; None where no worker has any. Nothing is started yet.
+
+    Raises `ConfigError` where the extra is not installed, `KeyMissing` where a variable is not set.
+    """
+    wanted = dict.fromkeys(name for worker in pool for name in worker.tools)
+    allowed = _allowed_tools(settings)
+    if not wanted:
+        return None
+    check_installed()
+    servers = {
+        item.name: server_of(item, settings.environ, allowed.get(item.name, ()))
+        for item in settings.tool_servers
+        if item.name in wanted
+    }
+
+    def open_box() -> ToolBox:
+        from conductor_cli.tools.box import McpToolBox
+
+        return McpToolBox(servers, KNOWN_SECRETS.redact)
+
+    return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
+
+
+def check_installed() -> None:
+    """Raise `ConfigError` where the library for tools is missing."""
+    if importlib.util.find_spec("mcp") is None:
+        raise ConfigError("tools need the MCP library", hint="pip install 'conductor-llm[tools]'")
+
+
+def server_of(item: ConfiguredTools, environ: Mapping[str, str], allow: Iterable[str] = ()) -> ToolServer:
+    """A server with the values of its variables, and `allow` as tools that need no approval. Raises `KeyMissing`."""
+    table = item.table
+
+    def value_of(name: str) -> str:
+        value = environ.get(name, "")
+        if not value:
+            raise KeyMissing(f"the tools {item.name} need the variable {name}, which is not set")
+        return value
+
+    headers = {}
+    for name, text in table.headers.items():
+        # A header is a secret as a whole and in its parts.
+        parts = {variable: value_of(variable) for variable in VARIABLE.findall(text)}
+        KNOWN_SECRETS.add(*parts.values())
+        headers[name] = VARIABLE.sub(lambda found, parts=parts: parts[found[1]], text)  # type: ignore[misc]
+    return ToolServer(
+        name=item.name, command=table.command, url=table.url, about=table.about,
+        env={name: value_of(name) for name in table.env}, headers=headers, seconds=table.seconds, only=table.only,
+        read_only=table.read_only, trust=table.trust, allow=(*table.allow, *allow), local=table.local,
+    )  # fmt: skip
+
+
+def party_server(item: ConfiguredTools) -> ToolServer:
+    """A server as policies know it; no variable is read."""
+    return ToolServer(name=item.name, command=item.table.command, url=item.table.url, local=item.table.local)
+
+
+def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
+    """The tools that `--allow-tools NAME[.TOOL]` allows, by server. Raises `UsageError`."""
+    allowed: dict[str, list[str]] = {}
+    known = [item.name for item in settings.tool_servers]
+    for text in settings[ALLOW_SETTING]:
+        # A server's name may hold dots too.
+        server = max((name for name in known if text == name or text.startswith(f"{name}.")), key=len, default="")
+        if not server:
+            raise UsageError(f"no tools are named {text!r:.60}", hint=f"known: {', '.join(known) or 'none'}")
+        allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
+    return allowed
+
+
+# For the command line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsRow:
+    """What is known of one server without asking it. `objection` says why the policy forbids it."""
+
+    configured: ConfiguredTools
+    recipient: str
+    objection: str
+    workers: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.configured.name
+
+    @property
+    def where(self) -> str:
+        """Its command or its address."""
+        return self.configured.table.url or " ".join(self.configured.table.command)
+
+    def data(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name, **dump(self.configured.table), "recipient": self.recipient,
+            "forbidden": self.objection or None, "workers": list(self.workers), "source": self.configured.source,
+        }  # fmt: skip
+
+
+def list_tool_servers(settings: Settings) -> list[ToolsRow]:
+    """The servers of the settings."""
+    return [
+        ToolsRow(
+            configured=item,
+            recipient=party_server(item).recipient,
+            objection=settings.policy.denial_reason(party_server(item).party),
+            workers=tuple(one.worker.name for one in settings.workers if item.name in one.worker.tools),
+        )
+        for item in settings.tool_servers
+    ]
+
+
+def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
+    """The server of this name. Raises `UsageError`."""
+    for item in settings.tool_servers:
+        if item.name == name:
+            return item
+    known = ", ".join(item.name for item in settings.tool_servers)
+    raise UsageError(
+        f"no tools are named {name!r:.60}", hint=f"known: {known}" if known else "conductor tools add NAME"
+    )
+
+
+def add_tool_server(settings: Settings, name: str, given: Mapping[str, Any]) -> bool:
+    """Add a server, or change one that was added. Returns whether it existed. Raises `UsageError` or `ConfigError`."""
+    _check_own(settings, name)
+    before = own_section(settings.paths, "tools").get(name, {})
+    changes = {key: value for key, value in given.items() if value is not None}
+    # A server is a program or an address: the new one replaces the other.
+    if "command" in changes or "url" in changes:
+        changes = {"command": None, "url": None, **changes}
+    try:
+        update_tool_server(settings.paths, name, changes)
+    except ConfigError as error:
+        raise UsageError(error.message, hint=error.hint) from None
+    return bool(before)
+
+
+def remove_tool_servers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> None:
+    """Remove servers that were added and that no worker names. Raises `UsageError` and `ConfigError`."""
+    own = own_section(paths, "tools")
+    for name in names:
+        if name not in own:
+            find_tool_server(load(), name)
+            _check_own(load(), name)
+    for worker, table in own_section(paths, "workers").items():
+        listed = table.get("tools") if isinstance(table, Mapping) else None
+        needed = [name for name in names if isinstance(listed, list) and name in listed]
+        if needed:
+            hint = f"conductor workers add {worker} --unset tools"
+            raise UsageError(f"worker {worker!r} has the tools {needed[0]!r}", hint=hint)
+    for name in names:
+        update_table(paths, "tools", name, None)
+
+
+def _check_own(settings: Settings, name: str) -> None:
+    """Raise `ConfigError` for a server in a file that the user writes, and which takes precedence."""
+    source = next((item.source for item in settings.tool_servers if item.name == name), "")
+    if source and source != str(settings.paths.own_file):
+        message = f"the tools {name!r} are in {source}, which conductor does not change"
+        raise ConfigError(message, hint="edit the file yourself")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsTest:
+    """What a server offers when it is started; `problem` says why it cannot be used, else it is empty."""
+
+    name: str
+    tools: tuple[OfferedTool, ...]
+    notices: tuple[str, ...]
+    problem: str
+    seconds: float
+
+    def data(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name, "state": "failed" if self.problem else "ok", "seconds": round(self.seconds, 3),
+            "problem": self.problem or None, "notices": list(self.notices),
+            "tools": [
+                {"name": tool.own_name, "read_only": tool.read_only, "allowed": tool.allowed,
+                 "description": tool.tool.description}
+                for tool in self.tools
+            ],
+        }  # fmt: skip
+
+
+def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[ToolsTest]:
+    """Start these servers, all of them if none is named, and ask each for its tools; nothing is called."""
+    check_installed()
+    items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
+
+    async def try_all() -> list[ToolsTest]:
+        return list(await asyncio.gather(*(_try(item, settings) for item in items)))
+
+    return asyncio.run(try_all())
+
+
+async def _try(item: ConfiguredTools, settings: Settings) -> ToolsTest:
+    from conductor_cli.tools.box import McpToolBox
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        box = McpToolBox({item.name: server_of(item, settings.environ)}, KNOWN_SECRETS.redact)
+    except KeyMissing as error:
+        return ToolsTest(name=item.name, tools=(), notices=(), problem=error.message, seconds=0.0)
+    try:
+        tools = await box.offered([item.name])
+        notices = box.take_notices()
+        problem = box.problem_with(item.name)
+        return ToolsTest(
+            name=item.name, tools=tools, notices=() if problem else notices, problem=problem,
+            seconds=loop.time() - began,
+        )  # fmt: skip
+    finally:
+        await box.close()

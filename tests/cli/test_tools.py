@@ -1,0 +1,196 @@
+"""`conductor tools`, and questions whose workers call tools: in a pipe, on a terminal, under a policy."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import Stage
+from tests.cli.test_terminal import terminal
+from tests.servers import Script, SeenStep, Speaker, Wire
+
+SERVER = Path(__file__).resolve().parents[1] / "tools" / "server.py"
+
+
+@pytest.fixture
+def tools(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """A desk with the tools `t`, whose server keeps a diary."""
+    monkeypatch.setenv("DIARY", str(stage.home / "diary"))
+    added = stage.inside("tools", "add", "t", "--env", "DIARY", "--about", "do sums", "--", sys.executable, str(SERVER))
+    assert added.out == "added t; see what it offers: conductor tools test t\n"
+    return stage
+
+
+def diary(stage: Stage) -> list[str]:
+    """What the server has noted, without its process id."""
+    path = stage.home / "diary"
+    return [line.partition(" ")[0] if line.startswith("start") else line for line in path.read_text().splitlines()]
+
+
+def calls(name: str, **arguments: Any) -> Script:
+    """A model that calls a tool once, and then answers with what came back."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        results = [message for message in seen.json["messages"] if message["role"] == "tool"]
+        if results:
+            await speaker.say(f"the tool says: {results[-1]['content']}")
+        else:
+            await speaker.say("Let me see. ")
+            await speaker.call(name, json.dumps(arguments))
+        await speaker.end()
+
+    return script
+
+
+def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
+    """What is added is listed with who reads its arguments; a second add changes it; a worker that has it keeps it."""
+    [row] = tools.inside("tools", "list", "--json").json
+    assert (row["name"], row["recipient"], row["env"], row["about"]) == ("t", "unknown", ["DIARY"], "do sums")
+    assert tools.inside("tools", "add", "t", "--local").out.startswith("changed t")
+    assert "this machine" in tools.inside("tools", "list").out
+    tools.inside("workers", "add", "gamma", "--kind", "ollama", "--model", "m", "--tools", "t")
+    done = tools.inside("tools", "rm", "t")
+    assert (done.code, "worker 'gamma' has the tools 't'" in done.err) == (2, True)
+    tools.inside("workers", "rm", "gamma")
+    assert tools.inside("tools", "rm", "t").out == "removed t\n"
+    assert tools.inside("tools", "list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tools", "add", "x"), "need a command or a url"),
+        (("tools", "add", "x", "ftp://example.com"), "added x"),
+        (
+            ("tools", "add", "x", "http://example.com/mcp", "--header", "Authorization: Bearer abc"),
+            "secrets do not belong",
+        ),
+        (("tools", "add", "x", "https://me:pw@example.com/mcp"), "a password does not belong in a file"),
+        (("tools", "add", "x", "--env", "A-B", "--", "true"), "is not the name of a variable"),
+        (("tools", "add", "x", "--seconds", "0", "--", "true"), "expected a number above 0"),
+        (("tools", "rm", "x"), "no tools are named 'x'"),
+        (("tools", "test", "x"), "no tools are named 'x'"),
+        (("ask", "hi", "--tools", "x"), "no tools are named 'x'"),
+        (("ask", "hi", "--allow-tools", "x.y"), "no tools are named 'x.y'"),
+        (("ask", "hi", "--tools", "t", "--no-tools"), "exclude each other"),
+    ],
+)
+def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: str) -> None:
+    """Each mistake says what is wrong; a word that is no address is a program's name, which may come later."""
+    done = tools.inside(*words)
+    assert said in done.out + done.err
+    assert done.code == (0 if said == "added x" else 2)
+
+
+def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
+    """Its tools are listed with how they are called; a server that ends gives its last words and code 1."""
+    done = tools.inside("tools", "test", "t")
+    assert done.code == 0
+    assert "t offers 10 tools" in done.out
+    assert "if you agree" in next(line for line in done.out.splitlines() if line.startswith("write"))
+    assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
+    tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")
+    tools.inside("tools", "add", "none", "--", str(SERVER.parent / "missing"))
+    done = tools.inside("tools", "test", "bad", "none")
+    assert done.code == 1
+    assert "bad failed: it has ended: no such directory: /data" in done.out
+    assert "none failed: it cannot be started or reached: No such file or directory" in done.out
+
+
+def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
+    """The output holds the answer alone; the trace holds the call; the server has ended when the command has."""
+    tools.models["alpha"] = calls("add", a=40, b=2)
+    done = tools.run("ask", "What is 40 and 2?", "--tools", "t")
+    assert (done.code, done.out) == (0, "the tool says: 42\n")
+    [run] = tools.inside("trace", "list", "--json").json
+    shown = tools.inside("trace", "show", run["run"], "--json").json
+    [use] = shown["steps"][0]["tools"]
+    assert (use["server"], use["name"], use["text"]) == ("t", "add", "42")
+    [pid] = [int(line.split()[1]) for line in (tools.home / "diary").read_text().splitlines()]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_server_gets_no_keys_by_accident(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the environment it sees what is named and what every program needs."""
+    monkeypatch.setenv("SOME_API_KEY", "sk-secret")
+    tools.models["alpha"] = calls("environment")
+    done = tools.inside("ask", "?", "--tools", "t")
+    assert "DIARY" in done.out
+    assert "PATH" in done.out
+    assert "KEY" not in done.out
+
+
+def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> None:
+    """Without a terminal the call is refused, the notice names the option, and with it the call is made."""
+    tools.models["alpha"] = calls("write", text="hello")
+    done = tools.inside("ask", "?", "--tools", "t")
+    assert "nobody can be asked to allow it" in done.out
+    assert "--allow-tools t.write" in done.err
+    assert "write hello" not in diary(tools)
+    assert tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t.write").out == "the tool says: written\n"
+    assert "write hello" in diary(tools)
+
+
+def test_local_only_gives_no_tools_that_may_send(tools: Stage) -> None:
+    """A program may talk to anybody, so it is remote unless the user says that it is local."""
+    tools.models["alpha"] = calls("add", a=1, b=1)
+    done = tools.inside("ask", "?", "--tools", "t", "--deny", "tool:t")
+    assert "alpha does not get the tools of t: policy.deny names tool:t" in done.err
+    assert "the tool says" not in done.out
+
+
+def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
+    """A worker's own tools, those of the pool in use, and those of the command line, which replace both."""
+    tools.config.write_text(tools.config.read_text() + '[pools.p]\nworkers = ["alpha"]\ntools = ["t"]\n')
+    tools.models["alpha"] = calls("add", a=1, b=1)
+    assert tools.inside("ask", "?", "--pool", "p").out == "the tool says: 2\n"
+    assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--no-tools").out
+    planner = next(json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body)
+    assert "can use tools: do sums." in planner["messages"][1]["content"]
+
+
+def test_a_person_allows_a_call_on_a_terminal(tools: Stage) -> None:
+    """The question shows tool, server and arguments; y calls it; the tree goes on."""
+    tools.models["alpha"] = calls("write", text="one\x1b[31m line")
+    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+        shown.until("n: refuse")
+        assert "Step 1 wants to call write of t:" in shown.scrolled
+        assert "text: one line" in shown.scrolled
+        shown.program.send("y")
+        shown.until("the tool says: written")
+        shown.end()
+    assert "write one\x1b[31m line" in diary(tools)
+
+
+def test_a_person_refuses_a_call_on_a_terminal(tools: Stage) -> None:
+    """The key n calls nothing, and the worker is told."""
+    tools.models["alpha"] = calls("write", text="x")
+    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+        shown.until("n: refuse")
+        shown.program.send("n")
+        shown.until("the user does not allow it")
+        shown.end()
+    assert diary(tools) == ["start"]
+
+
+def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:
+    """The run ends within about a second of Ctrl-C, and its server with it."""
+    tools.models["alpha"] = calls("hang")
+    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+        shown.until("hang")
+        began = time.monotonic()
+        shown.program.sendintr()
+        shown.end()
+        assert time.monotonic() - began < 3
+    pid = int((tools.home / "diary").read_text().split()[1])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
