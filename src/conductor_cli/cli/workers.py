@@ -70,6 +70,9 @@ Sandbox = Annotated[
 Network = Annotated[
     bool | None, typer.Option("--network/--no-network", help="Let it use the network there.", show_default=False)
 ]
+Tools = Annotated[
+    str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
+]
 OfPool = Annotated[str | None, typer.Option("--pool", metavar="NAME", help="All workers of this pool.")]
 
 
@@ -192,9 +195,7 @@ def add_worker(
     price: Annotated[
         str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars per million tokens in and out.")
     ] = None,
-    tools: Annotated[
-        str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
-    ] = None,
+    tools: Tools = None,
     tag: Annotated[
         list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
     ] = None,
@@ -208,8 +209,7 @@ def add_worker(
         "max_tokens": max_tokens, "temperature": temperature,
         "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
         "cwd": str(cwd.expanduser().absolute()) if cwd else None, "env": env or None, "seconds": seconds,
-        "sandbox": sandbox, "network": network,
-        "tools": None if tools is None else opt.split_names(tools),
+        "sandbox": sandbox, "network": network, "tools": opt.split_names(tools),
         "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
     with _errors_with_options():
