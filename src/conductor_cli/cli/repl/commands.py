@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -142,8 +141,8 @@ async def _file(chat: ChatSession, rest: str) -> None:
     if rest == "-":
         chat.files.clear()
     elif rest:
-        # A PDF takes a while, during which the prompt must not stand still.
-        chat.files.append(await asyncio.to_thread(chat.session.attacher.attach, Path(pasted_file(rest) or rest)))
+        # On this thread, so that a signal ends it.
+        chat.files.append(chat.session.attacher.attach(Path(pasted_file(rest) or rest)))
     display.print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
 
 
