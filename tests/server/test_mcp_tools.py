@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from conductor_cli.server import reporter
 from conductor_cli.store.trace_store import TraceStore
 from tests.cli.stage import PLANNER, THREE, TWO, Stage, breaks, refuses, replies, says
 from tests.server.clients import Heard, inside_client, text_of
+from tests.servers import SeenStep, Wire
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -308,3 +310,31 @@ def test_a_run_that_kept_its_texts_here_is_not_shown_to_other_programs(stage: St
         assert not (await client.call_tool("trace", {"run": own})).is_error
 
     talk(talking)
+
+
+def test_a_client_hears_that_a_silent_worker_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing happens there is news all the same, since many clients end a call that is silent."""
+    monkeypatch.setattr(reporter, "PERIOD", 0.05)
+    heard = Heard()
+
+    async def slow(seen: SeenStep, wire: Wire) -> None:
+        while sum(text.startswith("waiting for alpha") for _, text in heard.progress) < 2:  # noqa: ASYNC110 - another loop
+            await asyncio.sleep(0.01)
+        await says("at last")(seen, wire)
+
+    stage.models["alpha"] = slow
+
+    async def talking(client: Client) -> None:
+        result = await client.call_tool("ask", {"question": "Why?"}, progress_callback=heard.on_progress)
+        assert result.structured_content["answer"] == "at last"
+
+    talk(talking)
+    shares = [share for share, _ in heard.progress]
+    assert shares == sorted(set(shares))
+
+
+def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
+    """A model that calls a tool knows arguments, and no flags."""
+    said = refused("ask", {"question": "Why?", "max_tokens": 20})
+    assert "call again with max_tokens=" in said
+    assert "--max-tokens" not in said

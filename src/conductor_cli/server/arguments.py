@@ -108,9 +108,10 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
 # What it may use
 
 
-def settings_of_mode(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The mode of a call as a setting by name: the only argument that replaces a setting."""
-    return {"conductor.mode": arguments["mode"]} if "mode" in arguments else {}
+def replaced_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a call replaces a setting, by its name: the mode, and that no tool is used."""
+    mode = {"conductor.mode": arguments["mode"]} if "mode" in arguments else {}
+    return mode | ({"conductor.tools": "none"} if arguments.get("no_tools") else {})
 
 
 def narrowed(settings: Settings, arguments: Mapping[str, Any], planned: PlanFile | None = None) -> Settings:

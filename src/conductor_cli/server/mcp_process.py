@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENDING: Final = {signal.SIGINT: 130, signal.SIGTERM: 143}
-"""The exit codes of the signals that end the server."""
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that end the server. Windows has no SIGHUP."""
 
 
 def serve_stdio(options: ServerOptions, version: str) -> int:
@@ -52,13 +52,15 @@ async def _serve(runs: Runs, version: str) -> int:
 
     def end(number: signal.Signals) -> None:
         nonlocal code
-        code = ENDING[number]
+        code = 128 + number
         serving.cancel()
 
     loop = asyncio.get_running_loop()
     for number in ENDING:
-        with suppress(NotImplementedError, RuntimeError):  # Windows
-            loop.add_signal_handler(number, end, number)
+        # A program under nohup ignores SIGHUP, and goes on doing so. Windows has no such handlers.
+        with suppress(NotImplementedError, RuntimeError):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                loop.add_signal_handler(number, end, number)
     try:
         with suppress(asyncio.CancelledError):
             await serving

@@ -28,6 +28,9 @@ from conductor_cli.views.run_text import describe_notice, with_hint
 LONGEST_TEXT: Final = 100_000
 """Characters of one text of a step. A client's model reads no more."""
 
+_ARGUMENTS: Final = {"limit_cost": "max_cost", "limit_time": "max_seconds", "limit_tokens": "max_tokens"}
+"""The argument that sets a limit, by the reason of a failure at it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -71,7 +74,7 @@ def run_result(run: Run) -> Result:
     trace = run.trace
     data = clean(run_data(trace, stored=trace.stored))
     if trace.state != "finished":
-        error = with_hint(trace.error or Failure(kind="internal", message="the run has no answer"))
+        error = _advised(trace.error or Failure(kind="internal", message="the run has no answer"))
         found = error_result(error, data)
         return replace(found, texts=(f"{found.texts[0]}\n{_totals(trace)}",))
     remarks = [_totals(trace)]
@@ -121,8 +124,16 @@ def whole_step_data(record: StepRecord, now: float) -> dict[str, Any]:
 def _failure_data(error: Failure | None) -> dict[str, Any] | None:
     if error is None:
         return None
-    error = with_hint(error)
+    error = _advised(error)
     return {"kind": error.kind, "reason": error.reason, "message": error.message, "hint": error.hint}
+
+
+def _advised(error: Failure) -> Failure:
+    """The failure with a hint that a client can follow: at a limit it names the argument, not the flag."""
+    argument = _ARGUMENTS.get(error.reason)
+    if argument is None or error.hint or not error.suggested_limit:
+        return with_hint(error)
+    return replace(error, hint=f"call again with {argument}={error.suggested_limit}, if the user's own limit allows it")
 
 
 def _usage_data(usage: Usage, seconds: float) -> dict[str, Any]:

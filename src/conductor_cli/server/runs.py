@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import anyio
 
+from conductor_cli.app.attach import check_total
 from conductor_cli.app.opened_conductor import LoadedModels, open_conductor
 from conductor_cli.app.policy_filter import keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
@@ -29,7 +30,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.config import model_semaphores
-from conductor_cli.server.arguments import narrowed, read_plan, read_question, settings_of_mode, worker_names
+from conductor_cli.server.arguments import narrowed, read_plan, read_question, replaced_settings, worker_names
 from conductor_cli.server.results import Result
 from conductor_cli.server.stored_runs import confidential, look_at_runs, restricts_texts
 from conductor_cli.store.attachments import Attachments
@@ -137,7 +138,7 @@ class Runs:
     # What they share
 
     def _work(self, arguments: Mapping[str, Any], planned: PlanFile | None = None) -> _Work:
-        settings = narrowed(self.settings(settings_of_mode(arguments)), arguments, planned)
+        settings = narrowed(self.settings(replaced_settings(arguments)), arguments, planned)
         return _Work(
             settings=settings, store=TraceStore(settings.paths.traces),
             question=planned.question if planned else read_question(arguments),
@@ -154,7 +155,9 @@ class Runs:
             raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
         if earlier.run not in self.started and restricts_texts(earlier.policy):
             raise confidential(earlier.run)
-        settings, _ = keep_policy_of(self.settings({"conductor.mode": earlier.mode}), earlier)
+        settings, _ = keep_policy_of(
+            self.settings({**replaced_settings(arguments), "conductor.mode": earlier.mode}), earlier
+        )
         return _Work(
             settings=narrowed(settings, arguments), store=store, question=earlier.question,
             only=worker_names(arguments, self.options.workers), resume=earlier,
@@ -170,6 +173,7 @@ class Runs:
             )
         if work.rehearsal:
             check_question(work.question)
+        check_total(work.question, work.settings)
         is_stored = keeps_trace(work.settings, wanted=self.options.stores_traces)
         async with self._opened(work) as conductor:
             run = conductor.run(work.question, plan=work.plan, resume=work.resume, plan_only=work.plan_only)
@@ -177,7 +181,7 @@ class Runs:
             recorder = RunRecorder(
                 run, work.store if is_stored else None, required=work.settings["traces.keep"] == ALWAYS
             )
-            await _read(run, recorder, show)
+            await _read_to_end(run, recorder, show)
             if recorder.error is not None:
                 raise recorder.error
         return run
@@ -207,7 +211,7 @@ class Runs:
         return self._semaphores
 
 
-async def _read(run: Run, recorder: RunRecorder, show: ShowEvent) -> None:
+async def _read_to_end(run: Run, recorder: RunRecorder, show: ShowEvent) -> None:
     """Read a run to its end. Cancelled, it stops the run, and waits until the end is stored."""
     wanted = True
 

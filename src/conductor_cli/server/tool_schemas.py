@@ -72,6 +72,7 @@ _RULES: Final[dict[str, Schema]] = {
         "type": "boolean",
         "description": "true: use only models on the user's machine. The user's own rules cannot be switched off.",
     },
+    "no_tools": {"type": "boolean", "description": "true: the workers use none of the tools that the user gave them."},
     "allow": _list_of(_NAME, "Ask only workers that match one of these: a name, tag:NAME or provider:NAME."),
     "deny": _list_of(_NAME, "Never ask workers that match one of these; same syntax as allow."),
 }
