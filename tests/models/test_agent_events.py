@@ -63,7 +63,7 @@ def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, piec
     reply, chunks = read(name, (CAPTURED / f"{name}.jsonl").read_bytes(), pieces=pieces)
     text, thought = said(chunks)
     assert (text.strip(), reply.error, reply.usage("")) == (ANSWER, "", usage)
-    assert [line for line in thought.splitlines() if "metadata" not in line] == thinking
+    assert thought.splitlines() == thinking
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -141,3 +141,11 @@ def test_every_preset_has_a_reader_and_an_install_hint() -> None:
             assert program.events in READERS
             assert program.command
             assert program.install
+
+
+def test_what_did_not_stop_an_agent_is_a_note_and_no_word_of_it() -> None:
+    """An attempt to reconnect is told as a notice, a few times; it is neither an answer nor the agent's thinking."""
+    event = {"type": "error", "message": "Reconnecting… 1/5 \x1b[31m(sk-secret-0123456789)"}
+    _, chunks = read("codex", lines(*[event] * 50))
+    assert said(chunks) == ("", "")
+    assert [chunk.note for chunk in chunks] == ["Reconnecting… 1/5 ([key])"] * 20

@@ -310,7 +310,10 @@ def test_nothing_is_left_when_conductor_is_killed(number: signal.Signals, tmp_pa
         "from tests.models.test_programs import asked, chunks_of, stubborn\n"
         "asyncio.run(chunks_of(stubborn(Path(sys.argv[1])), asked()))\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(numbers)], cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(numbers)], cwd=Path(__file__).parents[2],
+        env=os.environ | {"TMPDIR": str(tmp_path)},  # where nobody is left to remove the directory of the program
+    )  # fmt: skip
     try:
         found = numbers_in(numbers, 3)
         process.send_signal(number)

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
+from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.command.events.base import EventReader
 from conductor_cli.models.stream_decoder import tokens
@@ -23,6 +24,12 @@ MOST_TEXT: Final = 4 << 20
 
 MOST_EVENTS: Final = 64 << 20
 """Bytes of all events of one call: an agent also writes what its tools return."""
+
+MOST_NOTES: Final = 20
+"""Notes of one call; further ones are left out."""
+
+LONGEST_NOTE: Final = 300
+"""Characters of one."""
 
 MOST_LINE: Final = 8 << 20
 """Bytes of one event."""
@@ -147,6 +154,8 @@ class EventReply:
         self.error = ""
         self._reader = reader
         self._text = _Text(secrets, most_tokens)
+        self._secrets = secrets
+        self._notes = 0
         self._line = bytearray()
         self._read = 0
         self._message = ""
@@ -195,6 +204,9 @@ class EventReply:
         piece = self._reader.read(event)
         self.error = piece.error or ("" if piece.text else self.error)
         self._usage = piece.usage or self._usage
+        if piece.note and self._notes < MOST_NOTES:
+            self._notes += 1
+            yield Chunk(note=one_line(self._secrets.redact(piece.note))[:LONGEST_NOTE])
         # What it says before it does something comes before that.
         if piece.text and piece.text != self._message:
             if self._is_open and piece.open:

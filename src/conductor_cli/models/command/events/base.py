@@ -21,13 +21,14 @@ MOST_TOKENS: Final = 10**12
 class Piece:
     """What one event adds. `text` is a message of the agent, or the beginning of one if more follows (`open`).
 
-    Of several messages only the last is the answer. `thinking` is what it thinks, or does with a tool. `usage` is that
-    of the whole call so far, `error` why the agent gave up.
+    Of several messages only the last is the answer. `thinking` is what it thinks, or does with a tool, `note` something
+    that went wrong and did not stop it. `usage` is that of the whole call so far, `error` why the agent gave up.
     """
 
     text: str = ""
     open: bool = False
     thinking: str = ""
+    note: str = ""
     usage: Usage | None = None
     error: str = ""
 

@@ -31,7 +31,7 @@ class Codex:
             case "turn.failed":
                 return Piece(error=text_of(table_of(event.get("error")).get("message")))
             case "error":  # also said of each attempt to reconnect
-                return Piece(thinking=paragraph(text_of(event.get("message"))))
+                return Piece(note=text_of(event.get("message")))
         return NOTHING
 
 
@@ -40,8 +40,10 @@ def _item(item: Mapping[str, Any]) -> Piece:
     match item.get("type"):
         case "agent_message":
             return Piece(text=text)
-        case "reasoning" | "error":
+        case "reasoning":
             return Piece(thinking=paragraph(text))
+        case "error":
+            return Piece(note=text)
     return Piece(thinking=_item_line(item))
 
 

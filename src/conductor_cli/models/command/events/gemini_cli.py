@@ -10,7 +10,6 @@ from conductor_cli.models.command.events.base import (
     NOTHING,
     Piece,
     count_of,
-    paragraph,
     table_of,
     text_of,
     tool_line,
@@ -32,7 +31,7 @@ class GeminiCli:
                 said = text_of(table_of(event.get("error")).get("message")) or text_of(event.get("output"))
                 return Piece(thinking=tool_line("result", said, failed=True))
             case "error":
-                return Piece(thinking=paragraph(text_of(event.get("message"))))
+                return Piece(note=text_of(event.get("message")))
             case "result":
                 failed = event.get("status") != "success"
                 why = text_of(table_of(event.get("error")).get("message")) or "the call failed"
