@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -42,7 +43,7 @@ REMOTE: dict[str, Callable[[str], Model]] = {
     "litellm-openai": worker("litellm", "openai/gpt-5", "/v1"),
     "litellm-anthropic": worker("litellm", "anthropic/claude-haiku-4-5", ""),
 }
-ALL = [*REMOTE, "scripted", "llama"]
+ALL = [*REMOTE, "scripted", "llama", "command"]
 
 
 def asked(text: str, limit: int | None = None) -> Request:
@@ -102,6 +103,9 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
     """A model of each adapter that answers what the capital of France is."""
     if name == "scripted":
         return ScriptedModel([["The capital of France ", "is Paris."]])
+    if name == "command":
+        says = "printf 'The capital of France '; sleep 0.1; echo 'is Paris.'"
+        return open_model(Worker(name="w", kind="command", options={"command": ["sh", "-c", says]}), environ=os.environ)
     if name == "llama":
         path = str(request.getfixturevalue("gguf"))
         return open_model(Worker(name="w", kind="llama", model=path, options={"context": 256}), environ={})

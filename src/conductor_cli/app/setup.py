@@ -25,6 +25,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.keys.keyring import probe_keyring
 from conductor_cli.models import disk
+from conductor_cli.models.command.environment import installed_agents
 from conductor_cli.models.machine import Gpu, Memory, find_gpus, read_memory
 from conductor_cli.models.presets import is_free, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
@@ -34,6 +35,8 @@ from conductor_cli.models.weights.registry import RegistryModel, load_registry
 
 NO_MODEL: Final = "none"
 """What `--model` says for no conductor model."""
+
+ADD_AGENT: Final = "conductor workers add NAME --kind"
 
 FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 """What is proposed unasked; a model under another licence is for whoever asks for it."""
@@ -56,6 +59,7 @@ class Findings:
     """What there is on this machine. Memory and `free`, the room for downloads, are in bytes, 0 where unknown.
 
     `keyring` is the name of one that works, or empty. `workers` are those that a run would use where none are set up.
+    `agents` are kinds of programs: they act with the user's rights, so they are only named and never added unasked.
     """
 
     memory: Memory
@@ -65,6 +69,7 @@ class Findings:
     keyring: str = ""
     keys: tuple[FoundKey, ...] = ()
     workers: tuple[Worker, ...] = ()
+    agents: tuple[str, ...] = ()
 
     def lines(self) -> dict[str, str]:
         """For a person, by topic; it contains no key."""
@@ -76,6 +81,7 @@ class Findings:
             "keyring": self.keyring or "none that works",
             "keys": ", ".join(f"{key.provider} in {key.source}" for key in self.keys) or "none",
             "servers": ", ".join(servers) or "none on this machine",
+            "agents": f"{', '.join(self.agents)}; to add one: {ADD_AGENT} {self.agents[0]}" if self.agents else "none",
         }
 
 
@@ -87,7 +93,10 @@ def look_around(settings: Settings) -> Findings:
         free = 0
         with suppress(OSError):
             free = disk.free_bytes(downloads)
-        findings = Findings(memory=read_memory(), gpus=find_gpus(settings.environ), downloads=downloads, free=free)
+        findings = Findings(
+            memory=read_memory(), gpus=find_gpus(settings.environ), downloads=downloads, free=free,
+            agents=installed_agents(settings.environ),
+        )  # fmt: skip
         findings = look_at_keys(findings, settings)
         with suppress(ConductorError):  # none works, which the caller sees by the empty name
             findings = replace(findings, keyring=keyring.result())

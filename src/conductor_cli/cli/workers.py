@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -126,7 +127,7 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
         "kind": worker.kind,
         "model": model_of(worker) or UNKNOWN,
         "about": worker.about or UNKNOWN,
-        "settings": ", ".join(f"{name} {value}" for name, value in options.items() if value is not None) or UNKNOWN,
+        "settings": ", ".join(map(_format_option, options.items())) or UNKNOWN,
         "parallel": str(worker.parallel),
         "read by": recipient_of(worker),
         "tags": ", ".join(worker.tags) or UNKNOWN,
@@ -140,6 +141,12 @@ def show_worker(context: typer.Context, name: Name, json: opt.Json = False) -> N
         "source": row.configured.source,
     }
     print_table(("WORKER", name), [[fact, value] for fact, value in facts.items()])
+
+
+def _format_option(option: tuple[str, object]) -> str:
+    """A setting in words, a list as a shell would take it."""
+    name, value = option
+    return f"{name} {shlex.join(map(str, value)) if isinstance(value, list | tuple) else value}"
 
 
 def _format_card(card: Card) -> str:

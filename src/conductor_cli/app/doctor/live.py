@@ -25,6 +25,8 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.command.programs import PROGRAMS, describe_program
 
 Report = Callable[[Check], None]
 """Takes each result as soon as there is one."""
@@ -82,6 +84,9 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
     try:
         key = key_state(worker, settings.environ, stored)
         found = f"{worker.kind} {worker.model}".strip() + f", key {key}"
+        if worker.kind in PROGRAMS:
+            found = f"{worker.kind}: {describe_program(worker)}"
+            open_model(worker, environ=settings.environ)  # is it installed, and its sandbox? Nothing is started
         if key == "missing":
             variable = worker.options.get("key_env")
             hint = f"export {variable}=…" if variable else f"conductor keys set {worker.kind}, or set its variable"

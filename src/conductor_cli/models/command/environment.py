@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.command.programs import PROGRAMS
 
 USUAL: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "TERM", "TZ",
@@ -23,6 +24,14 @@ USUAL: Final = (
 def environment_of(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
     """The variables for a program: the usual ones, and those with these names. Those that are not set are left out."""
     return {name: environ[name] for name in dict.fromkeys((*USUAL, *names)) if name in environ}
+
+
+def installed_agents(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The kinds of known agents whose program is in PATH."""
+    path = environ.get("PATH", os.defpath)
+    return tuple(
+        kind for kind, known in PROGRAMS.items() if known.command and shutil.which(known.command[0], path=path)
+    )
 
 
 def find_program(name: str, environ: Mapping[str, str], cwd: str, install: str) -> str:

@@ -6,6 +6,7 @@ The kinds are in `programs.toml` beside this file.
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.sanitize import one_line
 
 PROMPT: Final = "{prompt}"
 """Stands for the prompt in an argument. Without it a program reads the prompt on standard input."""
@@ -77,6 +79,9 @@ PROGRAM_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
 }
 """The options of a worker that is a program, and their types."""
 
+LONGEST_LINE: Final = 60
+"""Characters of a command line where it is only mentioned."""
+
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _KEY: Final = re.compile(r"(?:^|_)(?:KEY|TOKEN)$")
@@ -90,6 +95,15 @@ def command_of(worker: Worker) -> tuple[str, ...]:
     words += program.model if worker.model else ()
     words += worker.options.get("args") or ()
     return tuple(str(word).replace(MODEL, worker.model) for word in words)
+
+
+def describe_program(worker: Worker) -> str:
+    """A worker's program in a few words: its command line, and whether it is in a sandbox."""
+    line = one_line(shlex.join(command_of(worker)))
+    line = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+    if not worker.options.get("sandbox"):
+        return line
+    return f"{line}, in a sandbox {'without a' if is_confined(worker) else 'with the'} network"
 
 
 def is_confined(worker: Worker) -> bool:
