@@ -15,7 +15,7 @@ from tests.cli.stage import Stage
 from tests.cli.test_terminal import terminal
 from tests.servers import Script, SeenStep, Speaker, Wire
 
-SERVER = Path(__file__).resolve().parents[1] / "tools" / "server.py"
+SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     """Its tools are listed with how they are called; a server that ends gives its last words and code 1."""
     done = tools.inside("tools", "test", "t")
     assert done.code == 0
-    assert "t offers 10 tools" in done.out
+    assert "t offers 9 tools" in done.out
     assert "if you agree" in next(line for line in done.out.splitlines() if line.startswith("write"))
     assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
     tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")

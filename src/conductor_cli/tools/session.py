@@ -14,8 +14,10 @@ from conductor_cli.tools.offers import MOST_TOOLS, ListedTool
 from conductor_cli.tools.results import read_result
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.stdio import LONGEST_MESSAGE, ServerProgram
+from conductor_cli.tools.streams import bounded_stream
 
 if TYPE_CHECKING:
+    from httpx2 import Response
     from mcp import Client
     from mcp.client._transport import TransportStreams
 
@@ -24,6 +26,8 @@ START: Final = 30.0
 END: Final = 1.0
 """Seconds for a server to end before it is left behind."""
 MOST_PAGES: Final = 100
+CONNECTION_CLOSED: Final = -32000
+"""The code of the SDK's error for a connection that has ended."""
 
 
 class ServerError(Exception):
@@ -39,6 +43,8 @@ class ServerSession:
         self.stale = False
         """Whether the list of tools may have changed since it was read."""
         self._program = ServerProgram(server.command, server.env) if server.command else None
+        self._broken = ""
+        """Why the connection has ended; empty while it holds, and where its program knows the reason."""
         self._client: Client | None = None
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -47,8 +53,8 @@ class ServerSession:
     @property
     def is_open(self) -> bool:
         """Whether the server can be asked."""
-        broken = self._program is not None and self._program.problem
-        return self._client is not None and not broken and self._task is not None and not self._task.done()
+        holds = self._task is not None and not self._task.done()
+        return self._client is not None and holds and not self._problem()
 
     async def start(self) -> None:
         """Connect, and read the list of tools. Raises `ServerError`."""
@@ -59,8 +65,9 @@ class ServerSession:
                 self._client = await ready
                 await self._list()
         except TimeoutError:
+            why = self._problem() or f"no answer within {format_duration(START)}"
             await self.close()
-            raise ServerError(self._problem() or f"no answer within {format_duration(START)}") from None
+            raise ServerError(why) from None
         except BaseException:
             await self.close()
             raise
@@ -99,7 +106,7 @@ class ServerSession:
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
         async with create_mcp_http_client(headers=headers) as http:
-            http.event_hooks = {"response": [_bound_response]}
+            http.event_hooks = {"response": [self._bound_response]}
             async with streamable_http_client(
                 self.server.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE
             ) as streams:
@@ -151,6 +158,8 @@ class ServerSession:
         except TimeoutError:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
+            if getattr(error, "code", None) == CONNECTION_CLOSED:
+                self._break("the connection has ended")
             result = _failed(self._problem() or _describe(error))
         # A tool that is gone fails; the list then tells what there is instead. With the newest protocol, servers do
         # not say by themselves that it changes.
@@ -158,7 +167,21 @@ class ServerSession:
         return result
 
     def _problem(self) -> str:
-        return self._program.problem if self._program is not None else ""
+        """Why the server cannot be asked any more; empty where it can."""
+        return (self._program.problem if self._program is not None else "") or self._broken
+
+    async def _bound_response(self, response: Response) -> None:
+        """Have a reply end the connection that is longer than a message may be."""
+        from httpx2 import AsyncByteStream
+
+        # A stream of events is bounded by the SDK, event by event.
+        if isinstance(response.stream, AsyncByteStream) and response.headers.get("content-type", "").startswith(
+            "application/json"
+        ):
+            response.stream = bounded_stream(response.stream, self._break)
+
+    def _break(self, why: str) -> None:
+        self._broken = self._broken or why
 
     async def close(self) -> None:
         """End the server, within about a second."""
@@ -174,31 +197,6 @@ class ServerSession:
             await asyncio.wait({task}, timeout=END)
         if task.done() and not task.cancelled():
             task.exception()  # seen
-
-
-async def _bound_response(response: Any) -> None:  # noqa: ANN401 - of httpx2, which the SDK brings
-    """Refuse a reply that says that it is too long, and cut off one that does not say it."""
-    from httpx2 import AsyncByteStream, ReadError
-
-    if not response.headers.get("content-type", "").startswith("application/json"):
-        return  # a stream of events, whose events the SDK bounds one by one
-
-    class Bounded(AsyncByteStream):
-        def __init__(self, stream: AsyncByteStream) -> None:
-            self._stream = stream
-
-        async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-            read = 0
-            async for piece in self._stream:
-                read += len(piece)
-                if read > LONGEST_MESSAGE:
-                    raise ReadError(f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB")
-                yield piece
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    response.stream = Bounded(response.stream)
 
 
 def _failed(why: str) -> ToolResult:

@@ -1,0 +1,333 @@
+"""Servers of tools as a run has them: real programs and a real HTTP server, and how each of them can misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from conductor_cli.core.toolbox import OfferedTool, ToolResult
+from conductor_cli.tools import session as sessions
+from conductor_cli.tools.box import McpToolBox
+from conductor_cli.tools.offers import LONGEST_NAME, MOST_TOOLS
+from conductor_cli.tools.servers import ToolServer
+
+T = TypeVar("T")
+
+HERE = Path(__file__).parent
+
+
+def raw(mode: str = "", **more: Any) -> ToolServer:
+    """The server without a library."""
+    return ToolServer(name="t", command=(sys.executable, str(HERE / "raw_server.py"), mode), **more)
+
+
+class Desk:
+    """A box over some servers, asked by name."""
+
+    def __init__(self, *servers: ToolServer) -> None:
+        self.names = [server.name for server in servers]
+        self.box = McpToolBox({server.name: server for server in servers}, lambda text: text.replace("secret", "***"))
+
+    async def tools(self) -> dict[str, OfferedTool]:
+        return {tool.tool.name: tool for tool in await self.box.offered(self.names)}
+
+    async def call(self, name: str, **arguments: Any) -> ToolResult:
+        return await self.box.call((await self.tools())[name], arguments)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(main)
+
+
+def with_box(*servers: ToolServer, then: Any) -> Any:
+    """Run `then(desk)`, and close the box, which must take less than about a second."""
+
+    async def main() -> Any:
+        desk = Desk(*servers)
+        try:
+            return await then(desk)
+        finally:
+            began = time.monotonic()
+            await desk.box.close()
+            assert time.monotonic() - began < 1.5
+
+    return run(main())
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody waits for any more stays as a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def test_a_server_of_the_sdk_is_used_and_ended() -> None:
+    """Its tools are listed with their hints, called with arguments, and give text; an image is named in a line."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        tools = await desk.tools()
+        results = [await desk.call("add", a=40, b=2), await desk.call("picture"), await desk.call("fail", why="no")]
+        return tools, *results
+
+    server = ToolServer(name="t", command=(sys.executable, str(HERE / "server.py")))
+    tools, added, picture, failed = with_box(server, then=then)
+    assert (tools["add"].read_only, tools["write"].read_only) == (True, False)
+    assert tools["add"].tool.parameters["required"] == ["a", "b"]
+    assert (added.text, picture.text) == ("42", "[image, image/png, 0 KiB; it is not passed on]")
+    assert failed.error
+
+
+def test_a_server_at_an_address_is_used() -> None:
+    """Over HTTP the same; a reply of 100 MB ends the connection, and the next call has a new one."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, str(HERE / "server.py"), str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            until_open(port)
+
+            async def then(desk: Desk) -> tuple[Any, ...]:
+                added, large = await desk.call("add", a=40, b=2), await desk.call("flood", megabytes=40)
+                return added, large, await desk.call("add", a=1, b=2)
+
+            server = ToolServer(name="t", url=f"http://127.0.0.1:{port}/mcp")
+            added, large, again = with_box(server, then=then)
+        finally:
+            process.kill()
+    assert (added.text, again.text) == ("42", "3")
+    assert large.text == "the call failed: it sent a message of more than 16 MiB"
+
+
+def until_open(port: int) -> None:
+    """Wait until a server listens."""
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+
+
+def test_settings_win_over_what_the_server_says() -> None:
+    """Without trust no hint counts; the user's own lists say what is read-only, allowed and offered at all."""
+
+    async def then(desk: Desk) -> Any:
+        return await desk.tools()
+
+    tools = with_box(raw(trust=False, read_only=("die",), allow=("add",), only=("add", "die", "write")), then=then)
+    assert {name: (tool.read_only, tool.allowed) for name, tool in tools.items()} == {
+        "add": (False, True), "die": (True, False), "write": (False, False),
+    }  # fmt: skip
+
+
+def test_a_tool_that_hangs_takes_its_seconds_and_no_more() -> None:
+    """The call ends with an error; the server goes on hanging and is killed at the end."""
+
+    async def then(desk: Desk) -> ToolResult:
+        return await desk.call("hang")
+
+    result = with_box(raw(seconds=0.3), then=then)
+    assert (result.error, result.text) == (True, "the call failed: no result within 0.3 s")
+
+
+def test_a_server_that_dies_says_its_last_words_and_is_started_again() -> None:
+    """The call fails with the last line of standard error; the next call works; a notice says what happened."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        return await desk.call("die"), await desk.call("add", a=1, b=2), desk.box.take_notices()
+
+    died, added, notices = with_box(raw(), then=then)
+    assert died.text == "the call failed: it has ended: the disk is on fire"
+    assert added.text == "3"
+    assert notices == ("t has ended and is started again",)
+
+
+def test_a_server_that_dies_for_ever_is_given_up() -> None:
+    """After three starts it has no tools any more, and the reason is told once."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        results = [await desk.call("die") for _ in range(3)]
+        return results, await desk.tools(), await desk.tools(), desk.box.take_notices()
+
+    _, tools, again, notices = with_box(raw(), then=then)
+    assert tools == again == {}
+    assert notices.count("the tools of t cannot be used: it ended 3 times") == 1
+
+
+def test_100_megabytes_end_the_server_and_not_us() -> None:
+    """A result of 2 MB arrives; one of 100 MB is an error, and a small one works afterwards."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        small, large = await desk.call("flood", megabytes=2), await desk.call("flood", megabytes=100)
+        return small, large, await desk.call("add", a=1, b=2)
+
+    small, large, added = with_box(raw(), then=then)
+    assert len(small.text) == 2 << 20
+    assert large.text == "the call failed: it sent a message of more than 16 MiB"
+    assert added.text == "3"
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        (raw("garbage"), "it wrote 1,001 lines that are no message"),
+        (raw("hang"), "no answer within 0.5 s"),
+        (ToolServer(name="t", command=("sh", "-c", "echo no such directory >&2; exit 2")), "it has ended: no such"),
+        (ToolServer(name="t", command=("/nowhere/at/all",)), "it cannot be started or reached: No such file"),
+        (ToolServer(name="t", url="http://127.0.0.1:9/mcp"), "failed"),
+    ],
+)
+def test_a_server_that_does_not_start_has_no_tools(
+    server: ToolServer, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The reason is a notice, the run goes on without these tools, and the server is not tried again."""
+    monkeypatch.setattr(sessions, "START", 0.5 if server.command[-1:] == ("hang",) else 30)
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        return await desk.tools(), desk.box.take_notices(), await desk.tools(), desk.box.take_notices()
+
+    tools, (notice,), again, more = with_box(server, then=then)
+    assert (tools, again, more) == ({}, {}, ())
+    assert notice.startswith("the tools of t cannot be used: ")
+    assert said in notice
+
+
+def test_10_000_tools_are_100_and_a_notice() -> None:
+    """The list is not read to its end."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        return await desk.tools(), desk.box.take_notices()
+
+    tools, notices = with_box(raw("many"), then=then)
+    assert len(tools) == MOST_TOOLS
+    assert notices == ("t lists 1,000 tools or more; the first 100 are used, or those in tools.t.only",)
+
+
+def test_names_fit_every_provider() -> None:
+    """Control characters, dots, long and doubled names are mapped; each tool is called by its own name."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        tools = await desk.tools()
+        return tools, await desk.box.call(next(t for t in tools.values() if t.own_name == "a.b"), {})
+
+    tools, result = with_box(raw("names"), then=then)
+    assert all(len(name) <= LONGEST_NAME and name.replace("_", "").replace("-", "").isalnum() for name in tools)
+    assert {tool.own_name for tool in tools.values()} >= {"a b", "a.b", "\x1b[31mred", "x" * 200}
+    assert result.text == "a.b"
+
+
+def test_two_servers_with_the_same_tool_are_kept_apart() -> None:
+    """The second one's tool gets the server's name before its own."""
+
+    async def then(desk: Desk) -> Any:
+        return await desk.tools()
+
+    other = ToolServer(name="other", command=raw().command, only=("add",))
+    tools = with_box(raw(only=("add",)), other, then=then)
+    assert {name: tool.server for name, tool in tools.items()} == {"add": "t", "other_add": "other"}
+
+
+def test_a_list_that_changes_is_read_again() -> None:
+    """After the server has said so, the new tool is offered and can be called."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        before = await desk.tools()
+        await desk.call("grow")
+        return before, await desk.call("grown")
+
+    before, result = with_box(raw(), then=then)
+    assert "grown" not in before
+    assert result.text == "grown"
+
+
+def test_what_a_server_asks_for_is_refused_politely() -> None:
+    """Sampling, elicitation and roots are not supported; each gets an error, and the call goes on."""
+
+    async def then(desk: Desk) -> ToolResult:
+        return await desk.call("ask")
+
+    lines = with_box(raw(), then=then).text.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["sampling/createMessage", "elicitation/create", "roots/list"]
+    assert all("not supported" in line.lower() for line in lines), lines
+
+
+def test_arguments_that_break_the_schema_call_nothing() -> None:
+    """The worker is told what is missing; nothing reaches the server."""
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        return await desk.call("add", a=1), await desk.call("add", a=1, b="2")
+
+    missing, wrong = with_box(raw(), then=then)
+    assert "'b' is a required property" in missing.text
+    assert "b: '2' is not of type 'integer'" in wrong.text
+
+
+def test_a_stray_line_does_no_harm() -> None:
+    """A server that prints a remark to standard output goes on working."""
+
+    async def then(desk: Desk) -> ToolResult:
+        return await desk.call("babble")
+
+    assert with_box(raw(), then=then).text == "said"
+
+
+def test_secrets_do_not_leave_through_results() -> None:
+    """What the box is told to redact is not in what a worker gets."""
+
+    async def then(desk: Desk) -> ToolResult:
+        return await desk.call("environment")
+
+    result = with_box(raw(env={"secret_name": "1"}), then=then)
+    assert "***_name" in result.text
+    assert "secret" not in result.text
+
+
+def test_a_server_that_ignores_its_end_is_killed_with_its_children(tmp_path: Path) -> None:
+    """SIGTERM and the end of its input do not impress it; it and its child are gone within about a second."""
+    diary = tmp_path / "diary"
+
+    async def then(desk: Desk) -> None:
+        await desk.tools()
+
+    with_box(raw("stubborn", env={"DIARY": str(diary)}), then=then)
+    pids = [int(line.split()[1]) for line in diary.read_text().splitlines()]
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+
+
+def test_a_cancelled_call_leaves_the_server_usable() -> None:
+    """Cancelling a call in the middle raises in the caller alone."""
+
+    async def then(desk: Desk) -> ToolResult:
+        await desk.tools()
+        call = asyncio.create_task(desk.call("add", a=1, b=2))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return await desk.call("add", a=2, b=2)
+
+    assert with_box(raw(), then=then).text == "4"
+
+
+def test_a_server_has_no_more_of_the_environment_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What every program needs, and what is named."""
+    monkeypatch.setenv("SOME_API_KEY", "x")
+
+    async def then(desk: Desk) -> ToolResult:
+        return await desk.call("environment")
+
+    seen = set(with_box(raw(env={"MINE": "1"}), then=then).text.split())
+    assert seen <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LC_CTYPE", "MINE"}
+    assert "PATH" in seen
+    assert os.environ["SOME_API_KEY"] == "x"
