@@ -24,6 +24,9 @@ MOST_CALLS: Final = 128
 LONGEST_ARGUMENTS: Final = 1024 * 1024
 """The most characters in the arguments of all calls of one reply: a model writes some 500,000 at most."""
 
+MOST_ASKED: Final = 100
+"""How often it is asked whether the arguments of one call are complete."""
+
 LONGEST_NAME: Final = 256
 """The most characters in the name of a tool."""
 
@@ -33,7 +36,10 @@ LONGEST_ID: Final = 16 * 1024
 
 @dataclass
 class _Call:
-    """One call as far as it has arrived. `key` is the server's index or id of it, `given` the server's id."""
+    """One call as far as it has arrived.
+
+    `key` is the server's index or id of it, `given` the server's id, `asked` how often it was looked at as a whole.
+    """
 
     index: int
     redactor: StreamRedactor
@@ -45,6 +51,7 @@ class _Call:
     extra: Mapping[str, Any] | None = None
     held: str = ""
     shown: bool = False
+    asked: int = 0
 
 
 class ToolCallDecoder:
@@ -133,7 +140,8 @@ class ToolCallDecoder:
         key = index if numbered else given
         # Of several calls under one number, only the last can go on.
         last = next((call for call in reversed(self._calls) if call.key == key), None) if key != "" else None
-        if last is None or (name and _is_whole(last) and (not numbered or (given and given != last.given))):
+        other = name and (not numbered or (given and given != last.given)) if last else True
+        if last is None or (other and _is_whole(last)):
             return self._begin(key, given)
         return last
 
@@ -162,8 +170,10 @@ class ToolCallDecoder:
 
 
 def _is_whole(call: _Call) -> bool:
-    """Whether a call could end here."""
-    return bool(call.arguments) and arguments_object("".join(call.arguments)) is not None
+    """Whether a call could end here. A call of very many pieces is asked so often only, since each time all is read."""
+    call.asked += 1
+    asks = bool(call.arguments) and call.asked <= MOST_ASKED
+    return asks and arguments_object("".join(call.arguments)) is not None
 
 
 def text_of(value: object) -> str:

@@ -22,6 +22,9 @@ _KEPT: Final = {"text": ("text",), "thinking": ("thinking", "signature"), "redac
 _MOST_BLOCKS: Final = 10_000
 """The most blocks of one reply. Real ones have some hundreds at most."""
 
+_MOST_HIDDEN: Final = 4 * 1024 * 1024
+"""The most characters of signatures and hidden thinking in one reply. Real ones have some thousands in each block."""
+
 
 class AnthropicReply:
     """One reply. The counts of input come first, those of output last."""
@@ -31,6 +34,7 @@ class AnthropicReply:
         self._blocks: list[_Block] = []
         self._open: dict[int | None, _Block] = {}
         self._calls = 0
+        self._hidden = 0
         self._said = False
         self._readers: dict[str, Callable[[Frame], Frame]] = {
             "message_start": lambda frame: self._frame(usage=_mapping(frame.get("message")).get("usage")),
@@ -50,6 +54,7 @@ class AnthropicReply:
         content = _mapping(event.get("content_block"))
         if len(self._blocks) >= _MOST_BLOCKS:
             raise ModelError("broken", f"the server sent more than {_MOST_BLOCKS} blocks in one reply")
+        self._check_hidden(content.get("data"))
         block = _Block(content)
         self._blocks.append(block)
         self._open[_key(event)] = block
@@ -69,7 +74,14 @@ class AnthropicReply:
             return self._arguments(block, delta.get("partial_json")) if block.kind == "tool_use" else self._frame()
         if block is not None and (name := _TEXTS.get(str(kind))):
             block.add(name, delta.get(name))
+            self._check_hidden(delta.get("signature"))
         return self._frame([delta])
+
+    def _check_hidden(self, piece: object) -> None:
+        """Bound what is kept of a reply although nobody sees it."""
+        self._hidden += len(piece) if isinstance(piece, str) else 0
+        if self._hidden > _MOST_HIDDEN:
+            raise ModelError("broken", f"the server sent more than {_MOST_HIDDEN} characters of hidden thinking")
 
     def _stop(self, event: Frame) -> Frame:
         block = self._open.pop(_key(event), None)
