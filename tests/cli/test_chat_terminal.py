@@ -73,7 +73,7 @@ def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
         screen.program.send(CTRL_D)
         assert screen.end() == 0
     newest = max(stage.traces.glob("*.jsonl")).stem
-    assert screen.screen.splitlines()[-1] == f"to go on with this chat: conductor chat --continue {newest}"
+    assert screen.screen.splitlines()[-1] == f"to go on with this chat: conductor chat --continue-from {newest}"
     assert [len(stage.asked(model)) for model in ("planner", "alpha", "beta")] == [2, 3, 2]
     history = stage.traces.with_name("history")
     assert history.stat().st_mode & 0o777 == 0o600
@@ -158,6 +158,15 @@ def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None
         first = shown.index("Spell the capital")
         assert shown[first : first + 3] == ["Spell the capital", "of France,", "backwards"]
         assert screen.scrolled.count("of France,") == 1
+
+
+@pytest.mark.parametrize("flags", [("--deny", "btea"), ("--workers", "btea")])
+def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, flags: tuple[str, ...]) -> None:
+    """No question could be answered in it; the error names the nearest worker."""
+    with terminal(stage, "chat", *flags) as screen:
+        assert screen.end() == 2
+        assert "did you mean beta?" in screen.scrolled
+        assert "Enter asks" not in screen.scrolled
 
 
 def test_rehearsal_chat_answers(stage: Stage) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from conductor_cli.app.keys import open_key_store, providers_with_stored_key
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.app.policy_filter import filter_pool, policy_objection
+from conductor_cli.app.rehearsal import rehearsal_pool
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.config.pools import find_pool, pool_members
-from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.presets import model_of
@@ -54,6 +56,15 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     pool = Pool(workers=with_accepts(workers))
     pool, policy_remarks = filter_pool(pool, settings, only, planner, found)
     return pool, (*remarks, *policy_remarks)
+
+
+def check_choice(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> None:
+    """Raise `UsageError` where a command line names a worker or a rule that means none. Nothing is opened."""
+    with suppress(ConfigError, PolicyError, ConductorUnusable):  # these are said where the models are opened
+        if rehearsal:
+            filter_pool(rehearsal_pool(), settings, only, None)
+        else:
+            asyncio.run(resolve_pool(settings, None, only))
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:

@@ -76,7 +76,7 @@ async def _read_messages(chat: ChatSession) -> int:
 def print_how_to_go_on(chat: ChatSession) -> None:
     """Print the command that goes on with this conversation, where it is stored. The demo has no conversations."""
     if chat.turns and chat.turns[-1].stored and chat.session.stores_traces and not chat.rehearsal:
-        print_notice(f"to go on with this chat: conductor chat --continue {chat.turns[-1].run}")
+        print_notice(f"to go on with this chat: conductor chat --continue-from {chat.turns[-1].run}")
 
 
 async def _handle(chat: ChatSession, prompt: Prompt, message: str) -> None:
