@@ -42,6 +42,9 @@ app = typer.Typer(help="List, add and test the models that answer.", no_args_is_
 
 Name = Annotated[str, typer.Argument(help="The worker's name.")]
 Names = Annotated[list[str] | None, typer.Argument(metavar="NAME", help="The worker's name; may be repeated.")]
+ThinkingBudget = Annotated[
+    int | None, typer.Option("--thinking-budget", metavar="N", min=0, help="Most tokens it may think; 0 for none.")
+]
 Accepts = Annotated[
     str | None,
     typer.Option("--accepts", metavar="A,B", help="What it reads besides text: image, pdf, image,pdf or none."),
@@ -191,9 +194,7 @@ def add_worker(
     reasoning_effort: Annotated[
         str | None, typer.Option("--reasoning-effort", metavar="WORD", help="How hard it thinks: none, low, high …")
     ] = None,
-    thinking_budget: Annotated[
-        int | None, typer.Option("--thinking-budget", metavar="N", min=0, help="Most tokens it may think; 0 for none.")
-    ] = None,
+    thinking_budget: ThinkingBudget = None,
     cwd: Cwd = None,
     env: Env = None,
     seconds: Seconds = None,
