@@ -12,18 +12,21 @@ import atexit
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.features import NO_FEATURES, Features, check_features
+from conductor_cli.models.features import NO_FEATURES, Features, check_features, needs_features
 from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.call import Call
 from conductor_cli.models.llama.engine import Engine
-from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.models.llama.gguf import read_header, short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
+from conductor_cli.models.llama.tool_format import format_of
 
 T = TypeVar("T")
 
@@ -41,11 +44,22 @@ class Llama:
         self.options = options
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._open_calls: weakref.WeakSet[Call] = weakref.WeakSet()
-        self.features: Features = NO_FEATURES
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
         self._thread_ended = threading.Event()
+
+    @cached_property
+    def features(self) -> Features:
+        """Tools, if its chat template has a place for them. A file that cannot be read has nothing.
+
+        Reading the header of a file takes up to a tenth of a second.
+        """
+        with suppress(ModelError):
+            source = read_header(self.path).values.get("tokenizer.chat_template")
+            if isinstance(source, str) and format_of(source):
+                return frozenset({"tools"})
+        return NO_FEATURES
 
     async def load(self) -> None:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""
@@ -69,7 +83,8 @@ class Llama:
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
-        check_features(self.path.name, self.features, request)
+        if needs_features(request):
+            check_features(self.path.name, self.features, request)
         call = self._submit(Call(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
         try:
             while chunk := await call.get():

@@ -50,7 +50,8 @@ class Call:
 
     def put(self, result: Chunk | ModelError | None) -> None:
         """From the thread: hand over a result. A chunk may be held back until the next one, and is joined with it."""
-        if isinstance(result, Chunk):
+        joins = isinstance(result, Chunk) and result.tool_call is None
+        if isinstance(result, Chunk) and joins:
             self._held.append(result)
             now = time.monotonic()
             if now - self._handed_over < HAND_OVER_INTERVAL:
@@ -59,7 +60,7 @@ class Call:
         if self._held:
             self._send(_join_chunks(self._held))
             self._held = []
-        if not isinstance(result, Chunk):
+        if not joins:
             self._send(result)
 
     def _send(self, result: Chunk | ModelError | None) -> None:

@@ -18,9 +18,11 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from conductor_cli.models.llama.prefix_cache import PrefixCache
-from conductor_cli.models.llama.prompt import opens_thinking, render_prompt
+from conductor_cli.models.llama.prompt import Piece, opens_thinking, render_prompt
 from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, choose_index, softmax
 from conductor_cli.models.llama.template import CHATML, ChatTemplate
+from conductor_cli.models.llama.tool_format import SPELLED
+from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse, tool_use
 from conductor_cli.models.llama.vocabulary import Prompt, ReplyDecoder, Vocabulary
 
 MIN_GRAMMAR_REPLY: Final = 256
@@ -51,6 +53,8 @@ class Engine:
         names = {name: self.vocabulary.token_name(find(self.vocabulary.pointer)) for name, find in special.items()}
         text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
         self._template = ChatTemplate(path.name, text, names)
+        written = SPELLED if self._template.tool_format else ()
+        self._spelled = {self.vocabulary.control_token(word): word.encode() for word in written}
 
     @property
     def context(self) -> Any:  # noqa: ANN401 - a C pointer
@@ -65,9 +69,10 @@ class Engine:
         """The reply, chunk by chunk. Raises `ModelError`, or `Cancelled` soon after `cancel` is set."""
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
+        use = tool_use(self._template.tool_format, request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
-        with closing(self._sampler(request)) as sampler:
+        with closing(self._sampler(request, use)) as sampler:
             cached = self.kv_cache.read(prompt)
             # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
@@ -77,10 +82,12 @@ class Engine:
             if first and -1 not in first and len(first) == len(request.choices):
                 end = self._choose(first, request)
             else:  # no choices, or two of them begin with the same token
-                thinking = prompt.opens_thinking if request.grammar is None else None
+                thinking = prompt.opens_thinking if _may_think(request, use) else None
                 most = self.kv_cache.capacity - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
-                end = yield from self._write(ReplyDecoder(stop=request.stop, thinking=thinking), sampler, most)
+                plain = ReplyDecoder(stop=request.stop, thinking=thinking)
+                reply = plain if use is None else ToolReply(request, use, thinking=thinking)
+                end = yield from self._write(reply, sampler, most)
         usage = Usage(
             tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thinking,
             seconds=time.monotonic() - began, calls=1,
@@ -89,8 +96,14 @@ class Engine:
 
     def tokenize(self, request: Request) -> Prompt:
         """The tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
+        use = tool_use(self._template.tool_format, request)
         # Under a grammar there is no room for thinking, so the template is asked to leave it out.
-        pieces = render_prompt(self._template, request.messages, thinking=request.grammar is None, cuts=request.cuts)
+        pieces = render_prompt(
+            self._template, request.messages, thinking=_may_think(request, use), cuts=request.cuts,
+            tools=request.tools if use else (),
+        )  # fmt: skip
+        if use and use.forced:
+            pieces = (*pieces, Piece(text=use.form.opening, control=True))
         prompt = self.vocabulary.tokenize_prompt(pieces, self.kv_cache.check_cancelled)
         return prompt._replace(opens_thinking=opens_thinking(pieces))
 
@@ -125,13 +138,14 @@ class Engine:
         """Draw and decode up to `most` tokens. What is done here is done for each token: it must stay short."""
         finish: Finish = "length"
         written = 0
+        spelled = self._spelled if isinstance(reply, ToolReply) else {}
         while written < most:
             token = sampler.draw(self.context)
             if self.vocabulary.is_end(token):
                 finish = "stop"
                 break
             written += 1
-            chunk = reply.feed(self.vocabulary.token_bytes(token))
+            chunk = reply.feed(spelled.get(token) or self.vocabulary.token_bytes(token))
             if chunk.text or chunk.thinking:
                 yield chunk
             if reply.stopped:
@@ -139,7 +153,11 @@ class Engine:
                 break
             if written < most:  # the logits after the last token are not needed
                 self.kv_cache.decode([token])
-        return _Ending(chunk=replace(reply.end(), finish=finish), written=written, thinking=reply.thinking_tokens)
+        last = reply.end()
+        if isinstance(reply, ToolReply) and (calls := list(reply.calls(finish))):
+            yield from calls
+            finish = "tool"
+        return _Ending(chunk=replace(last, finish=finish), written=written, thinking=reply.thinking_tokens)
 
     def _choose(self, first: Mapping[int, str], request: Request) -> _Ending:
         """One of the choices, by the distribution of the first token over them: nothing is decoded for it."""
@@ -150,12 +168,18 @@ class Engine:
         chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
         return _Ending(chunk=chunk, written=1)
 
-    def _sampler(self, request: Request) -> Sampler:
+    def _sampler(self, request: Request, use: ToolUse | None) -> Sampler:
         seed = self._seed(request)
-        if request.grammar is None:
+        grammar = use.grammar if use and use.grammar else request.grammar
+        if grammar is None:
             return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
-        return GrammarSampler(self.vocabulary, request.grammar, temperature=request.temperature, seed=seed)
+        return GrammarSampler(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
 
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed
         return int.from_bytes(os.urandom(4)) if given is None else given
+
+
+def _may_think(request: Request, use: ToolUse | None) -> bool:
+    """Whether the model may think before it answers: a grammar, or a call that the prompt opens, leaves no room."""
+    return request.grammar is None and not (use and use.forced)

@@ -1,7 +1,8 @@
 """Messages -> the pieces of a prompt: what the chat template wrote, and what people and models wrote.
 
 Only the template's own text may hold special tokens. The template is given an unguessable mark for each message's
-content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn.
+content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn. Of
+tools and calls the template gets names of harmless characters, and marks for descriptions, schemas and arguments.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-from conductor_cli.core.chat import Message
+from conductor_cli.core.chat import Message, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.thinking import OPEN
 from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.template import ChatTemplate, ChatTemplateError
+from conductor_cli.models.llama.template_tools import mark_tools, one_call_each_turn
 
 SECRET: Final = secrets.token_hex(8)
 """Part of each mark; nothing that a prompt could hold knows it."""
@@ -38,7 +40,12 @@ class Piece(NamedTuple):
 
 
 def render_prompt(
-    template: ChatTemplate, messages: Sequence[Message], *, thinking: bool, cuts: Sequence[int] = ()
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    *,
+    thinking: bool,
+    cuts: Sequence[int] = (),
+    tools: Sequence[Tool] = (),
 ) -> tuple[Piece, ...]:
     """The prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
 
@@ -47,14 +54,18 @@ def render_prompt(
     A template that refuses or drops a system message, or a second message in a row from one side, gets these words in
     the next user message. Raises `ModelError` of kind `file`.
     """
+    form = template.tool_format
+    if form is not None and form.one_each_turn:
+        messages = tuple(one_call_each_turn(messages))
     try:
         try:
-            return _render(template, messages, cuts, thinking=thinking)
+            return _render(template, messages, cuts, thinking=thinking, tools=tools)
         except ChatTemplateError as error:
             folded = _fold_messages(messages)
-            if error.stopped or folded == tuple(messages):
+            with_calls = any(message.tool_calls or message.role == "tool" for message in messages)
+            if error.stopped or with_calls or folded == tuple(messages):
                 raise
-            return _render(template, folded, cuts, thinking=thinking)
+            return _render(template, folded, cuts, thinking=thinking, tools=tools)
     except ChatTemplateError as error:
         raise ModelError(
             "file",
@@ -80,24 +91,36 @@ def split_for_tokenizer(text: str) -> list[str]:
 
 
 def _render(
-    template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool
+    template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool, tools: Sequence[Tool]
 ) -> tuple[Piece, ...]:
-    content = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
-    marked = [{"role": message.role, "content": mark} for message, mark in zip(messages, content, strict=True)]
+    texts = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
+    marked, values = mark_tools(messages, tuple(texts), tools, SECRET)
     # Passed only to disable thinking: some templates take the variable itself as a request for more of it.
-    text = template.render(marked, **({} if thinking else {"enable_thinking": False}))
-    lost = next((at for at, mark in enumerate(content, start=1) if mark not in text), None)
+    more: dict[str, object] = {} if thinking else {"enable_thinking": False}
+    text = template.render(marked.messages, **more, **({"tools": marked.tools} if tools else {}))
+    # Templates leave out what a model says beside its calls.
+    needed = [mark for mark, message in zip(texts, messages, strict=True) if not message.tool_calls]
+    lost = next((at for at, mark in enumerate(needed, start=1) if mark not in text), None)
     if lost is not None:
         raise ChatTemplateError(f"it leaves out message {lost}")
-    # A space before a content is part of the content's first token in every vocabulary.
-    parts = re.split(f"( ?m{SECRET}n[0-9]+e)", text)
-    first = next(iter(content), "")
-    found = (piece for part in parts for piece in _pieces(part, content, cuts if part.endswith(first) else ()))
+    if any(mark not in text for mark in values):
+        raise ChatTemplateError("it leaves out a part of the tools")
+    # A space before a content is part of the content's first token in every vocabulary. A value is JSON, which a
+    # template puts into quotes because it knows only the mark.
+    parts = re.split(f'( ?m{SECRET}n[0-9]+e|"?v{SECRET}n[0-9]+e"?)', text)
+    first = next(iter(texts), "")
+    found = (piece for part in parts for piece in _pieces(part, texts, values, cuts if part.endswith(first) else ()))
     return tuple(piece for piece in found if piece.text)
 
 
-def _pieces(part: str, content: Mapping[str, str], cuts: Sequence[int]) -> list[Piece]:
-    """A part of the template's text, or a message's content divided where a fixed prefix ends."""
+def _pieces(part: str, content: Mapping[str, str], values: Mapping[str, str], cuts: Sequence[int]) -> list[Piece]:
+    """A part of the template's text, a value, or a message's content divided where a fixed prefix ends."""
+    if (value := part.strip('"')) in values:
+        quoted = part[:1] == part[-1:] == '"'
+        before, after = ("", "") if quoted else part.split(value)
+        return [
+            Piece(text=before, control=True), Piece(text=values[value], control=False), Piece(text=after, control=True)
+        ]  # fmt: skip
     mark = part.removeprefix(" ")
     if mark not in content:
         return [Piece(text=part, control=True)]

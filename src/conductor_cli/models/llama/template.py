@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.models.llama.tool_format import ToolFormat, format_of
+
 CHATML: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "<|im_start|>assistant\n"
@@ -70,7 +72,12 @@ class ChatTemplate:
         self._trusted = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() in TRUSTED
         self._results: dict[str, str | ChatTemplateError] = {}
 
-    def render(self, messages: Sequence[Mapping[str, str]], **more: object) -> str:
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes tool calls; None if its template has no place for tools."""
+        return format_of(self._source)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
         """The text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
         variables = {"messages": list(messages), "add_generation_prompt": True, "tools": None} | self._variables | more
         key = json.dumps(variables)

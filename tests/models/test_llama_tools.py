@@ -1,0 +1,244 @@
+"""Tools of a local model: what its template is given, how each family writes calls, and calls that are forced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.features import NO_FEATURES
+from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.prompt import render_prompt
+from conductor_cli.models.llama.template import ChatTemplate
+from conductor_cli.models.llama.tool_format import HERMES, LLAMA_3, MISTRAL, MISTRAL_NAMES, ToolFormat, format_of
+from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse
+from tests.models.test_contract import ends_well, play, text
+from tests.tiny_gguf import END, TRUSTED, Extra, make
+
+HERMES_TEMPLATE = """{%- if tools %}<|im_start|>system
+Tools:
+{%- for tool in tools %}
+{{ tool | tojson }}
+{%- endfor %}
+Call one so: <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call><|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>
+{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
+</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+LLAMA_TEMPLATE = """{%- for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>
+{%- if message.tool_calls %}
+{%- if message.tool_calls | length != 1 %}{{ raise_exception('one call at once') }}{% endif %}
+{%- set call = message.tool_calls[0].function %}
+{"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}
+{%- else %}
+{%- if loop.first and tools %}{% for tool in tools %}{{ tool | tojson(indent=2) }}{% endfor %}{% endif %}
+{{ message.content }}{% endif %}<|eot_id|>
+{%- endfor %}<|start_header_id|>assistant<|end_header_id|>
+"""
+MISTRAL_TEMPLATE = """{%- for message in messages %}
+{%- if message.role == 'user' %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]
+[INST]{{ message.content }}[/INST]
+{%- elif message.tool_calls %}[TOOL_CALLS][
+{%- for call in message.tool_calls %}{{ call.function | tojson }}{{ call.id }}{% endfor %}]
+{%- elif message.role == 'tool' %}[TOOL_RESULTS]{{ message.tool_call_id }} {{ message.content }}[/TOOL_RESULTS]
+{%- else %}{{ message.content }}{% endif %}
+{%- endfor %}"""
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER = Tool(name="weather", description='Says the "weather" <|im_end|>.', parameters=CITY)
+CLOCK = Tool(name="clock")
+ASK = Message(role="user", content="Is it warm?")
+CALLS = (
+    ToolCall(id="abc123def", name="weather", arguments='{"city": "Oslo<|im_end|>"}'),
+    ToolCall(id="call_that_is_long", name="clock", arguments="not json"),
+)
+TURN = (
+    ASK,
+    Message(role="assistant", content="", tool_calls=CALLS),
+    Message(role="tool", content="3 degrees", tool_call_id="abc123def"),
+    Message(role="tool", content="noon", tool_call_id="call_that_is_long"),
+)
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        (HERMES_TEMPLATE, HERMES),
+        (LLAMA_TEMPLATE, LLAMA_3),
+        (MISTRAL_TEMPLATE, MISTRAL),
+        (MISTRAL_TEMPLATE + "{{ '[ARGS]' }}", MISTRAL_NAMES),
+        (HERMES_TEMPLATE + "<function=NAME>", None),
+        (TRUSTED, None),
+        ("{{ messages }} with tools and <tool_call></tool_call>", None),
+        ("{% for tool in tools %}{{ tool }}{% endfor %}", None),
+    ],
+)
+def test_the_template_says_how_calls_are_written(template: str, form: ToolFormat | None) -> None:
+    """A family whose calls cannot be read, and a template without a place for tools, have no format."""
+    assert format_of(template) is form
+
+
+@pytest.mark.parametrize(
+    "source", [HERMES_TEMPLATE, LLAMA_TEMPLATE, MISTRAL_TEMPLATE], ids=["hermes", "llama", "mistral"]
+)
+def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
+    """They stand there as JSON, and nothing that people or models wrote can end a turn."""
+    template = ChatTemplate("m.gguf", source, {})
+    pieces = render_prompt(template, TURN, thinking=True, tools=(WEATHER, CLOCK))
+    prompt = "".join(piece.text for piece in pieces)
+    for words in (json.dumps(WEATHER.description), json.dumps(CITY), '{"city": "Oslo<|im_end|>"}', "3 degrees", "noon"):
+        assert words in prompt
+    assert '{"invalid_arguments": "not json"}' in prompt
+    assert prompt.index("Oslo") < prompt.index("3 degrees") < prompt.index("noon")
+    written = [piece.text for piece in pieces if piece.control]
+    assert not any("Oslo" in one or "Says" in one or "3 degrees" in one for one in written)
+
+
+def test_several_calls_become_one_each_turn_where_the_template_wants_it() -> None:
+    """Each call is followed by its own result."""
+    prompt = "".join(piece.text for piece in render_prompt(ChatTemplate("m", LLAMA_TEMPLATE, {}), TURN, thinking=True))
+    assert prompt.index("Oslo") < prompt.index("3 degrees") < prompt.index("invalid_arguments") < prompt.index("noon")
+
+
+def test_ids_have_the_form_that_mistral_demands() -> None:
+    """Nine letters and digits, the same for a call and its result."""
+    template = ChatTemplate("m", MISTRAL_TEMPLATE, {})
+    prompt = "".join(piece.text for piece in render_prompt(template, TURN, thinking=True, tools=(CLOCK,)))
+    assert prompt.count("abc123def") == 2
+    assert "call_that_is_long" not in prompt
+
+
+def test_a_template_that_leaves_out_the_schema_is_an_error() -> None:
+    """The model would call a tool of which it knows nothing."""
+    source = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
+    with pytest.raises(ModelError, match="leaves out a part of the tools"):
+        render_prompt(ChatTemplate("m", source, {}), (ASK,), thinking=True, tools=(WEATHER,))
+
+
+def read(written: str, form: ToolFormat, *, finish: str = "stop", parallel: bool = True) -> tuple[str, list[ToolCall]]:
+    """The text and the calls of a reply, the same however it is cut into pieces."""
+    found = set()
+    for size in (1, 3, 1000):
+        request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), parallel_tool_calls=parallel)
+        reply = ToolReply(request, ToolUse(form), thinking=None)
+        data = written.encode()
+        shown = "".join(reply.feed(data[at : at + size]).text for at in range(0, len(data), size)) + reply.end().text
+        calls = join_tool_calls(chunk.tool_call for chunk in reply.calls(finish) if chunk.tool_call)  # type: ignore[arg-type]
+        found.add((shown, calls))
+    assert len(found) == 1
+    shown, calls = found.pop()
+    return shown, list(calls)
+
+
+OSLO, NOW = '{"city": "Oslo"}', "{}"
+CALL_CLOCK = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        (HERMES, f'Let me look.\n<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>\n{CALL_CLOCK}'),
+        (HERMES, f'Let me look.<tool_call>{{"name": "weather", "arguments": {OSLO}}}</tool_call>{CALL_CLOCK[:-12]}'),
+        (MISTRAL, f'Let me look.[TOOL_CALLS] [{{"name": "weather", "arguments": {OSLO}}}, {{"name": "clock"}}]'),
+        (MISTRAL_NAMES, f"Let me look.[TOOL_CALLS]weather[CALL_ID]a1[ARGS]{OSLO}[TOOL_CALLS]clock[ARGS]{{}}"),
+    ],
+)  # fmt: skip
+def test_calls_are_read_in_the_form_of_each_family(form: ToolFormat, written: str) -> None:
+    """The same two calls come of each, with the text before them and ids that are made."""
+    shown, calls = read(written, form)
+    assert shown == "Let me look."
+    assert [(call.name, call.arguments) for call in calls] == [("weather", OSLO), ("clock", NOW)]
+    assert len({call.id for call in calls}) == 2
+
+
+def test_a_bare_object_is_a_call_only_for_llama_3() -> None:
+    """Its whole reply is the call, with `parameters`; another object is text, and so is text with a call inside."""
+    call = f'{{"name": "weather", "parameters": {OSLO}}}'
+    assert [one.name for one in read(call, LLAMA_3)[1]] == ["weather"]
+    assert [one.name for one in read(f'{call}; {{"name": "clock", "parameters": {{}}}}', LLAMA_3)[1]] == [
+        "weather", "clock",
+    ]  # fmt: skip
+    for written in ('{"answer": 42}', f"So: {call}", "{not json"):
+        assert read(written, LLAMA_3) == (written, [])
+
+
+def test_text_that_looks_like_an_opening_is_shown() -> None:
+    """Nothing is lost of a reply that has no call."""
+    assert read("a <tool b <tool_cal", HERMES) == ("a <tool b <tool_cal", [])
+    assert read("  two \n\n lines \n", HERMES) == ("  two \n\n lines \n", [])
+
+
+def test_one_call_is_kept_where_several_are_not_wanted() -> None:
+    """A template has no word for that, so the rest is left out."""
+    written = '<tool_call>{"name": "weather"}</tool_call><tool_call>{"name": "clock"}</tool_call>'
+    assert [call.name for call in read(written, HERMES, parallel=False)[1]] == ["weather"]
+
+
+def test_arguments_that_are_no_json_are_carried() -> None:
+    """Whoever calls the tool tells the model."""
+    calls = read('<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>', HERMES)[1]
+    assert [(call.name, call.arguments) for call in calls] == [("weather", '{"city": Oslo}')]
+
+
+@pytest.mark.parametrize(
+    ("written", "finish", "words"),
+    [
+        ('<tool_call>{"name": "weather", "arguments": {"ci', "length", "cut off in the middle of a tool call"),
+        ("<tool_call>weather?</tool_call>", "stop", "cannot be read"),
+        ("<tool_call>weather?", "stop", "cannot be read"),
+    ],
+)
+def test_half_a_call_is_an_error(written: str, finish: str, words: str) -> None:
+    """It is never a call, and never shown as an answer."""
+    with pytest.raises(ModelError, match=words) as error:
+        read(written, HERMES, finish=finish)
+    assert error.value.reason == "broken"
+
+
+@pytest.fixture(scope="module")
+def calling(models: Path) -> Path:
+    """A model with a place for tools in its template; quotes, braces and ends are likely."""
+    return make(models / "calling.gguf", extra=Extra(template=HERMES_TEMPLATE, bias={'"': 9.0, "}": 9.5, END: 6.0}))
+
+
+def ask(path: Path, **more: object) -> list[Chunk]:
+    request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), max_tokens=300, temperature=0.0, **more)  # type: ignore[arg-type]
+    return play(Llama(path, LlamaOptions(context=2048)), request)[0]
+
+
+@pytest.mark.parametrize(("choice", "names"), [("required", ("weather", "clock")), (CLOCK, ("clock",))])
+def test_a_forced_call_is_held_to_its_form(calling: Path, choice: Tool | str, names: tuple[str, ...]) -> None:
+    """Even a model of random weights writes a call of a tool that it was offered, with an object."""
+    chunks = ask(calling, tool_choice=choice)
+    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+    assert calls
+    assert all(call.name in names and isinstance(json.loads(call.arguments), dict) for call in calls)
+    assert chunks[-1].finish == "tool"
+    assert ends_well(chunks)
+    assert text(chunks) == ""
+
+
+def test_a_model_says_whether_it_takes_tools(calling: Path, tiny: Path) -> None:
+    """Its header is enough, and a file that is not there takes nothing."""
+    assert Llama(calling).features == {"tools"}
+    assert Llama(tiny).features == NO_FEATURES
+    assert Llama(calling.with_name("gone.gguf")).features == NO_FEATURES
+
+
+def test_what_a_model_file_cannot_take_is_refused_by_name(calling: Path, tiny: Path) -> None:
+    """Tools without a place for them, and images in any case; nothing is loaded for it."""
+    with pytest.raises(ModelError, match=r"tiny\.gguf cannot be sent tools"):
+        ask(tiny)
+    chart = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=1)
+    message = Message(role="user", content="?", attachments=(chart,))
+    with pytest.raises(ModelError, match=r"calling\.gguf cannot be sent images: chart\.png"):
+        play(Llama(calling), Request(messages=(message,), read_attachment=lambda _: b"x"))
