@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,9 @@ import pytest
 
 from conductor_cli.server import reporter
 from conductor_cli.store.trace_store import TraceStore
-from tests.cli.stage import PLANNER, THREE, TWO, Stage, breaks, refuses, replies, says
+from tests.cli.stage import COMMAND, PLANNER, SOURCE, THREE, TWO, Stage, breaks, refuses, replies, says
 from tests.server.clients import Heard, inside_client, text_of
-from tests.servers import SeenStep, Wire
+from tests.servers import SeenStep, Speaker, Wire
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -338,3 +339,34 @@ def test_a_limit_names_the_argument_that_raises_it(stage: Stage) -> None:
     said = refused("ask", {"question": "Why?", "max_tokens": 20})
     assert "call again with max_tokens=" in said
     assert "--max-tokens" not in said
+
+
+def test_a_tool_that_needs_an_approval_is_refused(stage: Stage) -> None:
+    """A worker may call what only reads; what may change something is not called, since nobody can be asked."""
+    program = json.dumps([*COMMAND, "mcp", "--rehearsal"])
+    stage.configure(f'[limits]\nattempts = 1\n[tools.nested]\ncommand = {program}\nenv = ["PYTHONPATH"]')
+    returned = []
+
+    async def calling(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        texts = [message["content"] for message in seen.json["messages"] if message["role"] == "tool"]
+        if texts:
+            returned.extend(texts)
+            await speaker.say("done")
+        else:
+            await speaker.call("ask", '{"question": "Why?"}')
+            await speaker.call("trace", "{}")
+        await speaker.end()
+
+    stage.models["alpha"] = calling
+    arguments = {"question": "Why?"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SOURCE))
+        result = call("ask", arguments, flags={"conductor.tools": "nested"})
+    assert result.structured_content["answer"] == "done"
+    assert "nobody can be asked to allow it" in returned[0]
+    assert returned[1] == "there are no stored runs that match"
+    stage.models["alpha"] = says("no tools")
+    assert not call("ask", {**arguments, "no_tools": True}, flags={"conductor.tools": "nested"}).is_error
+    assert "tools" not in stage.asked("alpha")[-1].json
