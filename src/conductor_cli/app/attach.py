@@ -23,7 +23,6 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.models.fetch import fetch
 from conductor_cli.store.attachments import Attachments
 
 TEXT_LIMIT: Final = 16 * 1024 * 1024
@@ -75,6 +74,8 @@ class Attacher:
 
     def fetch(self, url: str) -> File:
         """What a URL gives. No event loop may be running. Raises `UsageError`."""
+        from conductor_cli.models.fetch import fetch  # a run without a URL starts without urllib.request
+
         limits = [int(self.settings[f"attachments.{kind}_mb"]) * _MB for kind in ("image", "pdf")]
         found = asyncio.run(fetch(url, limit=max(TEXT_LIMIT, *limits)))
         file = self.take(found.data, found.name)
