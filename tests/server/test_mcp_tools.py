@@ -28,6 +28,9 @@ WITH_IMAGE = {
     }}],
 }  # fmt: skip
 
+STEPS = [{"worker": "alpha", "subtask": "a"}]
+IN_CONVERSATION = {"text": "Why?", "conversation": {"messages": [{"role": "user", "content": "Why?"}]}}
+
 
 def talk(talking: Callable[[Client], Awaitable[None]], heard: Heard | None = None, **options: Any) -> None:
     """Have a client and a server of this process talk."""
@@ -170,6 +173,7 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
         ("run", {"plan": {"question": "", "steps": [{"worker": "alpha", "subtask": "a"}]}}, "blank"),
         ("run", {"plan": {"question": "Why?", "steps": [{"worker": "alpha", "subtask": "a", "access": [7]}]}}, "7"),
         ("run", {"plan": {"question": WITH_IMAGE, "steps": [{"worker": "alpha", "subtask": "a"}]}}, "images"),
+        ("run", {"plan": {"question": IN_CONVERSATION, "steps": STEPS}}, "conversation"),
         ("trace", {"run": "../../etc/passwd"}, "there is no run"),
         ("trace", {"run": "nope", "step": 1}, "there is no run 'nope'"),
         ("trace", {"step": 1}, "step needs run"),

@@ -102,6 +102,8 @@ def read_plan(plan: Mapping[str, Any]) -> PlanFile:
     if planned.question.attachments:
         # They are named by their hash, and may belong to a run that this client may not see.
         raise UsageError("a plan cannot bring images or documents", hint="give the id of the planned run instead: run")
+    if planned.question.conversation is not None:
+        raise UsageError("a plan cannot bring a client's conversation", hint="put what matters into its question")
     return planned
 
 

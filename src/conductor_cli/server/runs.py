@@ -155,6 +155,8 @@ class Runs:
             raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
         if earlier.run not in self.started and restricts_texts(earlier.policy):
             raise confidential(earlier.run)
+        if earlier.question.conversation is not None:  # whoever can make its tool calls goes on with it
+            raise UsageError(f"run {earlier.run} is part of another client's conversation", hint="ask a new question")
         settings, _ = keep_policy_of(
             self.settings({**replaced_settings(arguments), "conductor.mode": earlier.mode}), earlier
         )
