@@ -7,6 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -305,3 +306,36 @@ def test_a_scripted_model_refuses_what_it_is_told_to() -> None:
     """Tests of runs can have a worker that takes no tools."""
     with pytest.raises(ModelError, match="cannot be sent tools"):
         play(ScriptedModel([["Yes."]], features=frozenset()), asked(tools=(CLOCK,)))
+
+
+PAGE = Path(__file__).parents[2] / "docs/workers.md"
+
+
+def row(name: str) -> str:
+    """What was just seen of one adapter, as a row of the page's table."""
+    chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
+    found = calls(chunks)
+    pieces = [chunk for chunk in chunks if chunk.tool_call and chunk.tool_call.index == 0 and chunk.tool_call.arguments]
+    thought = any(chunk.thinking for chunk in chunks)
+    shown = Message(role="tool", content="A chart.", tool_call_id=found[0].id, attachments=(CHART,))
+    turn = Message(role="assistant", content="", tool_calls=found[:1], provider_data=chunks[-1].provider_data)
+    body = ask(name, fine, asked(ASK, turn, shown, Message(role="user", content="And now?"), tools=(WEATHER,)))[1]
+    after = "The files of the result" in body
+    results = ("after it" if after else "inside it") if in_order(body, data(CHART), "And now?") else "no"
+    taken = [
+        "yes"
+        if data(file) in ask(name, fine, asked(Message(role="user", content="?", attachments=(file,))))[1]
+        else "no"
+        for file in (CHART, PAPER)
+    ]
+    cells = [
+        name, "yes" if thought else "no", "several at once" if len(found) == 2 else "one",
+        "in pieces" if len(pieces) > 1 else "whole", *taken, results,
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def test_the_page_says_what_each_adapter_carries() -> None:
+    """The table of the page is what the adapters do against these servers."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert [line for line in map(row, ADAPTERS) if line not in page] == []

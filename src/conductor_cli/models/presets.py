@@ -22,7 +22,6 @@ from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
 from conductor_cli.models.features import ALL_FEATURES, Features
-from conductor_cli.models.stream_decoder import CostSource
 from conductor_cli.models.structured_output import Form, is_cloud_model
 
 DATA: Final = Path(__file__).with_name("presets.toml")
@@ -33,6 +32,10 @@ _THINKING_OPTIONS: Final = {"reasoning_effort", "thinking_budget"}
 
 Budget = Literal["", "thinking", "openrouter"]
 """The ways in which APIs are told how many tokens a model may think; empty if there is none."""
+
+
+CostSource = Literal["stated", "unknown"]
+"""Whether a call costs what the provider states with it, or is computed from the worker's price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, Request
 from conductor_cli.core.errors import ModelError
@@ -17,6 +17,7 @@ from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.chat_body import KEPT, PROVIDER_DATA
+from conductor_cli.models.presets import CostSource
 from conductor_cli.models.tool_call_decoder import ToolCallDecoder, text_of
 from conductor_cli.models.tool_names import original_names
 
@@ -38,9 +39,6 @@ MOST_ITEMS: Final = 1024
 
 ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
 """The notice about such a server."""
-
-CostSource = Literal["stated", "unknown"]
-"""Whether a call costs what the provider states with it, or is computed from the worker's price."""
 
 
 class ReplyDecoder:
