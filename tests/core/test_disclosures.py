@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import SELF, Decision
@@ -115,3 +116,30 @@ def test_a_plan_lists_its_calls_before_it_runs() -> None:
     assert (one.recipient, one.texts[0], len(one.texts)) == ("here", "the question", 5)
     assert two.texts == ("the question", "the answer of step 1")
     assert [(call.step, call.recipient) for call in nested] == [((3,), "here"), ((3,), "there")]
+
+
+def test_tools_are_recipients() -> None:
+    """What a tool is called with went to its server; a call that was not made went to nobody."""
+    call = ToolCall(id="c", name="look", arguments="{}")
+    made = ev.ToolCalled(at=0, step=1, attempt=1, turn=1, call=call, server="web")
+    refused = ev.ToolCalled(at=0, step=1, attempt=1, turn=1, call=call, server="")
+    [found] = disclosures_of([made, made, refused], recipient_of)
+    assert (found.step, found.worker, found.recipient, found.texts) == (
+        (1,),
+        "tool:web",
+        "tool:web",
+        ("arguments of look",),
+    )
+
+
+def test_a_plan_lists_the_tools_that_its_steps_may_call() -> None:
+    """Their arguments may quote whatever the step's worker reads."""
+    steps = plan_of(("ann", []), ("bob", [1])).steps
+    tools = {1: ["web"], 2: []}
+    expected = expected_disclosures(
+        steps, lambda _: Question(text="?"), {"ann": ["a"], "bob": ["b"]}, tools.__getitem__
+    )
+    assert [(each.step, each.worker, each.texts) for each in expected] == [
+        ((1,), "ann", ("the question",)), ((1,), "tool:web", ("the question",)),
+        ((2,), "bob", ("the question", "the answer of step 1")),
+    ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast, get_args
 
 from conductor_cli.core.chat import MediaKind
@@ -51,7 +51,13 @@ def planned_flow(run: Run) -> list[Disclosure]:
         accepts = (pool[name].accepts or ()) if name in pool and name != SELF else get_args(MediaKind)
         return policy.question_for(name).as_sent_to(accepts)
 
-    steps = expected_disclosures(run.trace.plan.steps, question_for, reached)
+    def tools_of(number: int) -> Sequence[str]:
+        step = steps_planned[number - 1]
+        servers = pool[step.worker].tools if step.worker in pool else ()
+        return [server for server in servers if not policy.tool_objection(server, steps_planned[: number - 1], step)]
+
+    steps_planned = run.trace.plan.steps
+    steps = expected_disclosures(steps_planned, question_for, reached, tools_of)
     return [*(planning if run.trace.planning.calls else ()), *steps]
 
 

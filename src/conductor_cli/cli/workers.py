@@ -74,6 +74,9 @@ Sandbox = Annotated[
 Network = Annotated[
     bool | None, typer.Option("--network/--no-network", help="Let it use the network there.", show_default=False)
 ]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
+]
 Tools = Annotated[
     str | None, typer.Option("--tools", metavar="A,B", help="Tools that it may call: conductor tools list.")
 ]
@@ -204,9 +207,7 @@ def add_worker(
         str | None, typer.Option("--price", metavar="IN,OUT", help="US dollars per million tokens in and out.")
     ] = None,
     tools: Tools = None,
-    tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="WORD", help="A tag that policies can name; may be repeated.")
-    ] = None,
+    tag: Tags = None,
     accepts: Accepts = None,
     unset: Unset = None,
 ) -> None:
@@ -214,11 +215,11 @@ def add_worker(
     settings = opt.stored_settings(context)
     given = {
         "kind": kind, "model": model, "about": about, "base_url": base_url, "key_env": key_env,
-        "max_tokens": max_tokens, "temperature": temperature,
-        "reasoning_effort": reasoning_effort, "thinking_budget": thinking_budget,
+        "max_tokens": max_tokens, "temperature": temperature, "thinking_budget": thinking_budget,
+        "reasoning_effort": reasoning_effort, "tools": opt.split_names(tools),
         "cwd": str(cwd.expanduser().absolute()) if cwd else None, "env": env or None, "seconds": seconds,
-        "sandbox": sandbox, "network": network, "tools": opt.split_names(tools),
-        "price": _parse_price(price), "tags": tag or None, "accepts": _parse_accepts(accepts),
+        "sandbox": sandbox, "network": network, "price": _parse_price(price),
+        "tags": tag or None, "accepts": _parse_accepts(accepts),
     }  # fmt: skip
     with _errors_with_options():
         changed = workers.add_worker(settings, name, given, unset or (), words=words or ())

@@ -18,6 +18,7 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import File, Question
+from conductor_cli.core.toolbox import tool_party
 
 HEAD: Final = 40
 """How many characters identify a text whose middle or end was left out."""
@@ -55,22 +56,26 @@ def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tup
 
 
 def expected_disclosures(
-    steps: Sequence[Step], question_for: Callable[[str], Question], recipients: Mapping[str, Iterable[str]]
+    steps: Sequence[Step],
+    question_for: Callable[[str], Question],
+    recipients: Mapping[str, Iterable[str]],
+    tools_of: Callable[[int], Iterable[str]] = lambda _: (),
 ) -> list[Disclosure]:
     """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
 
     `question_for` is the question as a worker is sent it, by its name: without images that it does not accept.
+    `tools_of` are the servers of the tools that a step may call, by its number: their arguments may quote all that the
+    step's worker reads.
     """
-    return [
-        Disclosure(
-            step=(number,),
-            worker=step.worker,
-            recipient=recipient,
-            texts=(*_names_of(question_for(step.worker)), *map(_name_of_answer, step.access)),
-        )
-        for number, step in enumerate(steps, start=1)
-        for recipient in recipients[step.worker]
-    ]
+    expected = []
+    for number, step in enumerate(steps, start=1):
+        texts = (*_names_of(question_for(step.worker)), *map(_name_of_answer, step.access))
+        readers = [(step.worker, recipient) for recipient in recipients[step.worker]]
+        readers += [(tool_party(server), tool_party(server)) for server in tools_of(number)]
+        expected += [
+            Disclosure(step=(number,), worker=worker, recipient=recipient, texts=texts) for worker, recipient in readers
+        ]
+    return expected
 
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
@@ -118,8 +123,8 @@ class _RunReader:
 
     recipient_of: RecipientOf
     path: tuple[int, ...] = ()
-    sent: dict[tuple[int, ...], Disclosure] = field(default_factory=dict)
-    """The calls by path, step and attempt; those of nested runs are among them."""
+    sent: dict[tuple[int | str, ...], Disclosure] = field(default_factory=dict)
+    """The calls by path, step and attempt, of tools by their server too; those of nested runs are among them."""
     question: Question = Question(text="")
     pool: Pool = Pool(workers=())
     recipient: str = UNKNOWN
@@ -131,7 +136,7 @@ class _RunReader:
     planning: bool = False
     """The conductor is writing, and no event has reported the call yet."""
 
-    def follow(self, event: ev.Event) -> None:
+    def follow(self, event: ev.Event) -> None:  # noqa: C901 - a case for each event
         match event:
             case ev.RunStarted():
                 self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN
@@ -148,6 +153,8 @@ class _RunReader:
                 self.feedback.append(("the feedback on a plan", feedback))
             case ev.StepStarted() if event.worker != SELF:
                 self._add_call(event)
+            case ev.ToolCalled() if event.server:
+                self._add_tool_call(event)
             case ev.StepFinished():
                 self._finish_step(event)
             case ev.NestedEvent():
@@ -174,6 +181,16 @@ class _RunReader:
         recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
         texts = _held([*_texts_of(self.question), *answers], event.prompt)
         self._add(event.step, event.attempt, event.worker, recipient, texts)
+
+    def _add_tool_call(self, event: ev.ToolCalled) -> None:
+        """What a tool is called with is text of the worker's own, which may quote all that it reads."""
+        reader = tool_party(event.server)
+        key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, event.server)
+        before = self.sent[key].texts if key in self.sent else ()
+        texts = tuple(dict.fromkeys((*before, f"arguments of {event.call.name}")))
+        self.sent[key] = Disclosure(
+            step=(*self.path, event.step), worker=reader, recipient=reader, texts=texts, attempt=event.attempt
+        )
 
     def _add(self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]) -> None:
         path = (*self.path, step)

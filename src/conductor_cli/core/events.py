@@ -170,9 +170,10 @@ class ToolOffered(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled(_StepEvent):
-    """A worker asked for a tool in reply number `turn` of its attempt, and the call begins. `server` has the tool.
+    """A worker asked for a tool in reply number `turn` of its attempt, and the call begins.
 
-    What the worker wrote before it in this attempt is not its answer. `read_only` says that the call changes nothing.
+    `server` has the tool; it is empty where the call is not made, because it is refused or wrong. What the worker wrote
+    before it in this attempt is not its answer. `read_only` says that the call changes nothing.
     """
 
     kind: ClassVar[str] = "tool_called"

@@ -127,9 +127,8 @@ class ToolLoop:
         started = self._state.now()
         called = ev.ToolCalled(
             at=started, step=self._number, attempt=self._attempt, turn=self._turn, call=call,
-            server=tool.server if tool is not None else "",
-            # A call that is not made changes nothing either.
-            read_only=tool is None or tool.read_only or bool(problem),
+            server=tool.server if tool is not None and not problem else "",
+            read_only=tool is not None and tool.read_only,
         )  # fmt: skip
         self._state.emit(called)
         if tool is None or problem:
@@ -206,7 +205,7 @@ def tell_of_changes(state: RunState, number: int) -> None:
     earlier = state.resumed.steps if state.resumed is not None and not record.tools else ()
     record = next((step for step in earlier if step.number == number and step.step == record.step), record)
     newest = max((use.attempt for use in record.tools), default=0)
-    made = (use for use in record.tools if use.attempt == newest and not use.read_only)
+    made = (use for use in record.tools if use.attempt == newest and use.server and not use.read_only)
     names = dict.fromkeys(f"{use.call.name} of {use.server}" for use in made)
     if names:
         text = f"step {number} begins anew; it may repeat what may have changed something: {', '.join(names)}"

@@ -93,7 +93,8 @@ class AnswerStream:
                 why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
                 self._discard(f"this attempt failed: {why}")
             case ToolCalled() if event.step == self._step:
-                self._discard(f"not the answer: the worker calls {one_line(event.server)}.{one_line(event.call.name)}")
+                server = f"{one_line(event.server)}." if event.server else ""  # without one, it is not called
+                self._discard(f"not the answer: the worker calls {server}{one_line(event.call.name)}")
             case StepStarted() if event.step == self._step:
                 self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
             case RunFinished():

@@ -121,8 +121,8 @@ def describe_call(call: ToolCall) -> str:
 
 
 def tool_name(use: ToolUse) -> str:
-    """The server and the tool: `files.read_file`."""
-    return one_line(f"{use.server}.{use.call.name}")
+    """The server and the tool, `files.read_file`; the tool alone where the call was not made."""
+    return one_line(f"{use.server}.{use.call.name}" if use.server else use.call.name)
 
 
 def running_calls(record: StepRecord) -> list[ToolUse]:
