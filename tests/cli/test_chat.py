@@ -7,8 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -20,9 +19,9 @@ from prompt_toolkit.output import DummyOutput
 from conductor_cli.app.opened_conductor import LoadedModels
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
+from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.commands import SlashCompleter, find_command
-from conductor_cli.cli.repl.prompt import LONGEST, Prompt, open_history
+from conductor_cli.cli.repl.prompt import LONGEST, ChatEnded, Prompt, open_history
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.catalog import no_stored_key
@@ -298,8 +297,8 @@ def press_keys(keys: str, *, draft: str = "") -> str:
 
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-            chat = cast("ChatSession", SimpleNamespace(status=list))
-            prompt = Prompt(chat, DummyCompleter(), None)
+            prompt = Prompt()
+            prompt.connect(list, DummyCompleter(), None)
             keyboard.send_text(keys)
             return await prompt.read(draft)
 

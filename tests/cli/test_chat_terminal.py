@@ -261,7 +261,7 @@ def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
     """The status stays at the right edge; Ctrl-C clears the line; an unusable history is only a notice."""
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:
-        assert "\nthe history is not saved" in screen.screen
+        screen.until("\nthe history is not saved")
         screen.until(lambda shown: shown.endswith(" auto · 2 workers · $0.00"))
         screen.resize(40, 12)
         screen.until(lambda shown: shown.endswith(" auto · 2 workers · $0.00"))

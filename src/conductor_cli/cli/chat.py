@@ -31,4 +31,4 @@ def chat(
     # No question could be answered, and no command of the chat would help, so it does not begin.
     if options.workers or options.allow or options.deny:
         check_choice(opened.session.settings, options.worker_names, rehearsal=options.rehearsal)
-    raise typer.Exit(run_chat(opened))
+    raise typer.Exit(run_chat(lambda: opened, quiet=context.obj.quiet, rehearsal=options.rehearsal))

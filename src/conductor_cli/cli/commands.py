@@ -94,6 +94,6 @@ def conductor(
     if is_interactive():
         from conductor_cli.cli.repl.loop import start_chat  # prompt_toolkit: only where a chat begins
 
-        raise typer.Exit(start_chat(context.obj))
+        raise typer.Exit(start_chat(context.obj, quiet=context.obj.quiet))
     print_notice(context.get_help())
     raise typer.Exit(UsageError("").exit_code)

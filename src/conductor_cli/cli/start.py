@@ -39,10 +39,9 @@ def run(arguments: Sequence[str], *, chat: bool = False) -> int:
     try:
         if chat:
             # Typer would take as long to find no options as the prompt takes to load.
-            from conductor_cli.cli.options import GlobalOptions
             from conductor_cli.cli.repl.loop import start_chat
 
-            return start_chat(GlobalOptions(), rehearsal="--rehearsal" in arguments)
+            return start_chat(rehearsal="--rehearsal" in arguments)
         from conductor_cli.cli.commands import app
 
         return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0

@@ -1,6 +1,7 @@
 """A conversation at the terminal.
 
-loop          one message after the other: a question, a command, the end
+loop          the start: the prompt first, then everything else
+messages      one message after the other: a question, a command, the end
 chat_session  the open conductor, the conversation so far, what it has cost
 commands      the slash commands: one table, and what Tab offers for each
 display       what the commands print

@@ -16,6 +16,7 @@ from conductor_cli.app.run_session import RunResult
 from conductor_cli.app.worker_selection import offered_workers
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.repl.prompt import ChatEnded
 from conductor_cli.cli.session import Session, without_reviews
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.follow_up import continue_conversation, first_turn_to_send, reset_from_step
@@ -29,14 +30,6 @@ from conductor_cli.store.attachments import Attachments
 
 TERMINATED: Final = 143
 """The exit code of a run that SIGTERM ended."""
-
-
-class ChatEnded(Exception):
-    """The chat ends, by the person or by a signal; `code` is the exit code."""
-
-    def __init__(self, code: int = 0) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 class ChatSession:

@@ -16,7 +16,8 @@ from conductor_cli.cli.options import check_settings
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.question_input import pasted_file
 from conductor_cli.cli.repl import display
-from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
+from conductor_cli.cli.repl.chat_session import ChatSession
+from conductor_cli.cli.repl.prompt import ChatEnded
 from conductor_cli.config import find_setting
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConfigError, UsageError

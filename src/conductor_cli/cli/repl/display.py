@@ -36,8 +36,7 @@ KEYS: Final = (
     ("Up, Ctrl-R", "find earlier messages"),
     ("/, Tab", "list the commands, complete a command, worker, step, run or file"),
     ("Ctrl-C", "stop the run and keep finished steps; at the prompt: clear the line"),
-    ("Ctrl-Z", "suspend the chat; the command fg of the shell goes on with it"),
-    ("Ctrl-D", "leave"),
+    ("Ctrl-D, Ctrl-Z", "leave, suspend"),
 )
 MODES: Final = {
     "mini": "one worker, without a plan",

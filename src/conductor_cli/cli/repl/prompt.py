@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from contextlib import ExitStack, suppress
@@ -20,13 +21,11 @@ from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.repl.chat_session import ChatEnded, ChatSession
 from conductor_cli.cli.signals import ENDING, on_signal
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.views.text_layout import Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from prompt_toolkit.completion import Completer
 
@@ -43,13 +42,24 @@ STYLE: Final = Style.from_dict({
 """Only the terminal's own colours, so that it is readable on a dark and on a light background."""
 
 
-class Prompt:
-    """Reads one message after the other. A message may have several lines."""
+class ChatEnded(Exception):
+    """The chat ends, by the person or by a signal; `code` is the exit code."""
 
-    def __init__(self, chat: ChatSession, completer: Completer, history: Path | None) -> None:
-        """`history` is the directory of the history file; None keeps no history on disk."""
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Prompt:
+    """Reads one message after the other. A message may have several lines.
+
+    It is there before the chat that it belongs to is loaded: `connect` gives it what only the chat knows.
+    """
+
+    def __init__(self) -> None:
         _return_to_line_start()
-        self.chat = chat
+        self._status: Callable[[], list[str]] = lambda: ["loading"]
+        self._history = _LaterHistory()
         self._mark = prompt_mark()
         self._told = False
         """Whether this prompt has said how to leave."""
@@ -57,8 +67,7 @@ class Prompt:
         # Only slash commands are completed while one types; questions have no completions.
         slash = Condition(lambda: get_app().current_buffer.document.text.startswith("/"))
         self._session: PromptSession[str] = PromptSession(
-            self._mark, multiline=True, prompt_continuation="  ", completer=completer,
-            history=InMemoryHistory() if history is None else open_history(history),
+            self._mark, multiline=True, prompt_continuation="  ", history=self._history,
             complete_while_typing=slash if not plain else False, enable_open_in_editor=True, tempfile_suffix=".md",
             enable_suspend=True,
             auto_suggest=None if plain else AutoSuggestFromHistory(), key_bindings=self._keys(),
@@ -66,6 +75,18 @@ class Prompt:
             include_default_pygments_style=False,
         )  # fmt: skip
         self._session.app.before_render += self._fit
+
+    def connect(self, status: Callable[[], list[str]], completer: Completer, history: Path | None) -> None:
+        """Show a chat's status at the right edge, complete its commands, and offer what was typed before.
+
+        `history` is the directory of the history file; None keeps no history on disk.
+        """
+        self._status, self._session.completer = status, completer
+        opened = InMemoryHistory() if history is None else open_history(history, self.tell)
+        self._history.open(opened)
+        if not self._plain and self._session.default_buffer.text.startswith("/"):
+            self._session.default_buffer.start_completion()  # it was typed when there was nothing to complete it
+        self.refresh()
 
     def refresh(self) -> None:
         """Redraw the prompt, if it is shown."""
@@ -77,6 +98,10 @@ class Prompt:
             run_in_terminal(action)  # it erases the prompt, and draws it again below
         else:
             action()
+
+    def tell(self, text: str) -> None:
+        """Print a notice above the prompt."""
+        self.above(lambda: print_notice(text))
 
     async def read(self, text: str = "") -> str:
         """The next message. `text` is there to edit. Raises `ChatEnded`."""
@@ -94,6 +119,12 @@ class Prompt:
                 return await self._session.prompt_async(default=text)
             except EOFError:
                 raise ChatEnded from None
+
+    async def stop(self, reading: asyncio.Task[str]) -> str:
+        """End what waits for a message, as if it had not begun; returns what was typed so far."""
+        reading.cancel()
+        await asyncio.wait([reading])
+        return self._session.default_buffer.text
 
     # Keys
 
@@ -119,7 +150,7 @@ class Prompt:
 
     def _right(self) -> str:
         """The right edge: the status of the chat."""
-        return (" \u00b7 " if self._mark != "> " else ", ").join(self.chat.status())
+        return (" \u00b7 " if self._mark != "> " else ", ").join(self._status())
 
     def _fit(self, _: object) -> None:
         """Reserve rows for the menu, but no more than there are: else nothing at all would be shown."""
@@ -129,6 +160,8 @@ class Prompt:
         """Print a message where it was typed, unless the terminal shows it there anyway."""
         if self._plain:
             return
+        from conductor_cli.views.text_layout import Screen  # loaded by now, and not needed for the prompt itself
+
         size = self._session.app.output.get_size()
         screen = Screen(width=size.columns, height=size.rows, encoding=sys.stderr.encoding)
         mark = self._mark
@@ -138,7 +171,7 @@ class Prompt:
         sys.stderr.flush()
 
 
-def open_history(directory: Path) -> History:
+def open_history(directory: Path, tell: Callable[[str], None] = print_notice) -> History:
     """The history file in a directory; where that cannot be used, a history in memory, with a notice."""
     path = directory / "history"
     try:
@@ -147,9 +180,35 @@ def open_history(directory: Path) -> History:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
     except OSError as error:
-        print_notice(f"the history is not saved: {path}: {error.strerror}")
+        tell(f"the history is not saved: {path}: {error.strerror}")
         return InMemoryHistory()
     return _RedactedHistory(path)
+
+
+class _LaterHistory(History):
+    """A history that is opened after the prompt is there. What is typed before that is added to it then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._history: History = InMemoryHistory()
+        self._opened = asyncio.Event()
+
+    def open(self, history: History) -> None:
+        early, self._history = self._history, history
+        for text in reversed(list(early.load_history_strings())):
+            history.store_string(text)
+        self._opened.set()
+
+    async def load(self) -> AsyncGenerator[str, None]:
+        await self._opened.wait()
+        async for text in super().load():
+            yield text
+
+    def load_history_strings(self) -> Iterable[str]:
+        return self._history.load_history_strings()
+
+    def store_string(self, string: str) -> None:
+        self._history.store_string(string)
 
 
 class _RedactedHistory(FileHistory):
