@@ -1,0 +1,153 @@
+"""Servers that want to break the reader of tool calls: each ends as a `ModelError`, in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Request, join_tool_calls
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.redact import Secrets
+from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, MOST_CALLS, ToolCallDecoder
+from tests.models.test_contract_tools import ADAPTERS, ASK, WEATHER, ask, asked, failing
+from tests.servers import SeenStep, Speaker, Wire, delta, saying, usage
+
+OURS = [name for name in ADAPTERS if not name.startswith("litellm")]
+EACH = pytest.mark.parametrize("name", OURS)
+REQUEST = asked(tools=(WEATHER,))
+
+
+def error_of(name: str, script: Any, request: Request = REQUEST) -> tuple[list[Chunk], ModelError]:
+    """What came before the failure, and the failure, which must come soon."""
+    started = time.monotonic()
+    found = failing(name, script, request)
+    assert time.monotonic() - started < 10
+    return found
+
+
+@EACH
+def test_ten_thousand_calls_are_cut_off(name: str) -> None:
+    """As many as a reply may have are read, and not one more."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        while speaker.calls < 10_000 and not wire.gone.is_set():
+            await speaker.call("weather", "{}")
+
+    chunks, error = error_of(name, script)
+    assert error.reason == "broken"
+    assert len({chunk.tool_call.index for chunk in chunks if chunk.tool_call}) == MOST_CALLS
+
+
+@EACH
+def test_arguments_beyond_the_limit_are_cut_off(name: str) -> None:
+    """Whether they come in pieces or in one line."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call("weather", '{"city": "', *["x" * 60_000] * 40, '"}')
+        await speaker.end()
+
+    chunks, error = error_of(name, script)
+    assert error.reason == "broken"
+    read = sum(len(chunk.tool_call.arguments) for chunk in chunks if chunk.tool_call)
+    assert read <= LONGEST_ARGUMENTS
+
+
+@EACH
+def test_a_call_that_never_ends_ends_with_the_time_for_it(name: str) -> None:
+    """A server that stops in the middle of a call keeps nobody longer than the deadline."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call("weather", '{"city": ', '"Oslo"}')
+        await wire.stall()
+
+    request = Request(messages=(ASK,), tools=(WEATHER,), deadline=0.5)
+    assert error_of(name, script, request)[1].reason == "timeout"
+
+
+@EACH
+@pytest.mark.parametrize("field", ["name", "id"])
+def test_a_name_or_an_id_of_any_length_is_refused(name: str, field: str) -> None:
+    """A tool has no name of half a megabyte."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call(**{"name": "weather", "id": "1", field: "x" * 500_000})
+        await speaker.end()
+
+    assert error_of(name, script)[1].reason == "broken"
+
+
+@EACH
+def test_control_characters_in_a_name_do_not_come_back_to_the_server(name: str) -> None:
+    """The name is what the model wrote, so that its error can say it; the next request has one that the API takes."""
+    evil = "\x1b[31m\x00rm\u202e"
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        speaker = Speaker(seen, wire)
+        await speaker.begin()
+        await speaker.call(evil, "{}")
+        await speaker.end()
+
+    chunks, _ = ask(name, script, REQUEST)
+    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+    assert [call.name for call in calls] == [evil]
+    turn = Message(role="assistant", content="", tool_calls=calls)
+    result = Message(role="tool", content="no such tool", tool_call_id=calls[0].id, is_error=True)
+    _, body = ask(name, script, asked(ASK, turn, result, tools=(WEATHER,)))
+    assert not {"\\u001b", "\\u0000", "\\u202e"} & {body[at : at + 6] for at in range(len(body))}
+
+
+def test_indexes_that_jump_and_ids_that_repeat_are_calls_of_their_own() -> None:
+    """Each has an id that no other has; an index of a wrong type is none."""
+    indexes: list[Any] = [0, 10**9, -5, 2**70, 3, 4]
+    frames = [
+        delta(tool_calls=[{"index": at, "id": "same", "function": {"name": "weather", "arguments": "{}"}}])
+        for at in indexes
+    ]
+    odd: list[Any] = ["x", 1.5, True, None, [1], {"a": 1}]
+    frames += [delta(tool_calls=[{"index": at, "id": f"odd{n}", "function": {"name": "weather", "arguments": "{}"}}])
+               for n, at in enumerate(odd)]  # fmt: skip
+    chunks, _ = ask("chat completions", saying(*frames, delta(finish="tool_calls"), usage()), REQUEST)
+    calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
+    assert len({call.id for call in calls}) == len(calls) == len(indexes) + len(odd)
+    assert {call.arguments for call in calls} == {"{}"}
+
+
+def test_a_call_of_very_many_pieces_takes_time_in_proportion() -> None:
+    """Each piece has a name and an id of its own, so each could begin another call; all is not read again each time."""
+    decoder = ToolCallDecoder(Secrets())
+    started = time.process_time()
+    for number in range(100_000):
+        arguments = ',{"b": 1}' if number else '{"a": [{}'
+        function = {"name": "weather", "arguments": arguments}
+        list(decoder.feed([{"index": 0, "id": f"c{number}", "function": function}]))
+    assert time.process_time() - started < 10
+    assert len(decoder) == 1
+
+
+@pytest.mark.parametrize("what", ["signature", "hidden", "blocks"])
+def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
+    """Signatures and hidden thinking are kept although nobody sees them."""
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
+    piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "x" * 60_000}}
+    block = start | {"content_block": {"type": "redacted_thinking", "data": "x" * 60_000}}
+    flood = {"signature": (piece, 100), "hidden": (block, 100), "blocks": (start, 11_000)}
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        frame, times = flood[what]
+        data = f"data: {json.dumps(frame)}\n\n"
+        await wire.send(f"data: {json.dumps(start)}\n\n" + data * times)
+        await wire.stall()
+
+    assert error_of("Anthropic", script)[1].reason == "broken"
