@@ -136,6 +136,7 @@ def test_a_worker_without_a_model_of_its_own_is_named_by_its_preset(stage: Stage
         ("qwen2.5-7b-q4km", "did you mean qwen2.5-7b-q4_k_m?"),
         ("alhpa", "did you mean alpha?"),
         ("zzz", "conductor model list, "),
+        ("openai", "did you mean openai/gpt-"),
     ],
 )
 def test_an_unknown_model_is_answered_with_what_was_probably_meant(stage: Stage, conductor: str, hint: str) -> None:

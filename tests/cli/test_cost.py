@@ -123,7 +123,9 @@ def test_a_cost_limit_of_a_day_over_unpriced_workers_is_refused(stage: Stage) ->
     stage.configure("[limits]\ncost_day = 1")
     done = stage.inside("ask", "How are you?")
     assert (done.code, called(stage)) == (3, [])
-    assert done.err.startswith("conductor: the cost limit cannot be enforced: alpha, beta have no price")
+    assert done.err.startswith(
+        "conductor: the cost limit of the day (limits.cost_day) cannot be enforced: alpha, beta have"
+    )
 
 
 @pytest.mark.parametrize("name", ["cost_day", "tokens_day", "calls_day"])

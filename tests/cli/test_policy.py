@@ -90,6 +90,14 @@ def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage:
     assert "policy.deny: no worker matches gamma" in done.err
 
 
+def test_a_rule_that_is_set_and_matches_nobody_is_noted_at_once(stage: Stage) -> None:
+    """It is stored all the same, since the worker may come later; a list that allows nobody says that."""
+    done = stage.inside("config", "set", "policy.deny", "btea,beta")
+    assert (done.code, done.err) == (0, "policy.deny: no worker matches btea\n")
+    done = stage.inside("config", "set", "policy.allow", "btea")
+    assert (done.code, done.err) == (0, "policy.allow: no worker matches btea\n")
+
+
 def test_a_rule_may_name_a_worker_that_was_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A denied worker that only a key in the environment brings is known, although it is not offered."""
     stage.configure(workers=())

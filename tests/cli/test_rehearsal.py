@@ -29,7 +29,7 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
     done = stage.inside(command, "--rehearsal", "Who wrote the Iliad?")
     assert done.code == 2
     assert "the demo models only handle letters" in done.err
-    assert "conductor model pull" in done.err
+    assert "conductor setup" in done.err
 
 
 @pytest.mark.parametrize("more", [["-f", "notes.txt"], ["--system", "Be brief."]])

@@ -58,7 +58,7 @@ def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))
-    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor") as caught:
+    with pytest.raises(PolicyError, match=r"the cost limit of the day .* cannot be enforced: the conductor") as caught:
         play(over(book, price=None))
     assert "conductor workers add NAME … --price IN,OUT, then conductor model use NAME" in caught.value.hint
 

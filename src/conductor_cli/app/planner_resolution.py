@@ -124,7 +124,10 @@ def _from_name(text: str, settings: Settings) -> Worker:
     known += [entry.name for entry in load_registry(settings.environ)]
     known += [item.worker.name for item in settings.workers]
     otherwise = "conductor model list, conductor model use FILE.gguf, or from the hub: conductor model pull OWNER/REPO"
-    meant = with_scheme(text)
+    # A provider alone names no model.
+    meant = (
+        f"{text}/{PRESETS[text].model or 'MODEL'}" if text in PRESETS and PRESETS[text].base_url else with_scheme(text)
+    )
     raise ConductorUnusable(
         f"the conductor model {text!r} is not a stored model, a file, a URL, a worker or provider/model",
         hint=f"did you mean {meant}?" if meant else suggest(text, known, otherwise),

@@ -51,6 +51,17 @@ def filter_pool(
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 
 
+def unmatched_selectors(settings: Settings, name: str) -> tuple[str, ...]:
+    """A note for each selector of the setting `name` that means no configured worker; none where there are none yet."""
+    if name not in SELECTORS or not settings.workers:
+        return ()
+    rule = Policy(**{name.removeprefix("policy."): settings[name]})
+    try:
+        return check_selectors(rule, tuple(build_guard(settings, (), None).parties.values()), kinds())
+    except PolicyError as error:  # nobody at all is allowed
+        return (error.message,)
+
+
 def _typed_selectors(settings: Settings) -> tuple[str, ...]:
     """The selectors of a command line, whichever rule they are in."""
     groups = [settings.given.get(name, ()) for name in SELECTORS]

@@ -40,7 +40,8 @@ def check_question(question: Question) -> None:
         )
     if not is_known(question.text):
         raise UsageError(
-            f"the demo models only handle {CAPABILITIES}", hint="for other questions: conductor model pull"
+            f"the demo models only handle {CAPABILITIES}",
+            hint="for other questions: conductor setup",
         )
 
 

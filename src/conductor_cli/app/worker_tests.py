@@ -87,7 +87,10 @@ def workers_to_test(settings: Settings, names: Sequence[str]) -> list[Worker]:
     pool = pool.subset(names) if names else pool
     workers = [worker for worker in pool if worker.kind != SELF]
     if not workers:
-        raise PolicyError("there is no worker to test", hint="add one with: conductor workers add NAME --kind KIND")
+        raise PolicyError(
+            "there is no worker to test",
+            hint="find some: conductor setup, or add one: conductor workers add NAME --kind KIND",
+        )
     return workers
 
 

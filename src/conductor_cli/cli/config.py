@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from conductor_cli.app.policy_filter import unmatched_selectors
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.config import app_paths, find_setting, format_value
@@ -60,6 +61,8 @@ def set_(
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_line(f"{name} = {format_value(after[name])}")
+    for note in unmatched_selectors(after, name):
+        print_notice(note)
     if new is not None and after[name] != new:
         print_notice(f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}")
 

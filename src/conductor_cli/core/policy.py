@@ -191,8 +191,12 @@ NO_WORKERS_HINT: Final = (
 )
 
 
-def check_pool(pool: Pool, limits: Limits) -> None:
-    """Raise unless a run over `pool` can keep `limits`."""
+COST_LIMIT: Final = "the cost limit"
+DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
+
+
+def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None:
+    """Raise unless a run over `pool` can keep `limits`; `cost_limit` is what the one on money is called."""
     for worker in pool:
         if worker.parallel < 1:
             raise ConfigError(f"worker {worker.name}: parallel must be at least 1, not {worker.parallel}")
@@ -209,7 +213,7 @@ def check_pool(pool: Pool, limits: Limits) -> None:
         if unpriced:
             verb = "has" if len(unpriced) == 1 else "have"
             raise PolicyError(
-                f"the cost limit cannot be enforced: {', '.join(unpriced)} {verb} no price",
+                f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
                 hint="set a price for each (conductor workers add NAME … --price IN,OUT), leave these workers out,"
                 " or limit tokens instead",
             )

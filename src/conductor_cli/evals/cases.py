@@ -157,5 +157,6 @@ def _parse_case(text: str, where: str) -> Case:
         check_case(case)
     except (DecodeError, UsageError) as error:
         hint = error.hint if isinstance(error, UsageError) else ""
-        raise UsageError(f"{where}: {error}", hint=hint or EXAMPLE) from None
+        said = str(error).removeprefix(f"{Case.__name__}: ")
+        raise UsageError(f"{where}: {said}", hint=hint or EXAMPLE) from None
     return case

@@ -14,7 +14,7 @@ from decimal import Decimal
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorUnusable, PolicyError, UsageError
 from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.policy import check_limits, check_pool
+from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, check_limits, check_pool
 from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
 from conductor_cli.core.sanitize import one_line
@@ -91,10 +91,11 @@ class Conductor(RunConfig):
         """Whether the limits can be enforced, whatever is asked. Raises `PolicyError` or `ConfigError`."""
         check_limits(self.limits, planned=planned)
         cost = self._cost_limit()
-        check_pool(self.pool, replace(self.limits, cost=cost))
+        cost_limit = COST_LIMIT if self.limits.cost is not None else DAY_COST_LIMIT
+        check_pool(self.pool, replace(self.limits, cost=cost), cost_limit)
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
-                f"the cost limit cannot be enforced: the conductor {self.name} has no price",
+                f"{cost_limit} cannot be enforced: the conductor {self.name} has no price",
                 hint="give it a price: conductor workers add NAME … --price IN,OUT, then conductor model use NAME\n"
                 "or plan with a local model, or limit tokens instead",
             )
