@@ -121,3 +121,13 @@ def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
     assert checks["worker codex"]["state"] == "failed"
     assert "npm install -g @openai/codex" in checks["worker codex"]["hint"]
     assert (checks["worker up"]["state"], "tr a b" in checks["worker up"]["found"]) == ("ok", True)
+
+
+def test_a_program_can_plan(stage: Stage) -> None:
+    """Its lines are the plan, each step starts with its line, and it is not taken for another program."""
+    plans = "echo 'up | - | Shout.'; sleep 0.2; echo 'alpha | 1 | Answer.'"
+    up = '[workers.up]\nkind = "command"\ncommand = ["tr", "a-z", "A-Z"]'
+    stage.configure(more=f'[workers.head]\nkind = "command"\ncommand = ["sh", "-c", "{plans}"]\n{up}', conductor="head")
+    done = stage.inside("ask", "hi", "--workers", "up,alpha", "--format", "json")
+    assert ([step["worker"] for step in done.json["steps"]], done.json["answer"]) == (["up", "alpha"], "alpha answers")
+    assert "also the worker" not in stage.inside("trace", "show", "last").out

@@ -359,3 +359,11 @@ def test_calls_of_one_program_run_side_by_side() -> None:
     began = time.monotonic()
     assert [text(chunks) for chunks in asyncio.run(go())] == ["0", "1", "2"]
     assert time.monotonic() - began < 1.1
+
+
+@needs_linux
+def test_a_program_that_kills_its_guard_ends_too() -> None:
+    """Where the guard cannot end anything any more, conductor ends the program's process group, and the call fails."""
+    began = time.monotonic()
+    assert failure("echo hi; kill -9 $PPID; sleep 60").message == "sh could not be run: its guard was killed"
+    assert time.monotonic() - began < 3

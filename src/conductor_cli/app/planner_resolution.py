@@ -15,6 +15,7 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profil
 from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
+from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
 from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of, with_scheme
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
@@ -216,6 +217,8 @@ def _served_model(worker: Worker) -> tuple[str, ...]:
     if worker.kind == "llama":
         files = (worker.model, str(worker.options.get("adapter") or ""))
         return ("llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files))
+    if worker.kind in PROGRAMS:
+        return (worker.kind, *command_of(worker))
     return base_url_of(worker) or worker.kind, model_of(worker)
 
 
@@ -224,6 +227,8 @@ def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
     """
+    if planner.kind in PROGRAMS and not planner.model:
+        return describe_program(planner)
     if planner.kind != "llama":
         model = f"{planner.kind}/{planner.model}" if planner.model else ""
         return model or str(planner.options.get("base_url", planner.kind))

@@ -2,8 +2,9 @@
 
 It is a script: `guard.py FD PROGRAM ARGUMENT…`. FD is one end of a socket pair. When its other end is closed, on
 purpose or because that process is gone, everything is ended: SIGTERM, and SIGKILL for what is left half a second later.
-The same happens to what is left when the program itself has ended. Then one line on FD says how that was: `exit CODE`,
-`signal NUMBER`, `error REASON` (it could not be started) or `ended`.
+The same happens to what is left when the program itself has ended. One line on FD says which process it is, `child
+NUMBER`, and at the end another how it ended: `exit CODE`, `signal NUMBER`, `error REASON` (it could not be started) or
+`ended`.
 
 On Linux orphans of the program become children of this process (PR_SET_CHILD_SUBREAPER), so those with a session of
 their own are found too, and the program gets SIGKILL if this process is killed (PR_SET_PDEATHSIG). On other systems
@@ -44,6 +45,7 @@ def main(control: int, words: list[str]) -> None:
     if problem:
         report(control, f"error {problem}")
         return
+    report(control, f"child {child}")
     status = wait_for(child, control, woken)
     end_all(child, woken)
     if status is None:
@@ -159,7 +161,7 @@ def targets(child: int) -> list[int]:
 def report(control: int, line: str) -> None:
     """Tell how it ended; nobody may be there any more."""
     with suppress(OSError):
-        os.write(control, line.encode())
+        os.write(control, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

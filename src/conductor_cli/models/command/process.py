@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -41,7 +42,9 @@ class RunningProgram:
         self._process = process
         self._control = control
         self._tail = bytearray()
+        self._reports = ""
         self._errors = asyncio.create_task(self._keep_tail())
+        self._guard = asyncio.create_task(self._watch_guard())
         self._feeder: asyncio.Task[None] | None = None
 
     @classmethod
@@ -73,18 +76,14 @@ class RunningProgram:
 
     async def ending(self) -> Ending:
         """How the program ended, once it has."""
-        await self._process.wait()
+        await asyncio.wait([self._guard])
         await asyncio.wait([self._errors], timeout=0.2)
-        self._control.settimeout(0)
-        line = b""
-        with suppress(OSError):
-            line = self._control.recv(4096)
-        word, _, rest = line.decode("utf-8", "replace").partition(" ")
+        word, _, rest = self._reports.splitlines()[-1].partition(" ") if self._reports else ("", "", "")
         if word == "exit":
             return Ending(code=int(rest))
         if word == "signal":
             return Ending(signal=int(rest))
-        return Ending(problem=rest or "its guard was killed")
+        return Ending(problem=rest if word == "error" else "its guard was killed")
 
     @property
     def complaint(self) -> str:
@@ -104,10 +103,21 @@ class RunningProgram:
             with suppress(ProcessLookupError):
                 self._process.kill()
         finally:
-            tasks = [task for task in (self._errors, self._feeder) if task is not None]
+            tasks = [task for task in (self._errors, self._feeder, self._guard) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch_guard(self) -> None:
+        """Read what the guard has reported once it has ended; where it was killed, end the program's process group."""
+        await self._process.wait()
+        with suppress(OSError):  # closed by `end`
+            self._control.settimeout(0)
+            self._reports = self._control.recv(4096).decode("utf-8", "replace").strip()
+        word, _, child = self._reports.partition(" ")
+        if word == "child" and child.isdecimal():  # the only line, so the guard could not finish
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(child), signal.SIGKILL)
 
     async def _feed(self, data: bytes) -> None:
         stdin = self._process.stdin
