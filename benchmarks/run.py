@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 NAMES: Final = (
     "start",
     "chat",
+    "tools",
     "first_token",
     "overlap",
     "schedule",
