@@ -9,7 +9,7 @@ import typer
 from conductor_cli import __version__
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_notice
-from conductor_cli.server.mcp_process import check_sdk, serve_stdio
+from conductor_cli.server.mcp.process import check_sdk, serve_stdio
 
 NOT_FOR_A_SERVER = ("format", "progress", "approve")
 """Options that say how a person sees a run."""

@@ -1,5 +1,8 @@
-"""Servers: the orchestra for other programs. `conductor mcp` is one; each is started by a command of its own.
+"""Servers: the orchestra for other programs. Each is started by a command of its own.
 
-Like `app`, nothing here prints. The SDK of the Model Context Protocol is the extra `tools`, and is imported only
-inside functions.
+    mcp     `conductor mcp`: tools of an MCP server
+    api     the APIs of models that clients speak
+    runs    what all servers share: runs over models that stay open
+
+Like `app`, nothing here prints. Libraries of an extra are imported only inside functions.
 """

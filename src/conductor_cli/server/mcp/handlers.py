@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.server.arguments import check_arguments
-from conductor_cli.server.reporter import reporting
-from conductor_cli.server.results import Result, error_result, plan_result, run_result
+from conductor_cli.server.mcp.arguments import check_arguments
+from conductor_cli.server.mcp.calls import Calls
+from conductor_cli.server.mcp.reporter import reporting
+from conductor_cli.server.mcp.results import Result, error_result
+from conductor_cli.server.mcp.tool_schemas import TOOLS, TOOLS_BY_NAME, ToolSpec
 from conductor_cli.server.runs import Runs
-from conductor_cli.server.tool_schemas import TOOLS, TOOLS_BY_NAME, ToolSpec
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel.server import Server
@@ -38,12 +39,9 @@ class Handlers:
         from mcp.server.lowlevel.server import Server
         from mcp_types import LoggingLevel, SetLevelRequestParams
 
-        self._runs = runs
+        self._calls = Calls(runs)
         self._levels: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
         self._least: LoggingLevel = "info"
-        self._work: Mapping[str, Callable[[Mapping[str, Any], Any], Awaitable[Result]]] = {
-            "ask": self._ask, "plan": self._plan, "run": self._run, "trace": self._trace,
-        }  # fmt: skip
         self.server: Server[Any] = Server(
             "conductor", title="conductor", version=version, instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools, on_call_tool=self._call_tool,
@@ -67,11 +65,11 @@ class Handlers:
     async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401 - as above
         """Call a tool. Whatever goes wrong is a result that the client's model can read."""
         try:
-            with self._runs.call():
+            with self._calls.one():
                 tool = _find_tool(params.name)
                 arguments = params.arguments or {}
                 check_arguments(tool, arguments)
-                result = await self._work[tool.name](arguments, context)
+                result = await self._run_tool(tool.name, arguments, context)
         except ConductorError as error:
             result = error_result(error)
         except Exception as error:
@@ -79,20 +77,13 @@ class Handlers:
             result = error_result(ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}"))
         return _call_result(result)
 
-    async def _ask(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
+    async def _run_tool(self, name: str, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
+        """The result of a tool. Raises `ConductorError`."""
+        if name == "trace":
+            return await asyncio.to_thread(self._calls.trace, arguments)
+        work = {"ask": self._calls.ask, "plan": self._calls.plan, "run": self._calls.run}[name]
         async with reporting(context, self._wants) as show:
-            return run_result(await self._runs.ask(arguments, show))
-
-    async def _run(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
-        async with reporting(context, self._wants) as show:
-            return run_result(await self._runs.run(arguments, show))
-
-    async def _plan(self, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
-        async with reporting(context, self._wants) as show:
-            return plan_result(*await self._runs.plan(arguments, show))
-
-    async def _trace(self, arguments: Mapping[str, Any], _context: Any) -> Result:  # noqa: ANN401 - as above
-        return await asyncio.to_thread(self._runs.look, arguments)
+            return await work(arguments, show)
 
 
 def _find_tool(name: str) -> ToolSpec:

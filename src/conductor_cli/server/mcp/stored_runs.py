@@ -18,7 +18,7 @@ from conductor_cli.core.events import RunStarted
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.server.results import Result, clean, run_data, step_data, whole_step_data
+from conductor_cli.server.mcp.results import Result, clean, run_data, step_data, whole_step_data
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.store.trace_file import unreadable

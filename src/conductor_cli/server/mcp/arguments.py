@@ -14,7 +14,7 @@ from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan_file import PlanFile, parse_plan_file
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.server.tool_schemas import ToolSpec
+from conductor_cli.server.mcp.tool_schemas import ToolSpec
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError

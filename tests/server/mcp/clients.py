@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp import Client, StdioServerParameters
 
-from conductor_cli.server.mcp_server import Handlers
+from conductor_cli.server.mcp.handlers import Handlers
 from conductor_cli.server.runs import Runs, ServerOptions
 from tests.cli.stage import COMMAND, Stage
 

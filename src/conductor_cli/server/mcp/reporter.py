@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.events import Event, Notice, PlanDelta, StepDelta
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.server.progress import ProgressReport
-from conductor_cli.server.results import clean
+from conductor_cli.server.mcp.progress import ProgressReport
+from conductor_cli.server.mcp.results import clean
 from conductor_cli.views.run_text import describe_notice
 
 if TYPE_CHECKING:

@@ -71,8 +71,8 @@ async def _serve(runs: Runs, version: str) -> int:
 
 async def _serve_client(runs: Runs, version: str) -> None:
     """Serve the client on standard input and output. One that has closed both has only ended."""
-    from conductor_cli.server.mcp_server import Handlers
-    from conductor_cli.server.stdio import stdio_streams
+    from conductor_cli.server.mcp.handlers import Handlers
+    from conductor_cli.server.mcp.stdio import stdio_streams
 
     server = Handlers(runs, version).server
     try:

@@ -1,0 +1,1 @@
+"""`conductor mcp`: the orchestra as an MCP server over standard input and output."""
