@@ -227,6 +227,17 @@ def test_a_forced_call_is_held_to_its_form(calling: Path, choice: Tool | str, na
     assert text(chunks) == ""
 
 
+def test_a_call_that_a_model_opens_itself_is_held_to_its_form(models: Path) -> None:
+    """It writes what it wants until it opens a call; from there a grammar holds it."""
+    bias = {"<tool_call>": 12.0, '"': 9.0, "}": 9.5, END: 6.0}
+    made = make(
+        models / "opening.gguf", extra=Extra(template=HERMES_TEMPLATE, bias=bias, words=("<tool_call>", "</tool_call>"))
+    )
+    calls = join_tool_calls(chunk.tool_call for chunk in ask(made) if chunk.tool_call)
+    assert calls
+    assert all(call.name in ("weather", "clock") and isinstance(json.loads(call.arguments), dict) for call in calls)
+
+
 def test_a_model_says_whether_it_takes_tools(calling: Path, tiny: Path) -> None:
     """Its header is enough, and a file that is not there takes nothing."""
     assert Llama(calling).features == {"tools"}

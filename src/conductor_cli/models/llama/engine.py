@@ -19,7 +19,7 @@ from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from conductor_cli.models.llama.prefix_cache import PrefixCache
 from conductor_cli.models.llama.prompt import Piece, opens_thinking, render_prompt
-from conductor_cli.models.llama.sampling import GrammarSampler, Sampler, choose_index, softmax
+from conductor_cli.models.llama.sampling import GrammarSampler, LazyGrammarSampler, Sampler, choose_index, softmax
 from conductor_cli.models.llama.template import CHATML, ChatTemplate
 from conductor_cli.models.llama.tool_format import SPELLED
 from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse, tool_use
@@ -146,6 +146,8 @@ class Engine:
                 break
             written += 1
             chunk = reply.feed(spelled.get(token) or self.vocabulary.token_bytes(token))
+            if isinstance(sampler, LazyGrammarSampler) and isinstance(reply, ToolReply) and reply.has_opened:
+                sampler.start()
             if chunk.text or chunk.thinking:
                 yield chunk
             if reply.stopped:
@@ -170,10 +172,11 @@ class Engine:
 
     def _sampler(self, request: Request, use: ToolUse | None) -> Sampler:
         seed = self._seed(request)
-        grammar = use.grammar if use and use.grammar else request.grammar
+        grammar = use.grammar if use else request.grammar
         if grammar is None:
             return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
-        return GrammarSampler(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
+        kind = LazyGrammarSampler if use and not use.forced else GrammarSampler
+        return kind(self.vocabulary, grammar, temperature=request.temperature, seed=seed)
 
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed

@@ -87,8 +87,8 @@ def grammar_of(form: ToolFormat, names: Iterable[str]) -> str | None:
     name = " | ".join(f'"{name}"' for name in names)
     call = rf'"{{\"name\": \"" name "\", \"{form.arguments}\": " object "}}"'
     root = {
-        "hermes": r'"\n" call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*',
-        "mistral": '"[" call (", " call)* "]"',
+        "hermes": r'"\n"? call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*',
+        "mistral": 'space "[" call (", " call)* "]"',
     }.get(form.name, "call")
     return "\n".join((f"root ::= {root}", f"call ::= {call}", f"name ::= {name}", _JSON))
 

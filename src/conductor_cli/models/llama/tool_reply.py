@@ -16,7 +16,7 @@ from conductor_cli.models.tool_names import api_name, original_names
 
 
 class ToolUse(NamedTuple):
-    """How a reply may use tools. `forced` means that the prompt opens a call, which `grammar` may hold to a form."""
+    """How a reply may use tools. `forced` means that the prompt opens a call, `grammar` is of what follows that."""
 
     form: ToolFormat
     forced: bool = False
@@ -27,10 +27,12 @@ def tool_use(form: ToolFormat | None, request: Request) -> ToolUse | None:
     """How the reply to a request may use tools, with a model of this format; None if it may not."""
     if form is None or not request.tools or request.tool_choice == "none":
         return None
-    if request.tool_choice == "auto":
-        return ToolUse(form)
+    forced = request.tool_choice != "auto"
     offered = (request.tool_choice,) if isinstance(request.tool_choice, Tool) else request.tools
-    return ToolUse(form, forced=True, grammar=grammar_of(form, [api_name(tool.name) for tool in offered]))
+    # Without an opening nothing shows where a call begins, unless it is the whole reply.
+    constrained = forced or form.opening
+    grammar = grammar_of(form, [api_name(tool.name) for tool in offered]) if constrained else None
+    return ToolUse(form, forced=forced, grammar=grammar)
 
 
 class ToolReply(ReplyDecoder):
@@ -46,6 +48,11 @@ class ToolReply(ReplyDecoder):
         self._begun = False
         self._waiting = ""
         self._found: list[dict[str, Any]] = []
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether a call has been opened, and nothing of it written."""
+        return self._inside and not self._waiting
 
     def feed(self, data: bytes) -> Chunk:
         chunk = super().feed(data)
