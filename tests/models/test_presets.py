@@ -20,6 +20,7 @@ from conductor_cli.models.presets import (
     as_of,
     builtin_card,
     key_hint,
+    missing_key_hint,
     price_name,
     shipped_pools,
     with_scheme,
@@ -200,3 +201,9 @@ def test_what_to_do_about_a_refused_key() -> None:
 def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
     """A model's name or file is none."""
     assert with_scheme(text) == url
+
+
+def test_a_missing_key_is_exported_or_stored() -> None:
+    """A worker that names its variable takes the key from there only."""
+    assert missing_key_hint(Worker(name="a", kind="openai")) == "export OPENAI_API_KEY=…, or conductor keys set openai"
+    assert missing_key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "export MINE=…"

@@ -23,6 +23,7 @@ from conductor_cli.models.presets import (
     Preset,
     base_url_of,
     is_own_address,
+    missing_key_hint,
     model_of,
     with_scheme,
 )
@@ -90,10 +91,9 @@ def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = 
         return key
     if not named and not own:
         return ""
-    store = "" if named else f", or conductor keys set {worker.kind}"
     raise KeyMissing(
         f"worker {worker.name!r} needs a key: {named or ' or '.join(own)} is not set",
-        hint=f"export {named or own[0]}=…{store}; then: conductor doctor",
+        hint=f"{missing_key_hint(worker)}; then: conductor doctor",
     )
 
 

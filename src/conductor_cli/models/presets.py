@@ -123,6 +123,13 @@ def key_hint(worker: Worker) -> str:
     return f"conductor keys set {worker.kind}{also}"
 
 
+def missing_key_hint(worker: Worker) -> str:
+    """What to do where a worker's key is nowhere: set its variable or, unless the worker names one, store it."""
+    if name := str(worker.options.get("key_env") or ""):
+        return f"export {name}=…"
+    return f"export {PRESETS[worker.kind].keys[0]}=…, or conductor keys set {worker.kind}"
+
+
 def with_key_hint(worker: Worker, failure: Failure) -> Failure:
     """The failure of a call of `worker`; where its key was refused, with what to do, the same wherever it is shown."""
     hint = key_hint(worker) if failure.reason == "auth" else ""

@@ -27,6 +27,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.keys.key_store import KeyStore
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
+from conductor_cli.models.presets import missing_key_hint
 
 Report = Callable[[Check], None]
 """Takes each result as soon as there is one."""
@@ -88,9 +89,7 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
             found = f"{worker.kind}: {describe_program(worker)}"
             open_model(worker, environ=settings.environ)  # is it installed, and its sandbox? Nothing is started
         if key == "missing":
-            variable = worker.options.get("key_env")
-            hint = f"export {variable}=…" if variable else f"conductor keys set {worker.kind}, or set its variable"
-            raise KeyMissing(found, hint=hint)
+            raise KeyMissing(found, hint=missing_key_hint(worker))
         objection = policy_objection(settings, worker)
         if objection or offline:
             return Check(name=name, state="ok", found=f"{found}, not called{f': {objection}' if objection else ''}")
