@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import ONE, TWO, Stage, explained
+from conductor_cli.app.attach import Attacher
+from tests.cli.stage import ONE, TWO, Stage, explained, refuses
 from tests.media_files import gif, jpeg, pdf, png, webp
 from tests.servers import SeenStep, Wire, loopback
 
@@ -106,8 +107,6 @@ def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, tmp_path: Path) ->
 
 def test_a_substitute_for_one_who_sees_must_see_too(seeing: Stage, tmp_path: Path) -> None:
     """A blind worker does not answer in place of one that was to look: the run fails instead."""
-    from tests.cli.stage import refuses
-
     (tmp_path / "chart.png").write_bytes(png())
     seeing.models["alpha"] = refuses(400)
     done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
@@ -311,3 +310,45 @@ def test_a_url_is_fetched_only_where_the_user_says_so(seeing: Stage) -> None:
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
         assert seeing.inside("ask", f"What is at {server.url}/chart.png?").code == 0
         assert len(server.requests) == 1
+
+
+def test_a_planner_that_was_trained_on_its_own_prompts_is_told_nothing_new(
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The published profile reads the question with one line for the image, and no rules about who sees it."""
+    (tmp_path / "chart.png").write_bytes(png())
+    monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_PROFILE", "published")
+    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png").code == 0
+    assert "Attached:" not in text_of(sent_to(seeing, "planner", 0))
+    assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of one version and half of another is no file."""
+    file = tmp_path / "chart.png"
+    file.write_bytes(png())
+    read = Attacher._read
+
+    def read_and_change(self: Attacher, *given: Any) -> bytes:
+        data = read(self, *given)
+        file.write_bytes(png(9, 9))
+        return data
+
+    monkeypatch.setattr(Attacher, "_read", read_and_change)
+    done = seeing.inside("ask", "What?", "-f", file)
+    assert done.code == 2
+    explained(done)
+    assert "changed while it was read" in done.err
+
+
+def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: Stage, tmp_path: Path) -> None:
+    """The step that looked is done, so a run can be finished by workers that cannot see."""
+    (tmp_path / "chart.png").write_bytes(png())
+    seeing.plan = TWO
+    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--max-calls", "1").code == 6
+    looked = len(seeing.asked("alpha"))
+    done = seeing.inside("ask", "--resume", "last", "--workers", "beta")
+    assert done.code == 0, done.err
+    assert (len(seeing.asked("alpha")), done.out.strip()) == (looked, "beta answers")

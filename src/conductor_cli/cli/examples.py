@@ -13,6 +13,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "ask": (
         ("Ask about some files", 'conductor ask "Which schema survives a rename?" -f *.sql'),
+        ("Show an image to those workers who accept images", 'conductor ask "What does it show?" -f chart.png'),
         ("Review a change", 'git diff | conductor ask "Review this change" -'),
         ("Spend at most 25 cents, and see the plan first", 'conductor ask "…" --max-cost 0.25 --approve'),
         ("Continue the conversation", 'conductor ask -c "And in French?"'),

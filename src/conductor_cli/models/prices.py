@@ -22,7 +22,7 @@ from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.usage import MILLION, Price
-from conductor_cli.models.presets import price_name, table_name
+from conductor_cli.models.presets import PRESETS, price_name, table_name
 
 SOURCE: Final = "model_prices_and_context_window_backup.json"
 """The table's name inside litellm."""
@@ -85,9 +85,12 @@ def with_accepts(workers: Sequence[Worker]) -> tuple[Worker, ...]:
 
 
 def _accepted_by(worker: Worker) -> tuple[MediaKind, ...]:
-    name = table_name(worker)
+    name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
     row = load_prices().rows.get(name) if name else None
-    return tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True) if _answers_questions(row) else ()
+    if not _answers_questions(row):
+        return ()
+    # A model may read more than its provider's API takes.
+    return tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features)
 
 
 @cache
