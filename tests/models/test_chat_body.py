@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from base64 import b64encode
 from typing import Any
 
@@ -162,6 +163,26 @@ def test_a_body_is_the_same_in_pieces(size: int) -> None:
         sent = asyncio.run(send(body))
         assert json.loads(sent) == with_texts(value)
         assert body.headers["content-length"] == str(len(sent))
+
+
+@pytest.mark.parametrize(("count", "megabytes", "most"), [(1, 20, 21), (10, 2, 5)])
+def test_a_body_takes_the_memory_of_one_file(count: int, megabytes: int, most: int) -> None:
+    """No file is ever held as a base64 text, and of several only one is in memory."""
+    size = megabytes * 1_000_000
+    file = Attachment(name="large.png", media_type="image/png", sha256="3" * 64, size=size)
+    messages = (Message(role="user", content="?", attachments=(file,) * count),)
+
+    async def send() -> int:
+        content = JsonBody(chat_fields(Request(messages=messages, read_attachment=lambda _: bytes(size)))).content
+        assert not isinstance(content, bytes)
+        return sum([len(piece) async for piece in content])
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(send()) > size * count * 4 // 3
+        assert tracemalloc.get_traced_memory()[1] < most * 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_that_has_changed_is_an_error() -> None:
