@@ -68,16 +68,18 @@ def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) ->
     looks = (
         "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; done; ls -A $HOME /tmp /run"
     )
-    writes = "echo hi > new.txt; touch /usr/x $HOME/y /etc/z; ps -e 2>/dev/null | wc -l; ls -d /proc/[0-9]* | wc -l"
-    options = {"command": ["sh", "-c", f"{looks}; {writes}"], "sandbox": True, "cwd": str(work)}
+    writes = "echo hi > new.txt; touch /usr/x $HOME/y /etc/z && echo secret; mkdir /new && echo secret; mktemp -d"
+    counts = "ls -d /proc/[0-9]* | wc -l"
+    options = {"command": ["sh", "-c", f"{looks}; {writes}; {counts}"], "sandbox": True, "cwd": str(work)}
     worker = Worker(name="w", kind="command", options=options)
     if refused(worker, house):
         assert not (work / "new.txt").exists()
         return
-    said = text(play(open_model(worker, environ=environ(house)))).splitlines()
+    said = text(play(open_model(worker, environ=environ(house) | {"TMPDIR": "/nowhere"}))).splitlines()
     assert said[0] == "secret"
     assert "secret" not in said[1:]
     assert int(said[-1]) < 10
+    assert [line for line in said if line.startswith("/tmp/tmp.")]
     assert (work / "new.txt").read_text() == "hi\n"
     assert not (house / "y").exists()
 

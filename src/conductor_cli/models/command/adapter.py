@@ -47,6 +47,8 @@ class ProgramModel:
         self._words = command_of(worker)
         self.name = Path(self._words[0]).name
         self._environ = environment_of(environ, (*self._program.env, *(self._options.get("env") or ())))
+        if self._options.get("sandbox"):
+            self._environ.pop("TMPDIR", None)  # there it has a /tmp of its own
         cwd = str(self._options.get("cwd") or "")
         self._path = find_program(self._words[0], self._environ, cwd, self._program.install)
         self._bwrap = find_sandbox(environ) if self._options.get("sandbox") else ""

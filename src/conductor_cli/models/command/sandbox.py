@@ -62,13 +62,14 @@ def _mounts(view: View) -> Iterator[str]:
             yield from ("--ro-bind-try", place, place)
     for name in SYSTEM_FILES:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    yield from ("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/var/tmp", "--dir", "/run")  # noqa: S108
-    yield from ("--tmpfs", view.home) if view.home not in ("", "/") else ()
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for place in ("/tmp", "/var/tmp", "/run", *((view.home,) if view.home not in ("", "/") else ())):  # noqa: S108
+        yield from ("--tmpfs", place)
     for path in view.readable:
         yield from ("--ro-bind", path, path)
     for path in view.state:
         yield from ("--bind-try", path, path)
-    yield from ("--bind", str(view.cwd), str(view.cwd))
+    yield from ("--bind", str(view.cwd), str(view.cwd), "--remount-ro", "/")
 
 
 def find_sandbox(environ: Mapping[str, str]) -> str:
