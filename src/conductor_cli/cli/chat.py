@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from conductor_cli.app.worker_selection import check_choice
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.cli.repl.chat_session import ChatSession
@@ -30,5 +29,7 @@ def chat(
         opened.continue_run(opened.session.store.ended(named))
     # No question could be answered, and no command of the chat would help, so it does not begin.
     if options.workers or options.allow or options.deny:
+        from conductor_cli.app.worker_selection import check_choice  # the prompt of other chats comes first
+
         check_choice(opened.session.settings, options.worker_names, rehearsal=options.rehearsal)
     raise typer.Exit(run_chat(lambda: opened, quiet=context.obj.quiet, rehearsal=options.rehearsal))
