@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import Stage
+from tests.cli.stage import TWO, Stage
 from tests.cli.test_terminal import terminal
 from tests.servers import Script, SeenStep, Speaker, Wire
 
@@ -194,3 +194,22 @@ def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:
     pid = int((tools.home / "diary").read_text().split()[1])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_resumed_run_keeps_its_tools_and_repeats_nothing_that_ended(tools: Stage) -> None:
+    """The first step is done and calls nothing again; the second one gets the tools of the run, without the option."""
+    tools.plan = TWO
+    tools.models |= {"alpha": calls("write", text="once"), "beta": calls("add", a=1, b=2)}
+    stopped = tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t", "--max-calls", "2")
+    assert stopped.code == 6
+    done = tools.inside("ask", "--resume", "last")
+    assert done.out == "the tool says: 3\n"
+    assert diary(tools).count("write once") == 1
+
+
+def test_a_plan_says_which_tools_its_steps_may_call(tools: Stage) -> None:
+    """The offer of a plan names them, and says that the estimate does not count what they lead to."""
+    done = tools.inside("plan", "?", "--tools", "t", "--flow")
+    assert "may call tool:t" in done.err
+    assert "which is not counted" in " ".join(done.err.split())
+    assert "may call" not in tools.inside("plan", "?", "--flow").err

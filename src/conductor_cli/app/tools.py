@@ -18,6 +18,7 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolBox
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.tools.servers import ALL, ToolServer
@@ -54,6 +55,17 @@ def pool_with_tools(
         workers.append(replace(worker, tools=names if able else ()))
     remarks = (f"without tools, which they cannot be sent: {', '.join(unable)}",) if unable else ()
     return Pool(workers=tuple(workers)), remarks
+
+
+def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
+    """The settings with the tools that every worker of an earlier run had, unless a command line names some.
+
+    So whoever resumes a run need not repeat `--tools` or `--no-tools`.
+    """
+    had = {worker.tools for worker in earlier.pool if worker.kind != SELF}
+    if settings.origins[TOOLS_SETTING] == "command line" or len(had) != 1:
+        return settings
+    return replace(settings, values={**settings.values, TOOLS_SETTING: ",".join(*had) or "none"})
 
 
 def _chosen_tools(settings: Settings) -> tuple[str, ...] | None:

@@ -16,6 +16,7 @@ from conductor_cli.app.policy_filter import check_allowed, keep_policy_of
 from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_recorder import ALWAYS, keeps_trace
 from conductor_cli.app.run_session import RunResult, drive
+from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.cli.keypress import can_ask
 from conductor_cli.cli.model_download import offer_model
 from conductor_cli.cli.options import GlobalOptions, RunOptions
@@ -86,6 +87,7 @@ class Session:
         """
         if resume is not None:
             self.keep_policy(resume)
+            self.settings = keep_tools_of(self.settings, resume)
         if self.approves:
             from conductor_cli.cli.plan_approval import check_terminal  # draws with Rich, which takes long to load
 

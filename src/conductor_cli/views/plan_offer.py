@@ -12,6 +12,7 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
+from conductor_cli.core.toolbox import tool_party
 from conductor_cli.views.run_text import describe_access
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
@@ -52,7 +53,11 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
         done = number in offer.done
         open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
-        facts = (recipient, _describe_reading(offer, step), "done" if done else _describe_cost(estimate))
+        tools = _tools_of(offer, step)
+        facts = (
+            recipient, _describe_reading(offer, step), "done" if done else _describe_cost(estimate),
+            f"may call {', '.join(map(tool_party, tools))}" if tools else "",
+        )  # fmt: skip
         lines.append(((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker")))
         lines += [((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)]
         lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
@@ -60,9 +65,16 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     tokens = f"{low:,} to {high:,}" if low < high else f"{low:,}"
     estimate_text = f"estimate: {format_count(open_steps.calls, 'call')}, {tokens} tokens, {_describe_cost(open_steps)}"
     lines.append(BLANK)
+    if any(_tools_of(offer, step) for step in offer.plan.steps):
+        estimate_text += "; a step with tools calls its worker again after each use, which is not counted"
     for text in (estimate_text, f"limits: {_describe_limits(offer.limits)}"):
         lines += [((line, "plain"),) for line in screen.wrap(text, screen.width)]
     return lines
+
+
+def _tools_of(offer: PlanOffer, step: Step) -> tuple[str, ...]:
+    """The servers of the tools that the worker of a step has."""
+    return offer.pool[step.worker].tools if step.worker in offer.pool else ()
 
 
 def _describe_reading(offer: PlanOffer, step: Step) -> str:
