@@ -34,7 +34,7 @@ class OpenAIResponses:
     renamed: Mapping[str, str] = {
         "reasoning.summar": "reasoning_summary", "reasoning_summar": "reasoning_summary",
         "encrypted_content": "include", "max_output_tokens": "max_completion_tokens", "text.format": "response_format",
-        "reasoning": "reasoning_effort",
+        "reasoning.effort": "reasoning_effort",
     }  # fmt: skip
     unsupported = frozenset({"seed", "stop"})
     features = ALL_FEATURES
