@@ -352,3 +352,19 @@ def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: S
     done = seeing.inside("ask", "--resume", "last", "--workers", "beta")
     assert done.code == 0, done.err
     assert (len(seeing.asked("alpha")), done.out.strip()) == (looked, "beta answers")
+
+
+@pytest.mark.parametrize(("keep", "code"), [("auto", 0), ("always", 3)])
+def test_bytes_that_cannot_be_stored_are_told_or_refused(
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, code: int
+) -> None:
+    """The run goes on with the bytes in memory; where traces are mandatory, it does not begin and leaves none."""
+    (tmp_path / "chart.png").write_bytes(png())
+    monkeypatch.setenv("CONDUCTOR_LLM_TRACES_KEEP", keep)
+    seeing.traces.parent.mkdir(parents=True)
+    (seeing.traces.parent / "attachments").write_text("in the way")
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    assert done.code == code, done.err
+    assert "the attached files cannot be stored" in done.err
+    assert len(seeing.asked("alpha")) == (code == 0)
+    assert len(list(seeing.traces.glob("*.jsonl"))) == (code == 0)

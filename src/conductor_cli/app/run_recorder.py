@@ -85,10 +85,7 @@ class RunRecorder:
             error = refused
         if error is None:
             return self._store_attachments(event)
-        if self._writer is not None:
-            with suppress(OSError):
-                self._writer.discard()
-            self._writer = None
+        self._discard()
         if self._required:
             raise ConfigError(
                 f"the trace cannot be stored in {self._store.directory}: {error.strerror}",
@@ -110,6 +107,7 @@ class RunRecorder:
                 source.store(event.question.attachments)
         except OSError as error:
             if self._required:
+                self._discard()
                 raise ConfigError(
                     f"the attached files cannot be stored: {error.strerror}",
                     hint="free some disk space, fix the permissions, or set traces.keep to auto",
@@ -117,6 +115,13 @@ class RunRecorder:
             text = f"the attached files cannot be stored, so this run cannot be resumed: {error.strerror}"
             return self._run.add_notice(event.at, text)
         return None
+
+    def _discard(self) -> None:
+        """Delete the trace: nothing in it is worth keeping."""
+        if self._writer is not None:
+            with suppress(OSError):
+                self._writer.discard()
+            self._writer = None
 
     def close(self) -> None:
         if self._writer is not None:
