@@ -212,6 +212,37 @@ def test_a_preset_that_is_not_installed_says_how_to_install_it() -> None:
     )  # fmt: skip
 
 
+AGENT = """#!/bin/sh
+printf '%s\\n' "$@" > "$HOME/arguments"; cat > "$HOME/prompt"; cat "$HOME/events"; echo a warning >&2
+exit $(cat "$HOME/code")
+"""
+"""Stands for an agent: it notes what it is given, and says what a real one has said."""
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_an_agent_is_started_and_read(failed: bool, tmp_path: Path) -> None:
+    """It gets its arguments, the model, the user's own and the prompt; its events become the answer or the error."""
+    (tmp_path / "codex").write_text(AGENT)
+    (tmp_path / "codex").chmod(0o755)
+    events = Path(__file__).with_name("agent_events") / f"codex{'-failed' if failed else ''}.jsonl"
+    (tmp_path / "events").write_bytes(events.read_bytes())
+    (tmp_path / "code").write_text(str(int(failed)))
+    worker = Worker(name="w", kind="codex", model="m-1", options={"args": ["-c", "a=b c"]})
+    environ = {**ENVIRON, "PATH": f"{tmp_path}:{ENVIRON['PATH']}", "HOME": str(tmp_path)}
+    model = open_model(worker, environ=environ)
+    if failed:
+        with pytest.raises(ModelError, match=r"codex ended with exit code 1: .*No such model at this double"):
+            play(model)
+    else:
+        chunks = play(model, asked("Look around."))
+        assert (text(chunks), chunks[-1].finish) == ("The answer of the double is 42.", "stop")
+        assert chunks[-1].usage is not None
+        assert (chunks[-1].usage.tokens_in, chunks[-1].usage.cost) == (2400, None)
+        assert (tmp_path / "prompt").read_text() == "Look around."
+    given = (tmp_path / "arguments").read_text().splitlines()
+    assert given == ["exec", "--json", "--skip-git-repo-check", "-", "--model", "m-1", "-c", "a=b c"]
+
+
 def test_a_flood_is_cut_at_what_was_asked_for() -> None:
     """Of 100 MB no more than the tokens allow is taken, the program ends, and the answer says that it was cut."""
     began = time.monotonic()

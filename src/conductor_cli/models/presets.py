@@ -280,6 +280,9 @@ def shipped_pools() -> Mapping[str, ShippedPool]:
 
 def builtin_card(worker: Worker) -> Card:
     """The card of a worker's model, empty if there is none. At another address a name may be any model's."""
+    if worker.kind in PROGRAMS:
+        program = PROGRAMS[worker.kind]
+        return Card(words=program.words, source=program.about) if program.words else Card()
     if worker.kind not in PRESETS or not is_own_address(worker):
         return Card()
     name = price_name(worker) or f"{worker.kind}/{model_of(worker)}"

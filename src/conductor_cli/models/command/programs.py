@@ -39,7 +39,8 @@ class Program:
     `command` is its command line, empty where the user gives it; `model` are the arguments that choose a model.
     `events` is a key of `events.READERS`, empty where standard output is the answer itself. `provider` is who reads
     what it is sent while nothing else is configured, empty where nobody knows. `install` is how to install it, `env`
-    are variables that it gets besides the usual ones, `state` is what it writes outside its working directory.
+    are variables that it gets besides the usual ones, `state` is what it writes outside its working directory. `words`
+    say to the planner what it is good at.
     """
 
     about: str
@@ -50,6 +51,7 @@ class Program:
     install: str = ""
     env: tuple[str, ...] = ()
     state: tuple[State, ...] = ()
+    words: str = ""
 
 
 def _program(values: Mapping[str, Any]) -> Program:
