@@ -18,7 +18,7 @@ from conductor_cli.core.events import RunStarted
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
-from conductor_cli.server.mcp.results import Result, clean, run_data, step_data, whole_step_data
+from conductor_cli.server.mcp.results import LONGEST_TEXT, Result, clean, run_data, step_data, whole_step_data
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.store.trace_file import unreadable
@@ -80,10 +80,10 @@ def _show(store: TraceStore, run: str, step: int | None, own: Collection[str]) -
         data = clean(whole_step_data(record, trace.at))
         return Result(texts=(data["text"] or "(no text)",), data={"step": data})
     state = trace.state if trace.ended else "running" if live else "interrupted"
-    data = clean(run_data(trace, stored=True, state=state))
+    data = clean(run_data(trace, stored=True, state=state) | {"answer": trace.answer[:LONGEST_TEXT]})
     lines = [f"{describe_outcome(trace, live=live)}. Question: {one_line(trace.question.text)[:300]}"]
     lines += [_step_line(step_data(record, trace.at)) for record in trace.steps]
-    texts = clean(["\n".join(lines), *([trace.answer] if trace.answer else [])])
+    texts = [clean("\n".join(lines)), *([data["answer"]] if data["answer"] else [])]
     return Result(texts=tuple(texts), data={"run": data, "question": clean(trace.question.text)})
 
 
