@@ -207,3 +207,19 @@ def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: py
     with pytest.raises(ConfigError, match=r"config\.toml cannot be read: Permission denied") as caught:
         load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)})
     assert caught.value.hint.endswith("CONDUCTOR_LLM_CONFIG_DIR=DIR")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("CONDUCTOR_LLM_POLICY_LOCALONLY", "did you mean CONDUCTOR_LLM_POLICY_LOCAL_ONLY?"),
+        ("CONDUCTOR_LLM_POLICY_DNEY", "did you mean CONDUCTOR_LLM_POLICY_DENY?"),
+        ("CONDUCTOR_LLM_LIMITS_COSTS", "did you mean CONDUCTOR_LLM_LIMITS_COST?"),
+    ],
+)
+def test_a_mistyped_variable_is_an_error(files: dict[str, str], name: str, hint: str) -> None:
+    """Ignored, it would protect nothing and say nothing. An empty one, and other variables of ours, are no settings."""
+    with pytest.raises(ConfigError, match=f"the variable {name} is no setting") as error:
+        load_settings(files | {name: "1"})
+    assert error.value.hint == hint
+    load_settings(files | {name: "", "CONDUCTOR_LLM_REGISTRY": "x", "CONDUCTOR_LLM_CONFIG": "", "CONDUCTOR_MODE": "x"})

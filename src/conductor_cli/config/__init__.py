@@ -15,7 +15,7 @@ from conductor_cli.config.cards import Cards, cards_file, read_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
 from conductor_cli.config.pools import NamedPool, pools_of
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
-from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
+from conductor_cli.config.schema import PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
 from conductor_cli.config.tools import ConfiguredTools, tool_servers_of
 from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError
@@ -90,6 +90,7 @@ def load_settings(
     origins = dict.fromkeys(values, "default")
     for source in sources:
         _apply_file(values, origins, source)
+    _check_variables(environ)
     for item in SETTINGS:
         text = environ.get(item.variable, "")
         if text:
@@ -118,6 +119,18 @@ def load_settings(
         tool_servers=tool_servers_of(sources), cards=cards,
         projects=narrowed, environ=environ, given=given,
     )  # fmt: skip
+
+
+def _check_variables(environ: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for a variable that begins like a setting and is none.
+
+    Ignored, a mistyped `CONDUCTOR_LLM_POLICY_LOCALONLY` would protect nothing and say nothing.
+    """
+    known = {item.variable for item in SETTINGS}
+    sections = tuple({f"{PREFIX}{item.name.partition('.')[0].upper()}_" for item in SETTINGS})
+    for name, text in environ.items():
+        if text and name.startswith(sections) and name not in known:
+            raise ConfigError(f"the variable {name:.80} is no setting", hint=suggest(name, sorted(known), "unset it"))
 
 
 def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
