@@ -217,3 +217,10 @@ def test_a_conversation_with_calls_needs_tools() -> None:
     """Calls and results of earlier turns are refused too, although no tool is offered any more."""
     with pytest.raises(ModelError, match="cannot be sent tools"):
         check_features("m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),)))
+
+
+def test_a_schema_with_alternatives_at_the_top_is_that_of_one_object() -> None:
+    """OpenAI and Anthropic refuse all tools of a request if one has such a schema."""
+    tool = Tool(name="open", parameters={"oneOf": [{"properties": {"url": {}}}, {"properties": {"path": {}}}]})
+    found = fields(Message(role="user", content="?"), tools=(tool,))["tools"][0]["function"]["parameters"]
+    assert found == {"type": "object", "properties": {"path": {}, "url": {}}}

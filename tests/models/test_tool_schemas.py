@@ -34,6 +34,16 @@ def test_alternatives_at_the_top_become_one_object() -> None:
     assert object_schema({"allOf": [one, other]})["required"] == ["how", "path", "url"]
 
 
+def test_a_reference_at_the_top_is_followed() -> None:
+    """Pydantic writes such schemas for models that hold themselves; a reference to itself ends."""
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}, "required": ["left"]}
+    found = object_schema({"$ref": "#/$defs/alias", "$defs": {"tree": tree, "alias": {"$ref": "#/$defs/tree"}}})
+    assert (found["properties"], found["required"]) == (tree["properties"], ["left"])
+    assert simple(found)["properties"] == {"left": {"type": "object", "properties": {"left": {"type": "object"}},
+                                                    "required": ["left"]}}  # fmt: skip
+    assert object_schema({"$ref": "#"})["type"] == "object"
+
+
 def test_what_a_reference_names_stands_in_its_place() -> None:
     """Also a reference to a reference, with escaped characters and with a description beside it."""
     schema = {

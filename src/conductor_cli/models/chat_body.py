@@ -17,6 +17,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base64_file import Base64File
 from conductor_cli.models.features import feature_of
 from conductor_cli.models.tool_names import api_name
+from conductor_cli.models.tool_schemas import object_schema
 
 PROVIDER_DATA: Final = "provider_data"
 """The key of what the same adapter gave with a turn, in its message."""
@@ -135,7 +136,7 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
 
 def _offered(tool: Tool) -> dict[str, Any]:
     """A tool without arguments has an empty object of them: servers refuse a schema that is no object's."""
-    parameters = {"type": "object", "properties": {}, **tool.parameters}
+    parameters = object_schema(tool.parameters)
     about = {"description": tool.description} if tool.description else {}
     return {"type": "function", "function": {"name": api_name(tool.name), **about, "parameters": parameters}}
 

@@ -16,16 +16,25 @@ _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 _DEEPEST: Final = 40
 """How deep a schema may be once its references are replaced. Those that people write are below 15."""
 
+_LONGEST_CHAIN: Final = 10
+"""How many references in a row may lead to the schema of the arguments."""
+
 _MOST_NODES: Final = 20_000
 """How many schemas one may have inside it once its references are replaced: ten lines can grow to millions."""
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` as that of an object with properties, which each API demands of arguments, and without its dialect.
+    """`schema` as that of an object with properties, which every API demands of arguments, and without its dialect.
 
     Alternatives at the top become one object with the properties of all. Only what every one of them requires is
     required then.
     """
+    for _ in range(_LONGEST_CHAIN):
+        target = _named(schema, schema.get("$ref"))
+        if target is None:
+            break
+        schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
+        schema |= {"$ref": target["$ref"]} if "$ref" in target else {}
     plain = {name: value for name, value in schema.items() if name not in ("$schema", "$id", *_BRANCHES)}
     properties = dict(_mapping(plain.get("properties")))
     required = set(_names(plain.get("required")))
@@ -86,16 +95,10 @@ class _Simplifier:
         return self.simple({**target, **beside}, (*inside, name), depth + 1)
 
     def _target(self, name: str) -> Mapping[str, Any]:
-        """What a JSON Pointer of this document names (RFC 6901)."""
-        found: object = self._root
-        if name != "#" and not name.startswith("#/"):
-            raise self._refused(f"refers to {name!r:.80}")
-        for part in name[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if not isinstance(found, Mapping):
-            raise self._refused(f"refers to {name!r:.80}, which it does not have")
-        return found
+        target = _named(self._root, name)
+        if target is None:
+            raise self._refused(f"refers to {name!r:.80}, which is not in it")
+        return target
 
     def _value(self, name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
         """What a keyword says; where it holds schemas, those are simplified."""
@@ -113,7 +116,18 @@ class _Simplifier:
 
     def _refused(self, why: str) -> ModelError:
         hint = "leave the tool out, or use another worker"
-        return ModelError("refused", f"{self._what} {why}, which {self._api} cannot be sent", hint=hint)
+        return ModelError("refused", f"{self._api} cannot be sent {self._what}: it {why}", hint=hint)
+
+
+def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
+    """What a JSON Pointer of this document names (RFC 6901); None for another document, or for nothing."""
+    if not isinstance(name, str) or (name != "#" and not name.startswith("#/")):
+        return None
+    found: object = root
+    for part in name[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else None
 
 
 def _with_enum(schema: Mapping[str, Any]) -> Mapping[str, Any]:

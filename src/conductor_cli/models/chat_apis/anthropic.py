@@ -17,7 +17,6 @@ from conductor_cli.models.chat_apis.base import MOST_OUTPUT, Frame, Translate
 from conductor_cli.models.chat_apis.parts import check_size, file_of
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
 from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.tool_schemas import object_schema
 
 VERSION: Final = "2023-06-01"
 
@@ -177,7 +176,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _offer(function: Mapping[str, Any]) -> dict[str, Any]:
     about = {"description": function["description"]} if "description" in function else {}
-    return {"name": function["name"], **about, "input_schema": object_schema(function["parameters"])}
+    return {"name": function["name"], **about, "input_schema": function["parameters"]}
 
 
 def _mark_cached(turns: Iterable[dict[str, Any]]) -> None:

@@ -17,7 +17,7 @@ from conductor_cli.models.chat_apis.base import Frame, Translate
 from conductor_cli.models.chat_apis.parts import check_size, file_of
 from conductor_cli.models.chat_body import EXTRA, IS_ERROR, PROVIDER_DATA, arguments_object
 from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.tool_schemas import object_schema, simple_schema
+from conductor_cli.models.tool_schemas import simple_schema
 
 _NAME: Final = "Google's API"
 
@@ -199,7 +199,7 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
-    schema = object_schema(function["parameters"])
+    schema = function["parameters"]
     simple = simple_schema(schema, _KEYWORDS, tool=function["name"], api=_NAME)
     about = {"description": function["description"]} if "description" in function else {}
     # An object without properties is refused by some models, and no schema means the same.
