@@ -55,7 +55,7 @@ def test_attached_files_are_named_with_type_and_size(page: object) -> None:
     """Beside the text files, in every form of a stored run."""
     assert callable(page)
     shown = page(trace_of(tools()))
-    for words in ("chart.png (image/png, 264 kB)", "paper.pdf (application/pdf, 1.20 MB)", "notes.md (72 characters)"):
+    for words in ("chart.png (PNG image, 264 kB)", "paper.pdf (PDF document, 1.20 MB)", "notes.md (72 characters)"):
         assert words in shown
 
 
@@ -67,7 +67,7 @@ def test_a_prompt_names_its_attachments_and_calls() -> None:
         replace(event, prompt=(message,)) if isinstance(event, ev.StepStarted) else event for event in tools()
     ]  # fmt: skip
     trace = trace_of(events)
-    line = "[attached: chart.png (image/png, 264 kB)]"
+    line = "[attached: chart.png (PNG image, 264 kB)]"
     assert f"PROMPT (user)\n{line}\nLook.\n" in step_text(trace, 1)
     for page in (trace_text(trace, prompts=True), markdown_document(trace), html_page(trace)):
         assert line in page

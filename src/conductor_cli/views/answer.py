@@ -19,10 +19,11 @@ from conductor_cli.core.events import (
     StepPlanned,
     StepStarted,
     ToolCalled,
+    ToolOffered,
 )
 from conductor_cli.core.sanitize import StreamSanitizer, one_line, sanitize
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.run_text import describe_failure, describe_next_attempt
+from conductor_cli.views.run_text import describe_failure, describe_next_attempt, tool_name
 
 
 def answering_step(event: Event, known: int) -> int:
@@ -92,9 +93,8 @@ class AnswerStream:
             case StepFailed() if event.step == self._step and not event.final:
                 why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
                 self._discard(f"this attempt failed: {why}")
-            case ToolCalled() if event.step == self._step:
-                server = f"{one_line(event.server)}." if event.server else ""  # without one, it is not called
-                self._discard(f"not the answer: the worker calls {server}{one_line(event.call.name)}")
+            case ToolOffered() | ToolCalled() if event.step == self._step:
+                self._discard(f"not the answer: the worker calls {tool_name(event)}")
             case StepStarted() if event.step == self._step:
                 self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
             case RunFinished():

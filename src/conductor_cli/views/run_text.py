@@ -15,6 +15,8 @@ from conductor_cli.core.events import (
     StepDelta,
     StepFailed,
     StopReason,
+    ToolCalled,
+    ToolOffered,
     innermost_event,
 )
 from conductor_cli.core.formatting import (
@@ -22,9 +24,9 @@ from conductor_cli.core.formatting import (
     format_count,
     format_duration,
     format_list,
-    format_size,
     without_file_hash,
 )
+from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.question import File
 from conductor_cli.core.sanitize import one_line
@@ -94,12 +96,12 @@ def question_line(trace: Trace) -> str:
 
 
 def describe_attachment(attachment: Attachment) -> str:
-    """`chart.png (image/png, 264 kB)`."""
-    return f"{one_line(attachment.name)} ({one_line(attachment.media_type)}, {format_size(attachment.size)})"
+    """`chart.png (PNG image, 800 x 600 pixels, 264 kB)`."""
+    return one_line(f"{attachment.name} ({describe_media(attachment)})")
 
 
 def describe_file(file: File) -> str:
-    """`chart.png (image/png, 264 kB)`, `notes.md (1,203 characters)`."""
+    """`chart.png (PNG image, 800 x 600 pixels, 264 kB)`, `notes.md (1,203 characters)`."""
     if file.attachment is not None:
         return describe_attachment(file.attachment)
     return f"{one_line(file.name)} ({format_count(len(file.text), 'character')})"
@@ -120,7 +122,7 @@ def describe_call(call: ToolCall) -> str:
     return one_line(f"{call.name} {call.arguments}")
 
 
-def tool_name(use: ToolUse) -> str:
+def tool_name(use: ToolUse | ToolOffered | ToolCalled) -> str:
     """The server and the tool, `files.read_file`; the tool alone where the call was not made."""
     return one_line(f"{use.server}.{use.call.name}" if use.server else use.call.name)
 

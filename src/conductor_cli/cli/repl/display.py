@@ -12,7 +12,6 @@ from conductor_cli.cli.output import print_line, print_notice, print_page, print
 from conductor_cli.config import Setting, Settings, format_value
 from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_cost, format_count
-from conductor_cli.core.media import describe_media
 from conductor_cli.core.question import File
 from conductor_cli.core.recovery import describe_left_out
 from conductor_cli.core.table import Column
@@ -25,7 +24,7 @@ from conductor_cli.views import OutputContext
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer, page_screen
 from conductor_cli.views.plan_offer import plan_lines
-from conductor_cli.views.run_text import question_line
+from conductor_cli.views.run_text import describe_file, question_line
 from conductor_cli.views.text_layout import BLANK
 from conductor_cli.views.trace_text import step_lines, trace_lines
 
@@ -103,8 +102,7 @@ def print_limits(known: Sequence[Setting], settings: Settings) -> None:
 def print_files(new: Sequence[File], old: Sequence[File]) -> None:
     """Print which files go with the next question: new ones, and those of earlier questions."""
     for file in (*old, *new):
-        what = describe_media(file.attachment) if file.attachment else format_count(len(file.text), "character")
-        print_notice(f"{file.name}: {what}, goes with the next question")
+        print_notice(f"{describe_file(file)} goes with the next question")
     if not new and not old:
         print_notice("no file is attached")
 
