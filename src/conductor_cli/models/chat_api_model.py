@@ -27,6 +27,7 @@ from conductor_cli.models.api_errors import (
 )
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import Frame
+from conductor_cli.models.chat_body import request_body
 from conductor_cli.models.features import Features, check_features
 from conductor_cli.models.http import DONE, HttpClient
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
@@ -39,7 +40,7 @@ from conductor_cli.models.structured_output import (
     form_of,
     is_constrained,
 )
-from conductor_cli.models.worker_options import own_setting, rejected_setting, request_body
+from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 DRAIN_SECONDS: Final = 0.1
 LIST_SECONDS: Final = 3.0

@@ -1,4 +1,4 @@
-"""Messages and tools in the form of OpenAI's chat completions, which every other API is translated from. Pure.
+"""Requests in the form of OpenAI's chat completions, which every other API is translated from. Pure.
 
 From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that API takes: a message
 of role `tool` may hold content parts and `is_error`, and an assistant's message what its adapter gave as
@@ -9,13 +9,14 @@ Files are `Base64File`s, and tools have names that every API takes (see `tool_na
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base64_file import Base64File
 from conductor_cli.models.features import feature_of
+from conductor_cli.models.presets import Budget
 from conductor_cli.models.tool_names import api_name
 from conductor_cli.models.tool_schemas import object_schema
 
@@ -35,6 +36,36 @@ EXTRA: Final = "extra_content"
 
 INVALID: Final = "invalid_arguments"
 """The field that holds what a model wrote as arguments if that was no object."""
+
+
+_BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
+    "thinking": lambda tokens: {
+        "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
+    },
+    "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
+}
+"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too,
+openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
+
+
+def request_body(
+    request: Request, options: Mapping[str, Any], budget: Budget, max_tokens_field: str = "max_tokens"
+) -> dict[str, Any]:
+    """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
+    limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
+    tokens = options.get("thinking_budget")
+    return {
+        **chat_fields(request),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        max_tokens_field: min(limits, default=None),
+        "temperature": options.get("temperature") if request.temperature is None else request.temperature,
+        "seed": request.seed,
+        "stop": list(request.stop) or None,
+        "reasoning_effort": options.get("reasoning_effort"),
+        "top_p": options.get("top_p"),
+        **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
+    }
 
 
 def chat_fields(request: Request) -> dict[str, Any]:

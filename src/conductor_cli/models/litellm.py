@@ -39,12 +39,12 @@ from conductor_cli.models.api_errors import (
     retry_after,
 )
 from conductor_cli.models.base64_file import with_texts
-from conductor_cli.models.chat_body import KEPT, plain_messages
+from conductor_cli.models.chat_body import KEPT, plain_messages, request_body
 from conductor_cli.models.features import ALL_FEATURES, Features, check_features
 from conductor_cli.models.http import reason_of
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
-from conductor_cli.models.worker_options import own_setting, rejected_setting, request_body
+from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {
     "auth": "check the key: conductor keys test",

@@ -1,4 +1,4 @@
-"""A worker's options: which are valid, and the form that each API wants. Pure.
+"""A worker's options: which are valid, and which of them a refusal is about. Pure.
 
 A setting for sampling or thinking is never silently left out: if a server refuses one the call fails, and the error
 names the setting. What only some models of a provider refuse is left to the provider to say.
@@ -6,17 +6,15 @@ names the setting. What only some models of a provider refuse is left to the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.suggest import suggest
-from conductor_cli.models.chat_body import chat_fields
 from conductor_cli.models.command import programs
 from conductor_cli.models.command.programs import PROGRAM_OPTIONS, PROGRAMS
-from conductor_cli.models.presets import OPENAI_APIS, PRESETS, Budget
+from conductor_cli.models.presets import OPENAI_APIS, PRESETS
 
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "base_url": (str,),
@@ -63,15 +61,6 @@ EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "d
 
 _PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 """The settings that are sent under their own name."""
-
-_BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
-    "thinking": lambda tokens: {
-        "thinking": {"type": "enabled", "budget_tokens": tokens} if tokens else {"type": "disabled"}
-    },
-    "openrouter": lambda tokens: {"reasoning": {"max_tokens": tokens} if tokens else {"enabled": False}},
-}
-"""A thinking budget in the body of a request: platform.claude.com's `thinking`, which litellm has too,
-openrouter.ai/docs/use-cases/reasoning-tokens, all as of November 2026."""
 
 
 class OptionError(ConfigError):
@@ -138,26 +127,6 @@ def _invalid_settings(worker: Worker) -> Iterator[tuple[str, str, str]]:
 def _chooses_api(kind: str) -> bool:
     preset = PRESETS[kind]
     return preset.adapter == "http" and preset.api in OPENAI_APIS
-
-
-def request_body(
-    request: Request, options: Mapping[str, Any], budget: Budget, max_tokens_field: str = "max_tokens"
-) -> dict[str, Any]:
-    """The body of a streamed request in OpenAI's form, with a worker's own settings; None for what is not set."""
-    limits = [limit for limit in (request.max_tokens, options.get("max_tokens")) if limit is not None]
-    tokens = options.get("thinking_budget")
-    return {
-        **chat_fields(request),
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        max_tokens_field: min(limits, default=None),
-        "temperature": options.get("temperature") if request.temperature is None else request.temperature,
-        "seed": request.seed,
-        "stop": list(request.stop) or None,
-        "reasoning_effort": options.get("reasoning_effort"),
-        "top_p": options.get("top_p"),
-        **(_BUDGET_FIELDS[budget](tokens) if budget and tokens is not None else {}),
-    }
 
 
 def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
