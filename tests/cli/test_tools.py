@@ -94,7 +94,7 @@ def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     """Its tools are listed with how they are called; a server that ends gives its last words and code 1."""
     done = tools.inside("tools", "test", "t")
     assert done.code == 0
-    assert "t offers 9 tools" in done.out
+    assert "t offers 10 tools" in done.out
     assert "if you agree" in next(line for line in done.out.splitlines() if line.startswith("write"))
     assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
     tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")
@@ -213,3 +213,15 @@ def test_a_plan_says_which_tools_its_steps_may_call(tools: Stage) -> None:
     assert "may call tool:t" in done.err
     assert "which is not counted" in " ".join(done.err.split())
     assert "may call" not in tools.inside("plan", "?", "--flow").err
+
+
+def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
+    """It is judged by its content, sent with the result, and stored beside the trace; others read a line about it."""
+    tools.models |= {"alpha": calls("picture"), "beta": calls("picture")}
+    text = tools.config.read_text()
+    tools.config.write_text(text.replace('model = "alpha"', 'model = "alpha"\naccepts = ["image"]'))
+    assert "cannot be shown to you" not in tools.inside("ask", "?", "--tools", "t").out
+    assert "data:image/png;base64,iVBOR" in tools.asked("alpha")[-1].body.decode()
+    assert len([path for path in (tools.traces.parent / "attachments").glob("??/*") if path.is_file()]) == 1
+    tools.plan = "beta | - | Answer it."
+    assert "[picture-1.png cannot be shown to you]" in tools.inside("ask", "?", "--tools", "t").out

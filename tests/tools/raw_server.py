@@ -21,7 +21,8 @@ SCHEMAS = {
     "write": {"text": {"type": "string"}},
     "flood": {"megabytes": {"type": "integer"}},
 }
-READ_ONLY = ["add", "environment", "hang", "die", "flood", "grow", "ask", "babble"]
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+READ_ONLY = ["add", "environment", "hang", "die", "flood", "grow", "ask", "babble", "picture"]
 MISNAMED = ["a b", "a.b", "\x1b[31mred", "x" * 200, "add"]
 
 
@@ -108,6 +109,8 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "tools/list":
             return listed(params.get("cursor", ""))
         case "tools/call":
+            if params["name"] == "picture":
+                return {"content": [{"type": "image", "data": PIXEL, "mimeType": "text/html"}]}
             text = call(params["name"], params.get("arguments") or {})
             return {"content": [{"type": "text", "text": text}], "isError": False}
     return None

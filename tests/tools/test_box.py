@@ -35,8 +35,15 @@ class Desk:
     """A box over some servers, asked by name."""
 
     def __init__(self, *servers: ToolServer) -> None:
+        self.kept: list[bytes] = []
         self.names = [server.name for server in servers]
-        self.box = McpToolBox({server.name: server for server in servers}, lambda text: text.replace("secret", "***"))
+        self.box = McpToolBox(
+            {server.name: server for server in servers}, lambda text: text.replace("secret", "***"), self.keep
+        )
+
+    def keep(self, data: bytes) -> str:
+        self.kept.append(data)
+        return f"{len(self.kept):064}"
 
     async def tools(self) -> dict[str, OfferedTool]:
         return {tool.tool.name: tool for tool in await self.box.offered(self.names)}
@@ -85,7 +92,9 @@ def test_a_server_of_the_sdk_is_used_and_ended() -> None:
     tools, added, picture, failed = with_box(server, then=then)
     assert (tools["add"].read_only, tools["write"].read_only) == (True, False)
     assert tools["add"].tool.parameters["required"] == ["a", "b"]
-    assert (added.text, picture.text) == ("42", "[image, image/png, 0 KiB; it is not passed on]")
+    assert added.text == "42"
+    [image] = picture.attachments
+    assert (picture.text, image.media_type, image.width) == ("[image picture-1.png]", "image/png", 1)
     assert failed.error
 
 

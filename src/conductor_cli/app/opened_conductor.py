@@ -146,7 +146,7 @@ async def open_conductor(
     tools = None
     if not rehearsal:
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
-        tools, remarks = open_tools(settings, pool), (*remarks, *without)
+        tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     limits = settings.day_limits if day_limits else DayLimits()
     daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
     conductor = replace(

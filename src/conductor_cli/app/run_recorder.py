@@ -33,7 +33,7 @@ class RunRecorder:
         self._store = store
         self._required = required
         self._writer: TraceWriter | None = None
-        self._reported_trace = self._reported_spending = False
+        self._reported_trace = self._reported_spending = self._reported_images = False
 
     @property
     def is_storing(self) -> bool:
@@ -59,6 +59,10 @@ class RunRecorder:
                 self._reported_trace = True
                 why = self._writer.error.strerror
                 texts.append(f"the trace cannot be written any more: {self._writer.path}: {why}; the run goes on")
+        problem = self._store_images(event) if self._writer is not None else ""
+        if problem and not self._reported_images:
+            self._reported_images = True
+            texts.append(problem)
         spending = self._run.config.daily_spend
         problem = spending.take_problem() if spending is not None else ""
         if problem and not self._reported_spending:
@@ -122,6 +126,16 @@ class RunRecorder:
             with suppress(OSError):
                 self._writer.discard()
             self._writer = None
+
+    def _store_images(self, event: ev.Event) -> str:
+        """Store the images that a tool gave back; returns why that is not possible, else an empty text."""
+        returned, source = ev.innermost_event(event), self._run.config.attachments
+        try:
+            if isinstance(returned, ev.ToolReturned) and returned.attachments and source is not None:
+                source.store(returned.attachments)
+        except OSError as error:
+            return f"an image that a tool gave back cannot be stored: {error.strerror}"
+        return ""
 
     def close(self) -> None:
         if self._writer is not None:

@@ -21,6 +21,7 @@ from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolBox
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.store.attachments import Attachments
 from conductor_cli.tools.servers import ALL, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"
@@ -86,8 +87,10 @@ def _unknown_server(settings: Settings, name: str, worker: str) -> UsageError | 
     return ConfigError(f"worker {worker!r} names the tools {name!r:.60}, which no file has", hint=hint)
 
 
-def open_tools(settings: Settings, pool: Pool) -> RunTools | None:
+def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) -> RunTools | None:
     """The tools of the runs over `pool`; None where no worker has any. Nothing is started yet.
+
+    `attachments` keeps the images that they give back.
 
     Raises `ConfigError` where the extra is not installed, `KeyMissing` where a variable is not set.
     """
@@ -105,7 +108,7 @@ def open_tools(settings: Settings, pool: Pool) -> RunTools | None:
     def open_box() -> ToolBox:
         from conductor_cli.tools.box import McpToolBox
 
-        return McpToolBox(servers, KNOWN_SECRETS.redact)
+        return McpToolBox(servers, KNOWN_SECRETS.redact, attachments.add if attachments is not None else None)
 
     return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
 

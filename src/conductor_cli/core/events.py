@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, get_args
 
-from conductor_cli.core.chat import Finish, Message, ToolCall
+from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure, FailureReason
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.policy import NO_POLICY, Policy
@@ -186,7 +186,10 @@ class ToolCalled(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReturned(_StepEvent):
-    """A call of a tool has ended: `text` goes back to the worker. `error` says that the call failed or was refused."""
+    """A call of a tool has ended: `text` goes back to the worker, and `attachments` that it accepts.
+
+    `error` says that the call failed or was refused.
+    """
 
     kind: ClassVar[str] = "tool_returned"
     attempt: int
@@ -195,6 +198,7 @@ class ToolReturned(_StepEvent):
     text: str
     error: bool
     seconds: float
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar, assert_never
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Finish, Message, ToolCall
+from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.policy import NO_POLICY, Policy
@@ -39,6 +39,7 @@ class ToolUse:
     text: str = ""
     error: bool = False
     read_only: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +305,7 @@ def _with_tool_use(record: StepRecord, event: ev.ToolCalled | ev.ToolReturned) -
         return changed(record, tools=(*record.tools, use), text="")
     ended = (event.attempt, event.turn, event.call_id)
     tools = (
-        replace(use, ended=event.at, text=event.text, error=event.error)
+        replace(use, ended=event.at, text=event.text, error=event.error, attachments=event.attachments)
         if (use.attempt, use.turn, use.call.id) == ended
         else use
         for use in record.tools

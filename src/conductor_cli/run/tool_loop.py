@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Message, Tool, ToolCall, ToolChoice
+from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.estimate import estimated_tokens
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
@@ -135,16 +135,14 @@ class ToolLoop:
             result = ToolResult(text=problem, error=True)
         else:
             result = await self._box.call(tool, arguments)
-        text = self._bounded(result.text, of)
+        text, attachments = self._readable(result, of)
         ended = self._state.now()
         returned = ev.ToolReturned(
             at=ended, step=self._number, attempt=self._attempt, turn=self._turn, call_id=call.id, text=text,
-            error=result.error, seconds=round(ended - started, 4),
+            error=result.error, seconds=round(ended - started, 4), attachments=attachments,
         )  # fmt: skip
         self._state.emit(returned)
-        return Message(
-            role="tool", content=text, attachments=result.attachments, tool_call_id=call.id, is_error=result.error
-        )
+        return Message(role="tool", content=text, attachments=attachments, tool_call_id=call.id, is_error=result.error)
 
     def _check(self, call: ToolCall, tool: OfferedTool | None) -> tuple[dict[str, Any], str]:
         """The arguments of a call, and why it is not made; empty where it is."""
@@ -178,6 +176,13 @@ class ToolLoop:
             name = f"{tool.server}.{tool.own_name}"
             state.notice(f"{name} was not called, because it may change something: --allow-tools {name}", self._number)
         return problem
+
+    def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
+        """The text of a result, one of `of`, and those of its attachments that the worker accepts."""
+        accepts = self._worker.accepts or ()
+        seen = tuple(each for each in result.attachments if each.kind in accepts)
+        unseen = [f"[{each.name} cannot be shown to you]" for each in result.attachments if each.kind not in accepts]
+        return self._bounded("\n".join([result.text, *unseen]), of), seen
 
     def _bounded(self, text: str, of: int) -> str:
         """A result as the worker gets it: a small context must hold the results of several turns."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from conductor_cli.core.toolbox import OfferedTool, ToolResult
 from conductor_cli.tools.offers import argument_problem, offer_tools
+from conductor_cli.tools.results import Keep
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.session import ServerError, ServerSession
 
@@ -16,10 +17,16 @@ STARTS: Final = 3
 
 
 class McpToolBox:
-    """A `core.toolbox.ToolBox` over MCP servers. `redact` removes secrets from what tools give back."""
+    """A `core.toolbox.ToolBox` over MCP servers.
 
-    def __init__(self, servers: Mapping[str, ToolServer], redact: Callable[[str], str]) -> None:
+    `redact` removes secrets from what tools give back. `keep` keeps the bytes of images; without it there are none.
+    """
+
+    def __init__(
+        self, servers: Mapping[str, ToolServer], redact: Callable[[str], str], keep: Keep | None = None
+    ) -> None:
         self._servers = servers
+        self._keep = keep
         self._redact = redact
         self._sessions: dict[str, ServerSession] = {}
         self._starts: dict[str, int] = {}
@@ -86,6 +93,6 @@ class McpToolBox:
                 raise ServerError(f"it ended {STARTS} times")
             if session is not None:
                 self._notices.append(f"{name} has ended and is started again")
-            session = self._sessions[name] = ServerSession(self._servers[name])
+            session = self._sessions[name] = ServerSession(self._servers[name], self._keep)
             await session.start()
             return session

@@ -11,7 +11,7 @@ from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.toolbox import ToolResult
 from conductor_cli.tools.offers import MOST_TOOLS, ListedTool
-from conductor_cli.tools.results import read_result
+from conductor_cli.tools.results import Keep, read_result
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.stdio import LONGEST_MESSAGE, ServerProgram
 from conductor_cli.tools.streams import bounded_stream
@@ -37,8 +37,9 @@ class ServerError(Exception):
 class ServerSession:
     """A connection to one server. `notices` are for the user."""
 
-    def __init__(self, server: ToolServer) -> None:
+    def __init__(self, server: ToolServer, keep: Keep | None = None) -> None:
         self.server = server
+        self._keep = keep
         self.notices: list[str] = []
         self.stale = False
         """Whether the list of tools may have changed since it was read."""
@@ -154,7 +155,7 @@ class ServerSession:
         assert self._client is not None
         try:
             async with asyncio.timeout(self.server.seconds):
-                result = read_result(await self._client.call_tool(name, dict(arguments)))
+                result = read_result(await self._client.call_tool(name, dict(arguments)), name, self._keep)
         except TimeoutError:
             result = _failed(f"no result within {format_duration(self.server.seconds)}")
         except Exception as error:  # noqa: BLE001 - as in `_serve`
