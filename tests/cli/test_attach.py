@@ -97,11 +97,12 @@ def test_a_plan_in_which_nobody_looks_is_repaired(seeing: Stage, tmp_path: Path)
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
-def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("plan", "how"), [("beta | - | Look.", ("--max-steps", "1")), ("B", ("--mode", "mini"))])
+def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, tmp_path: Path, plan: str, how: tuple[str, ...]) -> None:
     """In mode mini, and with one step, the choice is only among those who can see."""
     (tmp_path / "chart.png").write_bytes(png())
-    seeing.plan = "beta | - | Look."
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--max-steps", "1", "--format", "json")
+    seeing.plan = plan
+    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", *how, "--format", "json")
     assert [step["worker"] for step in done.json["steps"]] == ["alpha"], done.err
 
 
@@ -220,14 +221,12 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage,
     ],
 )
 def test_what_cannot_be_attached_is_refused_by_name(
-    seeing: Stage, tmp_path: Path, name: str, data: bytes, said: str
+    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, said: str
 ) -> None:
     """Exit code 2, one sentence that says what the file is, and nobody is asked."""
     (tmp_path / name).write_bytes(data)
-    env = pytest.MonkeyPatch()
-    env.setenv("CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB", "2")
+    monkeypatch.setenv("CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB", "2")
     done = seeing.inside("ask", "What?", "-f", tmp_path / name)
-    env.undo()
     assert done.code == 2
     explained(done)
     assert said in done.err
@@ -255,7 +254,9 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
     for index, path in enumerate(paths):
         path.write_bytes(png(width=index + 1, padding=400_000))
     for setting, said in (("FILES", "attachments.files 3"), ("TOTAL_MB", "attachments.total_mb 2")):
-        done = seeing.run("ask", "What?", "-f", *paths, env={f"CONDUCTOR_LLM_ATTACHMENTS_{setting}": "1"})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(f"CONDUCTOR_LLM_ATTACHMENTS_{setting}", "1")
+            done = seeing.inside("ask", "What?", "-f", *paths)
         assert done.code == 2, done.err
         assert said in done.err
 

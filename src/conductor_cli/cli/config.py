@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from conductor_cli.app.policy_filter import unmatched_selectors
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
 from conductor_cli.config import app_paths, find_setting, format_value
@@ -52,6 +51,8 @@ def set_(
     value: Annotated[str, typer.Argument(help="The new value; default removes the setting.")],
 ) -> None:
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
+    from conductor_cli.app.policy_filter import unmatched_selectors  # a look at a setting starts without workers
+
     item, paths = find_setting(name), app_paths(os.environ)
     try:
         new = None if value == "default" else item.parse(_absolute_path(name, value))

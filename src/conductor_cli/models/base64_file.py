@@ -6,7 +6,6 @@ base64 piece by piece, and forgotten. So a request with ten images needs the mem
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from base64 import b64encode
@@ -40,6 +39,8 @@ class Base64File:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The base64 text, without the prefix."""
+        import asyncio  # commands that send nothing start without it
+
         data = memoryview(await asyncio.to_thread(self._bytes))
         for start in range(0, len(data), PIECE):
             yield b64encode(data[start : start + PIECE])
