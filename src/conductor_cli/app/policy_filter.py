@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from conductor_cli.app.tools import party_server
-from conductor_cli.config import Settings, find_setting
+from conductor_cli.config import ConfiguredTools, Settings, find_setting
 from conductor_cli.config.project import narrow
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.plan import SELF
@@ -16,6 +15,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.presets import party_of
 from conductor_cli.models.worker_options import kinds
+from conductor_cli.tools.servers import ToolServer
 
 SELECTORS: Final = ("policy.allow", "policy.deny", "policy.files_only")
 """The settings that name workers by selectors."""
@@ -91,3 +91,8 @@ def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[
     rules = {find_setting(f"policy.{rule.name}"): getattr(earlier.policy, rule.name) for rule in fields(Policy)}
     changed = [rule.name for rule, old in rules.items() if narrow(values, origins, rule, old, f"run {earlier.run}")]
     return replace(settings, values=values, origins=origins), tuple(changed)
+
+
+def party_server(item: ConfiguredTools) -> ToolServer:
+    """A server as policies know it; no variable is read."""
+    return ToolServer(name=item.name, command=item.table.command, url=item.table.url, local=item.table.local)

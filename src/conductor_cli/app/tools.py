@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from conductor_cli.app.policy_filter import party_server
 from conductor_cli.config import AppPaths, ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.pools import find_pool
@@ -140,11 +141,6 @@ def server_of(item: ConfiguredTools, environ: Mapping[str, str], allow: Iterable
         env={name: value_of(name) for name in table.env}, headers=headers, seconds=table.seconds, only=table.only,
         read_only=table.read_only, trust=table.trust, allow=(*table.allow, *allow), local=table.local,
     )  # fmt: skip
-
-
-def party_server(item: ConfiguredTools) -> ToolServer:
-    """A server as policies know it; no variable is read."""
-    return ToolServer(name=item.name, command=item.table.command, url=item.table.url, local=item.table.local)
 
 
 def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
