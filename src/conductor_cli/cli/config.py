@@ -62,8 +62,11 @@ def set_(
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
     print_line(f"{name} = {format_value(after[name])}")
-    for note in unmatched_selectors(after, name):
-        print_notice(note)
+    if new is not None and name.startswith("policy."):
+        from conductor_cli.app.policy_filter import unmatched_selectors  # no other setting needs the workers
+
+        for note in unmatched_selectors(after, name):
+            print_notice(note)
     if new is not None and after[name] != new:
         print_notice(f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}")
 
