@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -274,6 +273,8 @@ class ToolsTest:
 
 def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[ToolsTest]:
     """Start these servers, all of them if none is named, and ask each for its tools; nothing is called."""
+    import asyncio  # what reads the settings needs no event loop
+
     check_installed()
     items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
 
@@ -284,6 +285,8 @@ def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[ToolsTest
 
 
 async def _try(item: ConfiguredTools, settings: Settings) -> ToolsTest:
+    import asyncio
+
     from conductor_cli.tools.box import McpToolBox
 
     loop = asyncio.get_running_loop()
