@@ -23,7 +23,9 @@ from tests.cli.stage import SOURCE, Stage, explained
 if TYPE_CHECKING:
     from typer import Typer
 
-HEAVY = ("asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib")
+HEAVY = (
+    "asyncio", "httpx", "rich", "litellm", "llama_cpp", "keyring", "huggingface_hub", "platformdirs", "tomllib", "mcp",
+)  # fmt: skip
 
 
 def loaded(stage: Stage, *arguments: str) -> set[str]:

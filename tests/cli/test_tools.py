@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.stage import TWO, Stage
+from tests.cli.test_start import loaded
 from tests.cli.test_terminal import terminal
 from tests.servers import Script, SeenStep, Speaker, Wire
 
@@ -225,3 +226,9 @@ def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
     assert len([path for path in (tools.traces.parent / "attachments").glob("??/*") if path.is_file()]) == 1
     tools.plan = "beta | - | Answer it."
     assert "[picture-1.png cannot be shown to you]" in tools.inside("ask", "?", "--tools", "t").out
+
+
+def test_a_run_without_tools_does_not_load_their_library(tools: Stage) -> None:
+    """Tools that are configured and that no worker has cost a run nothing; listing them loads no library either."""
+    assert "mcp" not in loaded(tools, "ask", "?")
+    assert "mcp" not in loaded(tools, "tools", "list")
