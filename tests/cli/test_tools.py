@@ -191,7 +191,7 @@ def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:
         began = time.monotonic()
         shown.program.sendintr()
         shown.end()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 5
     pid = int((tools.home / "diary").read_text().split()[1])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

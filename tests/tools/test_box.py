@@ -57,7 +57,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def with_box(*servers: ToolServer, then: Any) -> Any:
-    """Run `then(desk)`, and close the box, which must take less than about a second."""
+    """Run `then(desk)`, and close the box, which takes about a second at most, or three on a busy machine."""
 
     async def main() -> Any:
         desk = Desk(*servers)
@@ -66,7 +66,7 @@ def with_box(*servers: ToolServer, then: Any) -> Any:
         finally:
             began = time.monotonic()
             await desk.box.close()
-            assert time.monotonic() - began < 1.5
+            assert time.monotonic() - began < 3
 
     return run(main())
 
