@@ -202,10 +202,11 @@ class RunState:
         allowed = []
         for server in worker.tools:
             why = self.policy.tool_objection(server, before, step)
-            if why:
-                self.notice(f"{worker.name} does not get the tools of {server}: {why}", number)
-            else:
+            text = f"{worker.name} does not get the tools of {server}: {why}"
+            if not why:
                 allowed.append(server)
+            elif all((notice.text, notice.step) != (text, number) for notice in self.trace.notices):
+                self.notice(text, number)
         return tuple(allowed)
 
     @property
