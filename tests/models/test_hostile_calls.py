@@ -11,6 +11,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request, join_tool_calls
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
+from conductor_cli.models.stream_decoder import MOST_KEPT, ReplyDecoder
 from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, MOST_CALLS, ToolCallDecoder
 from tests.models.test_contract_tools import ADAPTERS, ASK, WEATHER, ask, asked, failing
 from tests.servers import SeenStep, Speaker, Wire, delta, saying, usage
@@ -151,3 +152,19 @@ def test_what_anthropic_wants_back_has_a_bound(what: str) -> None:
         await wire.stall()
 
     assert error_of("Anthropic", script)[1].reason == "broken"
+
+
+def test_thinking_in_very_many_pieces_takes_time_in_proportion_and_has_a_bound() -> None:
+    """OpenRouter's `reasoning_details` come in pieces that are joined once, and only up to a limit."""
+    decoder = ReplyDecoder(REQUEST, Secrets())
+    started = time.process_time()
+    frame = delta(reasoning_details=[{"type": "reasoning.text", "index": 0, "text": "ten letter" * 2}])
+
+    def flood() -> None:
+        for _ in range(MOST_KEPT // 20):
+            decoder.frame(frame)
+
+    with pytest.raises(ModelError) as caught:
+        flood()
+    assert caught.value.reason == "broken"
+    assert time.process_time() - started < 20

@@ -34,6 +34,9 @@ CHARACTERS_PER_TOKEN: Final = 4
 MOST_TOKENS: Final = 10**12
 """A larger count is not believed: stored sums and limits must not overflow because of one server."""
 
+MOST_KEPT: Final = 4 * 1024 * 1024
+"""The most characters of thinking, signed or encrypted, that are kept in lists for a server."""
+
 MOST_ITEMS: Final = 1024
 """The most items that are kept for a server that wants them back."""
 
@@ -141,7 +144,8 @@ class _Kept:
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
-        self._items: dict[str, list[dict[str, Any]]] = {}
+        self._items: dict[str, list[_KeptItem]] = {}
+        self._length = 0
 
     def add(self, delta: Mapping[str, Any]) -> None:
         """Texts are joined, and so are the texts of one item of a list, which come in pieces."""
@@ -155,18 +159,39 @@ class _Kept:
 
     def all(self) -> dict[str, Any]:
         """Everything, by its key in a message."""
-        return {**self.data, **{name: "".join(texts) for name, texts in self._texts.items()}, **self._items}
+        texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        return {**self.data, **texts, **{name: [item.whole() for item in items] for name, items in self._items.items()}}
 
-    def _add_item(self, items: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
-        last = items[-1] if items else {}
-        joined = next((name for name in ("text", "summary", "thinking") if name in item and name in last), "")
-        same = all(item.get(name) == last.get(name) for name in ("type", "index"))
-        if joined and same and not last.get("signature"):  # which ends an item
-            items[-1] = {**last, **item, joined: f"{last[joined]}{item[joined]}"}
+    def _add_item(self, items: list[_KeptItem], item: Mapping[str, Any]) -> None:
+        self._length += sum(len(value) for value in item.values() if isinstance(value, str))
+        if self._length > MOST_KEPT:
+            raise ModelError("broken", f"the server sent more than {MOST_KEPT} characters of thinking to keep")
+        if items and items[-1].add(item):
             return
         if len(items) >= MOST_ITEMS:
             raise ModelError("broken", f"the server sent more than {MOST_ITEMS} pieces of thinking to keep")
-        items.append(dict(item))
+        items.append(_KeptItem(item))
+
+
+class _KeptItem:
+    """One item of a list. The pieces of its text, which is under `name`, are joined at the end."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        self._name = next((name for name in ("text", "summary", "thinking") if isinstance(item.get(name), str)), "")
+        self._fields = dict(item)
+        self._pieces = [item[self._name]] if self._name else []
+
+    def add(self, item: Mapping[str, Any]) -> bool:
+        """Take `item` as the next piece of this one, if it is that. A signature ends an item."""
+        same = all(item.get(name) == self._fields.get(name) for name in ("type", "index"))
+        if not self._name or not same or self._fields.get("signature") or not isinstance(item.get(self._name), str):
+            return False
+        self._fields |= item
+        self._pieces.append(item[self._name])
+        return True
+
+    def whole(self) -> dict[str, Any]:
+        return self._fields | ({self._name: "".join(self._pieces)} if self._name else {})
 
 
 def tokens(characters: int) -> int:
