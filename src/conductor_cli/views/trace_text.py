@@ -76,7 +76,7 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
         head = _head(f"TOOL CALL {tool_name(use)} (attempt {use.attempt}, reply {use.turn})")
         took = format_duration(use.ended - use.started) if use.ended is not None else "no result"
         result: Line = ((f"ERROR ({took})", "failed"),) if use.error else _head(f"RESULT ({took})")
-        lines += [head, _plain(use.call.arguments), result, _plain(use.text), BLANK]
+        lines += [head, _plain(use.call.arguments), result, _plain(use.text.rstrip("\n")), BLANK]
     return [*lines, _head("ANSWER"), _plain(record.text or "(none)")]
 
 
