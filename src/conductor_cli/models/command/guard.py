@@ -25,8 +25,8 @@ from typing import Final
 GRACE: Final = 0.5
 """Seconds between SIGTERM and SIGKILL."""
 
-PATIENCE: Final = 2.0
-"""Seconds in which killed processes disappear. One that waits for a device may take longer."""
+PATIENCE: Final = 8.0
+"""Seconds in which killed processes disappear, however many. Only one that waits for a device takes longer."""
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_CHILD_SUBREAPER: Final = 36
@@ -40,12 +40,11 @@ def main(control: int, words: list[str]) -> None:
     woken = wake_on_signals()
     if LINUX:
         prctl(PR_SET_CHILD_SUBREAPER, 1)
-    child, problem = start(words)
+    child, problem = start(words, control)
     let_go_of_pipes()
     if problem:
         report(control, f"error {problem}")
         return
-    report(control, f"child {child}")
     status = wait_for(child, control, woken)
     end_all(child, woken)
     if status is None:
@@ -74,9 +73,10 @@ def wake_on_signals() -> int:
     return reading
 
 
-def start(words: list[str]) -> tuple[int, str]:
+def start(words: list[str], control: int) -> tuple[int, str]:
     """Start the program in a session of its own: its process, and why it could not be started or an empty text."""
     reading, writing = os.pipe()
+    waiting, reported = os.pipe()
     child = os.fork()
     if not child:
         try:
@@ -85,12 +85,17 @@ def start(words: list[str]) -> tuple[int, str]:
                 signal.signal(number, signal.SIG_DFL)
             if LINUX:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            # It begins once somebody else knows its process, since it may kill this one.
+            os.close(reported)
+            os.read(waiting, 1)
             os.execvp(words[0], words)  # noqa: S606 - the program that the user names
         except OSError as error:
             os.write(writing, (error.strerror or "unknown error").encode())
         finally:
             os._exit(127)
-    os.close(writing)
+    report(control, f"child {child}")
+    for end in (writing, waiting, reported):
+        os.close(end)
     with os.fdopen(reading, "rb") as problem:
         return child, problem.read().decode()
 
@@ -123,38 +128,52 @@ def ended_children() -> Iterator[tuple[int, int]]:
 
 
 def end_all(child: int, woken: int) -> None:
-    """End every descendant: with SIGTERM, after `GRACE` with SIGKILL."""
+    """End every descendant: with SIGTERM, after `GRACE` with SIGKILL, as often as new ones appear."""
     started = time.monotonic()
-    sent: set[int] = set()
     with suppress(ChildProcessError):  # nothing is left
-        while (passed := time.monotonic() - started) < GRACE + PATIENCE:
-            for _ in ended_children():
-                pass
-            number = signal.SIGTERM if passed < GRACE else signal.SIGKILL
-            for process in targets(child):
-                # A program may need its time after SIGTERM, and SIGTERM again could cut that short.
-                if number == signal.SIGKILL or process not in sent:
-                    sent.add(process)
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(process, number)
-            select.select([woken], [], [], 0.02)
-            with suppress(BlockingIOError):
-                os.read(woken, 4096)
+        reap()
+        send(signal.SIGTERM, child)
+        while time.monotonic() - started < GRACE:
+            wait_for_signal(woken)
+            reap()
+        while time.monotonic() - started < GRACE + PATIENCE:
+            send(signal.SIGKILL, child)
+            wait_for_signal(woken)
+            reap()
 
 
-def targets(child: int) -> list[int]:
-    """What is to be ended: all descendants, or without /proc the program's process group."""
-    if not LINUX:
-        return [-child]
-    parents: dict[int, int] = {}
+def reap() -> None:
+    """Take note of all children that have ended. Raises `ChildProcessError` where there are none at all."""
+    for _ in ended_children():
+        pass
+
+
+def wait_for_signal(woken: int) -> None:
+    """Wait until a child has ended, and not long."""
+    select.select([woken], [], [], 0.02)
+    with suppress(BlockingIOError):
+        os.read(woken, 4096)
+
+
+def send(number: int, child: int) -> None:
+    """Send a signal to all descendants, or without /proc to the program's process group."""
+    for process in descendants() if LINUX else [-child]:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(process, number)
+
+
+def descendants() -> list[int]:
+    """All processes that descend from this one, parents before their children."""
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is slow to load
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123 - the same
                 # The name in parentheses may hold spaces and parentheses itself.
-                parents[int(name)] = int(stat.read().rpartition(b")")[2].split()[1])
+                parent = int(stat.read().rpartition(b")")[2].split()[1])
+                children.setdefault(parent, []).append(int(name))
     found = [os.getpid()]
     for process in found:
-        found += [each for each, parent in parents.items() if parent == process]
+        found += children.get(process, [])
     return found[1:]
 
 

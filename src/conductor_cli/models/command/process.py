@@ -22,8 +22,8 @@ PIECE: Final = 64 * 1024
 TAIL: Final = 8 * 1024
 """Bytes of standard error that are kept: the last ones."""
 
-STOP_SECONDS: Final = 3.0
-"""How long to wait for the guard, which ends a program within 0.6 seconds and gives up after 2.5."""
+STOP_SECONDS: Final = 10.0
+"""How long to wait for the guard, which ends a program within 0.6 seconds and gives up after 8.5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,7 @@ class RunningProgram:
             raise
         finally:
             theirs.close()
+        ours.setblocking(False)  # noqa: FBT003 - the call has no name for it
         return cls(process, ours)
 
     def feed(self, data: bytes) -> None:
@@ -92,7 +93,9 @@ class RunningProgram:
 
     async def end(self) -> None:
         """End the program and everything that it has started, unless it has ended."""
-        self._control.close()  # this alone makes the guard do it, also if the lines below are cancelled
+        with suppress(OSError):
+            # This alone makes the guard do it, also if the lines below are cancelled.
+            self._control.shutdown(socket.SHUT_WR)
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 # A pipe that is not read to its end would stay open.
@@ -107,14 +110,16 @@ class RunningProgram:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._control.close()
 
     async def _watch_guard(self) -> None:
         """Read what the guard has reported once it has ended; where it was killed, end the program's process group."""
-        await self._process.wait()
-        with suppress(OSError):  # closed by `end`
-            self._control.settimeout(0)
-            self._reports = self._control.recv(4096).decode("utf-8", "replace").strip()
-        word, _, child = self._reports.partition(" ")
+        # Its end is seen here: asyncio's wait() would also wait for the pipes, which what is left may hold.
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            while piece := await loop.sock_recv(self._control, 4096):
+                self._reports += piece.decode("utf-8", "replace")
+        word, _, child = self._reports.strip().partition(" ")
         if word == "child" and child.isdecimal():  # the only line, so the guard could not finish
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(child), signal.SIGKILL)
