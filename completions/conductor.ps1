@@ -16,11 +16,13 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'completions' = 'Print the completion script of a shell'
             'model' = 'Download and choose the model that plans'
             'workers' = 'List, add and test the models that answer'
+            'tools' = 'Add and test tools that workers may call (MCP)'
             'keys' = 'Store and check the API keys of providers'
             'trace' = 'Stored runs: list, search, show, replay, compare, run again, export, remove'
             'cost' = 'Show what was spent by day, provider and worker, and the limits per day'
             'pools' = 'Name sets of workers and choose one of them'
             'eval' = 'Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time'
+            'mcp' = 'Serve ask, plan, run and trace as tools to an MCP client, over standard input and output'
             'train' = 'Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers'
         }
         ' config' = [ordered]@{
@@ -48,6 +50,12 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'disable' = 'Keep workers in the settings, but do not use them'
             'test' = 'Ask each worker for a token, all at once, with its own settings: one cheap live call each'
             'calibrate' = 'Measure what each worker is good at, and store it as the card that the conductor and the routers use'
+        }
+        ' tools' = [ordered]@{
+            'list' = 'List the servers of tools in the settings; none is started'
+            'add' = 'Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND..., or ... NAME URL'
+            'rm' = 'Remove servers of tools that were added and that no worker has'
+            'test' = 'Start each server and list what it offers; nothing is called'
         }
         ' keys' = [ordered]@{
             'set' = 'Store a provider''s key in the system''s keyring'
@@ -92,6 +100,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
             '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -110,11 +121,13 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach text files: -f a.txt b.txt.'
-            '--file' = 'Attach text files: -f a.txt b.txt.'
+            '-f' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--file' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--fetch' = 'Attach what a URL gives; may be repeated.'
             '--system' = 'System text for every worker.'
-            '-c' = 'Continue the last run, or run ID, as a conversation.'
-            '--continue' = 'Continue the last run, or run ID, as a conversation.'
+            '-c' = 'Continue the last run as a conversation.'
+            '--continue' = 'Continue the last run as a conversation.'
+            '--continue-from' = 'Continue the run with this id as a conversation.'
             '--resume' = 'Finish a run that was stopped; finished steps are not repeated.'
             '--schema' = 'JSON Schema of the answer; exit code 7 if the answer is not JSON.'
             '-h' = 'Show this message and exit.'
@@ -130,6 +143,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
             '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -147,11 +163,12 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach text files: -f a.txt b.txt.'
-            '--file' = 'Attach text files: -f a.txt b.txt.'
+            '-f' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--file' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
             '--system' = 'System text for every worker.'
-            '-c' = 'Continue the conversation of the last run, or of run ID.'
-            '--continue' = 'Continue the conversation of the last run, or of run ID.'
+            '-c' = 'Continue the last run as a conversation.'
+            '--continue' = 'Continue the last run as a conversation.'
+            '--continue-from' = 'Continue the run with this id as a conversation.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
             '--config' = 'Settings file to use instead of config.toml.'
@@ -165,6 +182,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
             '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -175,8 +195,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
-            '-f' = 'Attach text files: -f a.txt b.txt.'
-            '--file' = 'Attach text files: -f a.txt b.txt.'
+            '-f' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--file' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--fetch' = 'Attach what a URL gives; may be repeated.'
             '--system' = 'System text for every worker.'
             '--flow' = 'Show which worker reads the question, the files and which answers.'
             '-h' = 'Show this message and exit.'
@@ -191,6 +212,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--workers' = 'Use only these workers.'
             '--pool' = 'Use only the workers of this pool; '''' for all workers.'
             '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -207,6 +231,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--progress' = 'Progress display on stderr.'
             '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
             '--no-trace' = 'Do not store a trace of this run.'
+            '-f' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
+            '--file' = 'Attach texts, images, PDFs: -f a.txt b.png; - is stdin.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
             '--config' = 'Settings file to use instead of config.toml.'
@@ -420,8 +446,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--quiet' = 'Print nothing but errors on stderr.'
         }
         ' workers add' = [ordered]@{
-            '-k' = 'What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.'
-            '--kind' = 'What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.'
+            '-k' = 'What answers: openai, anthropic, gemini, ollama, llama, openai-compatible, command and others.'
+            '--kind' = 'What answers: openai, anthropic, gemini, ollama, llama, openai-compatible, command and others.'
             '-m' = 'The provider''s model name, or a GGUF file.'
             '--model' = 'The provider''s model name, or a GGUF file.'
             '--about' = 'What it is good at, for the conductor.'
@@ -431,8 +457,17 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--temperature' = 'Sampling temperature.'
             '--reasoning-effort' = 'How hard it thinks: none, low, high ...'
             '--thinking-budget' = 'Most tokens it may think; 0 for none.'
+            '--cwd' = 'A program''s directory; default: a fresh one for each answer.'
+            '--env' = 'A variable that a program gets; may be repeated.'
+            '--seconds' = 'Most seconds a program may take.'
+            '--sandbox' = 'Run a program under bubblewrap.'
+            '--no-sandbox' = 'Run a program under bubblewrap.'
+            '--network' = 'Let it use the network there.'
+            '--no-network' = 'Let it use the network there.'
             '--price' = 'US dollars per million tokens in and out.'
+            '--tools' = 'Tools that it may call: conductor tools list.'
             '--tag' = 'A tag that policies can name; may be repeated.'
+            '--accepts' = 'What it reads besides text: image, pdf, image,pdf or none.'
             '--unset' = 'Remove a setting; may be repeated.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -473,6 +508,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         }
         ' workers test' = [ordered]@{
             '--pool' = 'All workers of this pool.'
+            '--features' = 'Also send each an image, a PDF and a tool: three more short calls each.'
+            '--save' = 'With --features: store what a worker reads as its `accepts`.'
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -494,6 +531,64 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-y' = 'Start without asking, even if it may cost money.'
             '--yes' = 'Start without asking, even if it may cost money.'
             '--progress' = 'Progress display on stderr.'
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' tools' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' tools list' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' tools add' = [ordered]@{
+            '--about' = 'What they are for, for the conductor.'
+            '--env' = 'A variable the command gets; may be repeated.'
+            '--header' = 'A header, with $VARIABLE for a secret; may be repeated.'
+            '--seconds' = 'Most seconds of one call (60).'
+            '--only' = 'Offer only these of its tools.'
+            '--read-only' = 'These tools change nothing; ''*'' for all.'
+            '--allow' = 'Call these tools without asking; ''*'' for all.'
+            '--trust' = 'Believe the server which tools are read-only (yes).'
+            '--no-trust' = 'Believe the server which tools are read-only (yes).'
+            '--local' = 'It sends nothing from this machine, for policies (no).'
+            '--no-local' = 'It sends nothing from this machine, for policies (no).'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' tools rm' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' tools test' = [ordered]@{
             '--json' = 'Print JSON.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
@@ -627,6 +722,9 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         }
         ' trace rerun' = [ordered]@{
             '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
             '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
             '--deny' = 'Never ask these workers; same syntax as --allow.'
             '--local-only' = 'Use only models on this machine, for planning too.'
@@ -791,6 +889,36 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-q' = 'Print nothing but errors on stderr.'
             '--quiet' = 'Print nothing but errors on stderr.'
         }
+        ' mcp' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
         ' train' = [ordered]@{
             '--cases' = 'The cases to train on, as for eval.'
             '--from' = 'The file''s format: math500, mmlu, aime25 or gpqa-diamond.'
@@ -824,313 +952,369 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
     }
     # what an option's value may be, or an argument of a command
     $values = @{
-        ' --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' ask --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' ask --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' ask --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' ask --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' ask --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' ask --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' ask --max-steps' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --recursion' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --max-calls' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' ask --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' ask --adapter' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' ask --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' ask -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --system' = @{ words = ''; asked = ''; paths = '' }
-        ' ask -c' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' ask --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' ask --resume' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' ask --schema' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' ask --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' ask ' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' chat --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' chat --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' chat --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' chat --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' chat --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' chat --max-steps' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --recursion' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --max-calls' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' chat --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' chat --adapter' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' chat -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --system' = @{ words = ''; asked = ''; paths = '' }
-        ' chat -c' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' chat --continue' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' chat --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' chat --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' plan --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = '' }
-        ' plan --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' plan --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' plan --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' plan --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' plan --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' plan --max-steps' = @{ words = ''; asked = ''; paths = '' }
-        ' plan --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' plan --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' plan --adapter' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' plan -f' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --file' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --system' = @{ words = ''; asked = ''; paths = '' }
-        ' plan --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' plan --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' plan ' = @{ words = ''; asked = ''; paths = '' }
-        ' run --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' run --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' run --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' run --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' run --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' run --recursion' = @{ words = ''; asked = ''; paths = '' }
-        ' run --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' run --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' run --max-calls' = @{ words = ''; asked = ''; paths = '' }
-        ' run --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' run --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' run --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' run --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' run --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' run --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' run --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' run ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = '' }
-        ' setup --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' setup --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' doctor --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' doctor --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' config --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' config --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' config show --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' config show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' config get --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' config get --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
-        ' config set --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' config set --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep'; asked = ''; paths = '' }
-        ' config path --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' config path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' completions --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' completions --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = '' }
-        ' model --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model list --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model pull --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model pull --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = '' }
-        ' model prepare --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model prepare --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model import --name' = @{ words = ''; asked = ''; paths = '' }
-        ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model import --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model import --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model import ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model use --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model use --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model use ' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' model verify --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model verify --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model verify ' = @{ words = ''; asked = 'model names --here'; paths = 'file' }
-        ' model rm --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model rm ' = @{ words = ''; asked = 'model names --here'; paths = '' }
-        ' model path --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' model path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' model path ' = @{ words = ''; asked = 'model names --here'; paths = '' }
-        ' workers --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers list --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers show --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers show ' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' workers add -k' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
-        ' workers add --kind' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama'; asked = ''; paths = '' }
-        ' workers add -m' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --model' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --about' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --base-url' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --key-env' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --temperature' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --reasoning-effort' = @{ words = 'none minimal low medium high xhigh max default'; asked = ''; paths = '' }
-        ' workers add --thinking-budget' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --price' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --tag' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --unset' = @{ words = ''; asked = ''; paths = '' }
-        ' workers add --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers add --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers add ' = @{ words = ''; asked = ''; paths = '' }
-        ' workers rm --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers rm ' = @{ words = ''; asked = 'workers names --own'; paths = '' }
-        ' workers enable --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers enable --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers enable --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers enable ' = @{ words = ''; asked = 'workers names --own --disabled'; paths = '' }
-        ' workers disable --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers disable --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers disable --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers disable ' = @{ words = ''; asked = 'workers names --own --enabled'; paths = '' }
-        ' workers test --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers test --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers test --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers test ' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' workers calibrate --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' workers calibrate --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' workers calibrate --n' = @{ words = ''; asked = ''; paths = '' }
-        ' workers calibrate --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' workers calibrate --parallel' = @{ words = ''; asked = ''; paths = '' }
-        ' workers calibrate --out' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers calibrate --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' workers calibrate --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' workers calibrate --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' workers calibrate ' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' keys set --base-url' = @{ words = ''; asked = ''; paths = '' }
-        ' keys set --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys set --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' keys list --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' keys rm --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' keys test --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' keys test --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = '' }
-        ' trace --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace list -n' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --count' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
-        ' trace list --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace list --since' = @{ words = ''; asked = ''; paths = '' }
-        ' trace list --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace search -n' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search --count' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = '' }
-        ' trace search --worker' = @{ words = ''; asked = 'workers names'; paths = '' }
-        ' trace search --since' = @{ words = ''; asked = ''; paths = '' }
-        ' trace search --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace search --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace search ' = @{ words = ''; asked = ''; paths = '' }
-        ' trace show --step' = @{ words = ''; asked = ''; paths = '' }
-        ' trace show --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace show ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace replay --speed' = @{ words = ''; asked = ''; paths = '' }
-        ' trace replay --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' trace replay --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' trace replay --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace replay --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace replay ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace diff --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace diff --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace rerun --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' trace rerun --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' trace rerun --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' trace rerun --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-tokens' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-calls' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --max-time' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = '' }
-        ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = '' }
-        ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' trace rerun --from' = @{ words = ''; asked = ''; paths = '' }
-        ' trace rerun --worker' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' trace rerun --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace rerun --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace export --format' = @{ words = 'html markdown'; asked = ''; paths = '' }
-        ' trace export --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace export --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace export ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace prune --older-than' = @{ words = ''; asked = ''; paths = '' }
-        ' trace prune --keep' = @{ words = ''; asked = ''; paths = '' }
-        ' trace prune --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace prune --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace path --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace path --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace path ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' trace rm --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' trace rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = '' }
-        ' cost --days' = @{ words = ''; asked = ''; paths = '' }
-        ' cost --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' cost --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools list --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools list --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools show --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools show --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools show ' = @{ words = ''; asked = 'pools names --known'; paths = '' }
-        ' pools add --about' = @{ words = ''; asked = ''; paths = '' }
-        ' pools add --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools add --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools add ' = @{ words = 'published published-full'; asked = 'workers names'; paths = '' }
-        ' pools rm --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools rm --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools rm ' = @{ words = ''; asked = 'pools names --own'; paths = '' }
-        ' pools use --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' pools use --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' pools use ' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' eval --systems' = @{ words = 'all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra'; asked = ''; paths = '' }
-        ' eval --n' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' eval --pool' = @{ words = ''; asked = 'pools names'; paths = '' }
-        ' eval --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file' }
-        ' eval --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' eval --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
-        ' eval --parallel' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --show' = @{ words = 'last'; asked = ''; paths = '' }
-        ' eval --html' = @{ words = ''; asked = ''; paths = 'file' }
-        ' eval --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = '' }
-        ' eval --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' eval --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
-        ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file' }
-        ' train --cases' = @{ words = 'basics'; asked = ''; paths = 'file' }
-        ' train --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = '' }
-        ' train --base' = @{ words = ''; asked = ''; paths = 'directory' }
-        ' train --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = '' }
-        ' train --profile' = @{ words = 'prompted published'; asked = ''; paths = '' }
-        ' train --steps' = @{ words = ''; asked = ''; paths = '' }
-        ' train --prompts' = @{ words = ''; asked = ''; paths = '' }
-        ' train --group' = @{ words = ''; asked = ''; paths = '' }
-        ' train --seed' = @{ words = ''; asked = ''; paths = '' }
-        ' train --out' = @{ words = ''; asked = ''; paths = 'file' }
-        ' train --max-cost' = @{ words = ''; asked = ''; paths = '' }
-        ' train --cost-weight' = @{ words = ''; asked = ''; paths = '' }
-        ' train --minutes' = @{ words = ''; asked = ''; paths = '' }
-        ' train --config' = @{ words = ''; asked = ''; paths = 'file' }
-        ' train --color' = @{ words = 'auto always never'; asked = ''; paths = '' }
+        ' --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' ask --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' ask --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' ask --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' ask --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' ask --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' ask --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' ask --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' ask --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' ask --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' ask --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' ask --format' = @{ words = 'answer json jsonl'; asked = ''; paths = ''; several = $false }
+        ' ask --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' ask -f' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' ask --file' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' ask --fetch' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --system' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' ask --continue-from' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' ask --resume' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' ask --schema' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' ask --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' ask --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' ask ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' chat --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' chat --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' chat --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' chat --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' chat --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' chat --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' chat --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' chat --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' chat --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' chat --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' chat -f' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' chat --file' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' chat --system' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' chat --continue-from' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' chat --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' chat --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' plan --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' plan --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' plan --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' plan --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' plan --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' plan --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' plan --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' plan --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' plan --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' plan --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' plan --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' plan --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' plan --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' plan -f' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' plan --file' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' plan --fetch' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' plan --system' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' plan --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' plan --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' plan ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' run --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' run --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' run --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' run --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' run --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' run --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' run --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' run --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' run --format' = @{ words = 'answer json jsonl'; asked = ''; paths = ''; several = $false }
+        ' run --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' run -f' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' run --file' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' run --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' run --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' run ' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' setup --model' = @{ words = ''; asked = 'model names --known'; paths = ''; several = $false }
+        ' setup --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' setup --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' doctor --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' doctor --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' config --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' config --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' config show --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' config show --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' config get --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' config get --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep'; asked = ''; paths = ''; several = $false }
+        ' config set --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' config set --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep'; asked = ''; paths = ''; several = $false }
+        ' config path --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' config path --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' completions --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' completions --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' completions ' = @{ words = 'bash zsh fish powershell'; asked = ''; paths = ''; several = $false }
+        ' model --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model pull --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model pull --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model pull ' = @{ words = ''; asked = 'model names --known'; paths = ''; several = $false }
+        ' model prepare --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model prepare --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model import --name' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' model import --base' = @{ words = ''; asked = 'model names --here'; paths = 'file'; several = $false }
+        ' model import --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model import --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model import ' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model use --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model use --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model use ' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' model verify --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model verify --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model verify ' = @{ words = ''; asked = 'model names --here'; paths = 'file'; several = $false }
+        ' model rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model rm ' = @{ words = ''; asked = 'model names --here'; paths = ''; several = $false }
+        ' model path --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' model path --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' model path ' = @{ words = ''; asked = 'model names --here'; paths = ''; several = $false }
+        ' workers --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers show --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers show --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers show ' = @{ words = ''; asked = 'workers names'; paths = ''; several = $false }
+        ' workers add -k' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama command codex claude-code gemini-cli opencode'; asked = ''; paths = ''; several = $false }
+        ' workers add --kind' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama command codex claude-code gemini-cli opencode'; asked = ''; paths = ''; several = $false }
+        ' workers add -m' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --model' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --about' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --base-url' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --key-env' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --temperature' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --reasoning-effort' = @{ words = 'none minimal low medium high xhigh max default'; asked = ''; paths = ''; several = $false }
+        ' workers add --thinking-budget' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --cwd' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers add --env' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --seconds' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --price' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' workers add --tag' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --accepts' = @{ words = 'image pdf none'; asked = ''; paths = ''; several = $true }
+        ' workers add --unset' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers add --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers add --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers add ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers rm ' = @{ words = ''; asked = 'workers names --own'; paths = ''; several = $false }
+        ' workers enable --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' workers enable --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers enable --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers enable ' = @{ words = ''; asked = 'workers names --own --disabled'; paths = ''; several = $false }
+        ' workers disable --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' workers disable --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers disable --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers disable ' = @{ words = ''; asked = 'workers names --own --enabled'; paths = ''; several = $false }
+        ' workers test --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' workers test --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers test --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers test ' = @{ words = ''; asked = 'workers names'; paths = ''; several = $false }
+        ' workers calibrate --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' workers calibrate --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' workers calibrate --n' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers calibrate --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers calibrate --parallel' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' workers calibrate --out' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers calibrate --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' workers calibrate --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' workers calibrate --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' workers calibrate ' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' tools list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' tools add --about' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' tools add --env' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' tools add --header' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' tools add --seconds' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' tools add --only' = @{ words = ''; asked = ''; paths = ''; several = $true }
+        ' tools add --read-only' = @{ words = ''; asked = ''; paths = ''; several = $true }
+        ' tools add --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' tools add --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools add --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' tools add ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' tools rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' tools rm ' = @{ words = ''; asked = 'tools names --own'; paths = ''; several = $false }
+        ' tools test --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' tools test --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' tools test ' = @{ words = ''; asked = 'tools names'; paths = ''; several = $false }
+        ' keys --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' keys --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' keys set --base-url' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' keys set --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' keys set --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' keys set ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = ''; several = $false }
+        ' keys list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' keys list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' keys rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' keys rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' keys rm ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = ''; several = $false }
+        ' keys test --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' keys test --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' keys test ' = @{ words = 'openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible'; asked = ''; paths = ''; several = $false }
+        ' trace --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace list -n' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace list --count' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace list --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = ''; several = $false }
+        ' trace list --worker' = @{ words = ''; asked = 'workers names'; paths = ''; several = $false }
+        ' trace list --since' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace search -n' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace search --count' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace search --state' = @{ words = 'finished partial failed running interrupted unreadable'; asked = ''; paths = ''; several = $false }
+        ' trace search --worker' = @{ words = ''; asked = 'workers names'; paths = ''; several = $false }
+        ' trace search --since' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace search --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace search --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace search ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace show --step' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace show --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace show --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace show ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace replay --speed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace replay --format' = @{ words = 'answer json jsonl'; asked = ''; paths = ''; several = $false }
+        ' trace replay --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' trace replay --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace replay --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace replay ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace diff --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace diff --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace diff ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace rerun --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' trace rerun --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' trace rerun --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' trace rerun --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' trace rerun --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' trace rerun --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' trace rerun --format' = @{ words = 'answer json jsonl'; asked = ''; paths = ''; several = $false }
+        ' trace rerun --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' trace rerun --from' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace rerun --worker' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $false }
+        ' trace rerun --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace rerun --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace rerun ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace export --format' = @{ words = 'html markdown'; asked = ''; paths = ''; several = $false }
+        ' trace export --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace export --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace export ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace prune --older-than' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace prune --keep' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' trace prune --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace prune --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace path --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace path --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace path ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' trace rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' trace rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' trace rm ' = @{ words = ''; asked = 'trace names'; paths = ''; several = $false }
+        ' cost --days' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' cost --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' cost --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools show --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools show --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools show ' = @{ words = ''; asked = 'pools names --known'; paths = ''; several = $false }
+        ' pools add --about' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' pools add --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools add --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools add ' = @{ words = 'published published-full'; asked = 'workers names'; paths = ''; several = $false }
+        ' pools rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools rm ' = @{ words = ''; asked = 'pools names --own'; paths = ''; several = $false }
+        ' pools use --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' pools use --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' pools use ' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' eval --systems' = @{ words = 'all alone best-worker keyword vote moa best-routing conductor-mini conductor conductor-ultra'; asked = ''; paths = ''; several = $true }
+        ' eval --n' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' eval --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' eval --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' eval --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' eval --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' eval --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' eval --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' eval --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = ''; several = $false }
+        ' eval --parallel' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' eval --show' = @{ words = 'last'; asked = ''; paths = ''; several = $false }
+        ' eval --html' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' eval --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' eval --progress' = @{ words = 'auto tree plain none'; asked = ''; paths = ''; several = $false }
+        ' eval --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' eval --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file'; several = $false }
+        ' mcp --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' mcp --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' mcp --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' mcp --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' mcp --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' mcp --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' mcp --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' mcp --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' mcp --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' mcp --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' mcp --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' mcp --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' mcp --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' train --cases' = @{ words = 'basics'; asked = ''; paths = 'file'; several = $false }
+        ' train --from' = @{ words = 'math500 aime25 mmlu gpqa-diamond'; asked = ''; paths = ''; several = $false }
+        ' train --base' = @{ words = ''; asked = ''; paths = 'directory'; several = $false }
+        ' train --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' train --profile' = @{ words = 'prompted published'; asked = ''; paths = ''; several = $false }
+        ' train --steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --prompts' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --group' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --out' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' train --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --cost-weight' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --minutes' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' train --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' train --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
     }
 
     # which command stands on the line: option values are no commands
@@ -1168,12 +1352,25 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         if ($values.ContainsKey($at)) {
             $value = $values[$at]
             $paths = $value.paths
+            # names that are parted by commas: those before the last one stay, and are not offered again
+            $named = @()
+            if ($value.several) {
+                $length = [Math]::Min($commandAst.Extent.Text.Length, $cursorPosition - $commandAst.Extent.StartOffset)
+                $named = @(($commandAst.Extent.Text.Substring(0, $length) -split '[ =]')[-1] -split ',')
+                $named = @($named | Select-Object -SkipLast 1)
+                # the typed word is the last name alone, or all of them
+                if ($typed -match '^(.*,)([^,]*)$') {
+                    $before += $Matches[1]
+                    $typed = $Matches[2]
+                }
+            }
             foreach ($word in ($value.words -split ' ')) { if ($word) { $found[$word] = $word } }
             if ($value.asked) {
                 $asked = $value.asked -split ' '
                 $program = $commandAst.GetCommandName()
                 foreach ($word in (& $program @asked 2>$null)) { $found[$word] = $word }
             }
+            foreach ($word in $named) { $found.Remove($word) }
         }
     }
 

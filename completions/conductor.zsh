@@ -24,7 +24,7 @@ _conductor() {
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
     '(--version)'--version'[Show the version.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((ask\:Ask\ a\ question\:\ plan\ it,\ run\ the\ plan\ over\ the\ workers,\ print\ the\ answer chat\:Hold\ a\ conversation\:\ each\ question\ knows\ the\ ones\ before plan\:Plan\ a\ question\:\ print\ the\ plan\ and\ its\ estimated\ cost,\ or\ write\ the\ plan\ for\ conductor\ run\ to\ a\ file\ or\ pipe run\:Run\ a\ plan\ from\ a\ file\ or\ a\ pipe,\ as\ conductor\ plan\ wrote\ it\ or\ edited setup\:Set\ up\ what\ is\ missing\:\ keys,\ workers,\ limits,\ the\ conductor\ model doctor\:Check\ the\ installation,\ the\ model\ and\ every\ worker config\:Settings\:\ where\ they\ come\ from\ and\ what\ they\ are completions\:Print\ the\ completion\ script\ of\ a\ shell model\:Download\ and\ choose\ the\ model\ that\ plans workers\:List,\ add\ and\ test\ the\ models\ that\ answer keys\:Store\ and\ check\ the\ API\ keys\ of\ providers trace\:Stored\ runs\:\ list,\ search,\ show,\ replay,\ compare,\ run\ again,\ export,\ remove cost\:Show\ what\ was\ spent\ by\ day,\ provider\ and\ worker,\ and\ the\ limits\ per\ day pools\:Name\ sets\ of\ workers\ and\ choose\ one\ of\ them eval\:Compare\ single\ workers,\ voting,\ routing\ and\ conducting\ on\ the\ same\ cases\:\ accuracy,\ cost\ and\ time train\:Train\ a\ conductor\ by\ reinforcement\ learning\:\ sample\ plans,\ run\ them\ on\ your\ workers,\ and\ reward\ good\ answers))' \
+    '1:command:((ask\:Ask\ a\ question\:\ plan\ it,\ run\ the\ plan\ over\ the\ workers,\ print\ the\ answer chat\:Hold\ a\ conversation\:\ each\ question\ knows\ the\ ones\ before plan\:Plan\ a\ question\:\ print\ the\ plan\ and\ its\ estimated\ cost,\ or\ write\ the\ plan\ for\ conductor\ run\ to\ a\ file\ or\ pipe run\:Run\ a\ plan\ from\ a\ file\ or\ a\ pipe,\ as\ conductor\ plan\ wrote\ it\ or\ edited setup\:Set\ up\ what\ is\ missing\:\ keys,\ workers,\ limits,\ the\ conductor\ model doctor\:Check\ the\ installation,\ the\ model\ and\ every\ worker config\:Settings\:\ where\ they\ come\ from\ and\ what\ they\ are completions\:Print\ the\ completion\ script\ of\ a\ shell model\:Download\ and\ choose\ the\ model\ that\ plans workers\:List,\ add\ and\ test\ the\ models\ that\ answer tools\:Add\ and\ test\ tools\ that\ workers\ may\ call\ \(MCP\) keys\:Store\ and\ check\ the\ API\ keys\ of\ providers trace\:Stored\ runs\:\ list,\ search,\ show,\ replay,\ compare,\ run\ again,\ export,\ remove cost\:Show\ what\ was\ spent\ by\ day,\ provider\ and\ worker,\ and\ the\ limits\ per\ day pools\:Name\ sets\ of\ workers\ and\ choose\ one\ of\ them eval\:Compare\ single\ workers,\ voting,\ routing\ and\ conducting\ on\ the\ same\ cases\:\ accuracy,\ cost\ and\ time mcp\:Serve\ ask,\ plan,\ run\ and\ trace\ as\ tools\ to\ an\ MCP\ client,\ over\ standard\ input\ and\ output train\:Train\ a\ conductor\ by\ reinforcement\ learning\:\ sample\ plans,\ run\ them\ on\ your\ workers,\ and\ reward\ good\ answers))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
@@ -39,11 +39,13 @@ _conductor() {
     completions) _conductor_completions ;;
     model) _conductor_model ;;
     workers) _conductor_workers ;;
+    tools) _conductor_tools ;;
     keys) _conductor_keys ;;
     trace) _conductor_trace ;;
     cost) _conductor_cost ;;
     pools) _conductor_pools ;;
     eval) _conductor_eval ;;
+    mcp) _conductor_mcp ;;
     train) _conductor_train ;;
   esac
 }
@@ -54,6 +56,9 @@ _conductor_ask() {
     '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
     '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
     '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
@@ -71,9 +76,11 @@ _conductor_ask() {
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
-    '*'{-f+,--file=}'[Attach text files: -f a.txt b.txt.]:PATH...:_files' \
+    '*'{-f+,--file=}'[Attach texts, images, PDFs: -f a.txt b.png; - is stdin.]:PATH...:_files' \
+    '*'--fetch='[Attach what a URL gives; may be repeated.]:URL: ' \
     '(--system)'--system='[System text for every worker.]:TEXT: ' \
-    '(-c --continue)'{-c+,--continue=}'[Continue the last run, or run ID, as a conversation.]::[ID]: _conductor_values "trace names" none' \
+    '(-c --continue)'{-c,--continue}'[Continue the last run as a conversation.]' \
+    '(--continue-from)'--continue-from='[Continue the run with this id as a conversation.]:ID: _conductor_values "trace names" none' \
     '(--resume)'--resume='[Finish a run that was stopped; finished steps are not repeated.]:ID: _conductor_values "trace names" none' \
     '(--schema)'--schema='[JSON Schema of the answer; exit code 7 if the answer is not JSON.]:FILE:_files' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
@@ -90,6 +97,9 @@ _conductor_chat() {
     '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
     '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
     '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
@@ -106,9 +116,10 @@ _conductor_chat() {
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
-    '*'{-f+,--file=}'[Attach text files: -f a.txt b.txt.]:PATH...:_files' \
+    '*'{-f+,--file=}'[Attach texts, images, PDFs: -f a.txt b.png; - is stdin.]:PATH...:_files' \
     '(--system)'--system='[System text for every worker.]:TEXT: ' \
-    '(-c --continue)'{-c+,--continue=}'[Continue the conversation of the last run, or of run ID.]::[ID]: _conductor_values "trace names" none' \
+    '(-c --continue)'{-c,--continue}'[Continue the last run as a conversation.]' \
+    '(--continue-from)'--continue-from='[Continue the run with this id as a conversation.]:ID: _conductor_values "trace names" none' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
@@ -122,6 +133,9 @@ _conductor_plan() {
     '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
     '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
     '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
@@ -132,7 +146,8 @@ _conductor_plan() {
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
-    '*'{-f+,--file=}'[Attach text files: -f a.txt b.txt.]:PATH...:_files' \
+    '*'{-f+,--file=}'[Attach texts, images, PDFs: -f a.txt b.png; - is stdin.]:PATH...:_files' \
+    '*'--fetch='[Attach what a URL gives; may be repeated.]:URL: ' \
     '(--system)'--system='[System text for every worker.]:TEXT: ' \
     '(--flow)'--flow'[Show which worker reads the question, the files and which answers.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
@@ -148,6 +163,9 @@ _conductor_run() {
     '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
     '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
     '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
@@ -163,12 +181,14 @@ _conductor_run() {
     '(--progress)'--progress='[Progress display on stderr.]:auto|tree|plain|none:(auto tree plain none)' \
     '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
     '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
+    '*'{-f+,--file=}'[Attach texts, images, PDFs: -f a.txt b.png; - is stdin.]:PATH...:_files' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1::PLAN.json|-:_files'
+    '1::PLAN.json|-:_files' \
+    '*:QUESTION:{ (( $words[(I)-f] + $words[(I)--file] )) && _files }'
 }
 
 _conductor_setup() {
@@ -233,7 +253,7 @@ _conductor_config_get() {
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep)'
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep)'
 }
 
 _conductor_config_set() {
@@ -243,7 +263,7 @@ _conductor_config_set() {
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context traces.keep)' \
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep)' \
     '2:VALUE: '
 }
 
@@ -427,7 +447,7 @@ _conductor_workers_show() {
 
 _conductor_workers_add() {
   _arguments -s -S \
-    '(-k --kind)'{-k+,--kind=}'[What serves the model: openai, anthropic, gemini, ollama, llama, openai-compatible and others.]:KIND:(openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama)' \
+    '(-k --kind)'{-k+,--kind=}'[What answers: openai, anthropic, gemini, ollama, llama, openai-compatible, command and others.]:KIND:(openai anthropic gemini deepseek xai mistral groq deepinfra openrouter ollama vllm llama-server openai-compatible litellm llama command codex claude-code gemini-cli opencode)' \
     '(-m --model)'{-m+,--model=}'[The provider'\''s model name, or a GGUF file.]:MODEL: ' \
     '(--about)'--about='[What it is good at, for the conductor.]:ABOUT: ' \
     '(--base-url)'--base-url='[Address to use instead of the provider'\''s own.]:URL: ' \
@@ -436,15 +456,23 @@ _conductor_workers_add() {
     '(--temperature)'--temperature='[Sampling temperature.]:T: ' \
     '(--reasoning-effort)'--reasoning-effort='[How hard it thinks: none, low, high …]:WORD:(none minimal low medium high xhigh max default)' \
     '(--thinking-budget)'--thinking-budget='[Most tokens it may think; 0 for none.]:N: ' \
+    '(--cwd)'--cwd='[A program'\''s directory; default: a fresh one for each answer.]:DIR:_files' \
+    '*'--env='[A variable that a program gets; may be repeated.]:NAME: ' \
+    '(--seconds)'--seconds='[Most seconds a program may take.]:N: ' \
+    '(--sandbox --no-sandbox)'{--sandbox,--no-sandbox}'[Run a program under bubblewrap.]' \
+    '(--network --no-network)'{--network,--no-network}'[Let it use the network there.]' \
     '(--price)'--price='[US dollars per million tokens in and out.]:IN,OUT: ' \
+    '(--tools)'--tools='[Tools that it may call: conductor tools list.]:A,B: _conductor_values "tools names" list' \
     '*'--tag='[A tag that policies can name; may be repeated.]:WORD: ' \
+    '(--accepts)'--accepts='[What it reads besides text: image, pdf, image,pdf or none.]:A,B: _conductor_values "" list image pdf none' \
     '*'--unset='[Remove a setting; may be repeated.]:SETTING: ' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1:NAME: '
+    '1:NAME: ' \
+    '*:PROGRAM ARG: '
 }
 
 _conductor_workers_rm() {
@@ -482,6 +510,8 @@ _conductor_workers_disable() {
 _conductor_workers_test() {
   _arguments -s -S \
     '(--pool)'--pool='[All workers of this pool.]:NAME: _conductor_values "pools names" none' \
+    '(--features)'--features'[Also send each an image, a PDF and a tool: three more short calls each.]' \
+    '(--save)'--save'[With --features: store what a worker reads as its `accepts`.]' \
     '(--json)'--json'[Print JSON.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
@@ -510,6 +540,78 @@ _conductor_workers_calibrate() {
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
     '1::CASES.jsonl:_files'
+}
+
+_conductor_tools() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:command:((list\:List\ the\ servers\ of\ tools\ in\ the\ settings\;\ none\ is\ started add\:Add\ a\ server\ of\ tools,\ or\ change\ one\ that\ was\ added\:\ conductor\ tools\ add\ NAME\ --\ COMMAND…,\ or\ …\ NAME\ URL rm\:Remove\ servers\ of\ tools\ that\ were\ added\ and\ that\ no\ worker\ has test\:Start\ each\ server\ and\ list\ what\ it\ offers\;\ nothing\ is\ called))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    list) _conductor_tools_list ;;
+    add) _conductor_tools_add ;;
+    rm) _conductor_tools_rm ;;
+    test) _conductor_tools_test ;;
+  esac
+}
+
+_conductor_tools_list() {
+  _arguments -s -S \
+    '(--json)'--json'[Print JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]'
+}
+
+_conductor_tools_add() {
+  _arguments -s -S \
+    '(--about)'--about='[What they are for, for the conductor.]:ABOUT: ' \
+    '*'--env='[A variable the command gets; may be repeated.]:NAME: ' \
+    '*'--header='[A header, with $VARIABLE for a secret; may be repeated.]:'\''NAME\: VALUE'\'': ' \
+    '(--seconds)'--seconds='[Most seconds of one call (60).]:S: ' \
+    '(--only)'--only='[Offer only these of its tools.]:A,B: ' \
+    '(--read-only)'--read-only='[These tools change nothing; '\''*'\'' for all.]:A,B: ' \
+    '(--allow)'--allow='[Call these tools without asking; '\''*'\'' for all.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--trust --no-trust)'{--trust,--no-trust}'[Believe the server which tools are read-only (yes).]' \
+    '(--local --no-local)'{--local,--no-local}'[It sends nothing from this machine, for policies (no).]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:NAME: ' \
+    '*:URL|COMMAND: '
+}
+
+_conductor_tools_rm() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '*:NAME: _conductor_values "tools names --own" none'
+}
+
+_conductor_tools_test() {
+  _arguments -s -S \
+    '(--json)'--json'[Print JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '*:NAME: _conductor_values "tools names" none'
 }
 
 _conductor_keys() {
@@ -673,6 +775,9 @@ _conductor_trace_diff() {
 _conductor_trace_rerun() {
   _arguments -s -S \
     '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
     '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
     '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
@@ -854,6 +959,36 @@ _conductor_eval() {
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
     '1::rehearsal|basics|CASES.jsonl: _conductor_values "" files rehearsal basics'
+}
+
+_conductor_mcp() {
+  _arguments -s -S \
+    '(--mode)'--mode='[mini: one worker; auto: up to five steps; ultra: reason first, review after.]:mini|auto|ultra:(mini auto ultra)' \
+    '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
+    '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
+    '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
+    '(--max-steps)'--max-steps='[Maximum steps in the plan, 1 to 5 (with one worker: 1).]:N: ' \
+    '(--recursion)'--recursion='[Review steps to append: the conductor checks its own answer.]:N: ' \
+    '(--max-cost)'--max-cost='[Maximum cost of the run in US dollars.]:USD: ' \
+    '(--max-tokens)'--max-tokens='[Maximum tokens for the run, input and output.]:N: ' \
+    '(--max-calls)'--max-calls='[Maximum worker calls for the run.]:N: ' \
+    '(--max-time)'--max-time='[Maximum duration of the run in seconds.]:S: ' \
+    '(--seed)'--seed='[Seed for sampling.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model to put on the GPU.]:auto|all|N:(auto all)' \
+    '(--adapter)'--adapter='[LoRA adapter (GGUF) for a local conductor model.]:FILE:_files' \
+    '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
+    '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]'
 }
 
 _conductor_train() {

@@ -16,7 +16,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Show an image to those workers who accept images", 'conductor ask "What does it show?" -f chart.png'),
         ("Review a change", 'git diff | conductor ask "Review this change" -'),
         ("Spend at most 25 cents, and see the plan first", 'conductor ask "…" --max-cost 0.25 --approve'),
-        ("Continue the conversation", 'conductor ask -c "And in French?"'),
     ),
     "chat": (
         ("Continue the last conversation, with a file", "conductor chat -c -f notes.md"),
