@@ -1,0 +1,321 @@
+"""Who may use the server, from where, and how much one request may bring. An ASGI middleware that knows no framework.
+
+Without keys the server is open to programs of this machine. A page in a browser is a program of this machine too, so
+the host that it asked for must be a loopback name (a foreign name that leads here is DNS rebinding), and the origin
+that it comes from must be allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import re
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.client_keys import ClientKey, find_key
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+CLIENT_KEY: Final = "conductor.client_key"
+"""Where the scope of a request has its `ClientKey`; None where no key is needed."""
+
+OPEN_PATHS: Final = frozenset({"/", "/health", "/favicon.ico"})
+"""What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
+
+SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
+"""Headers that may be there only once: two programs that read different ones would disagree about the request."""
+
+MOST_HEAD: Final = 64 * 1024
+"""Bytes of all headers together. The largest that clients send have 6 KB."""
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """What holds for each request.
+
+    `keys` gives the keys as they are now. `needs_key` asks for one even where there is none, which is so on addresses
+    that other machines reach. `origins` are allowed beside the server's own pages. `most_body` is in bytes, as is
+    `most_bodies`, for all requests that are being read together; `body_seconds` is the time for one to arrive.
+    """
+
+    keys: Callable[[], Sequence[ClientKey]] = tuple
+    needs_key: bool = False
+    origins: tuple[str, ...] = ()
+    most_body: int = 40_000_000
+    most_bodies: int = 400_000_000
+    body_seconds: float = 120.0
+    most_requests: int = 2_000
+
+
+class Access:
+    """Lets a request through to `app`, or answers it with an error in the form of its API."""
+
+    def __init__(self, app: App, rules: AccessRules) -> None:
+        self._app = app
+        self._rules = rules
+        self._locked = rules.needs_key
+        self._requests = 0
+        self._bodies = 0
+        """Bytes of the bodies that were read and are not answered yet."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # the server speaks no WebSocket
+        exchange = _Exchange(self, self._rules, receive, send)
+        try:
+            headers = _read_headers(scope["headers"])
+            origin = headers.get("origin", "")
+            self._check_place(headers)
+            exchange.more_headers = _cors_headers(origin, headers)
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await _answer_preflight(headers, exchange.send)
+                return
+            scope[CLIENT_KEY] = self._admitted(scope, headers)
+            self._check_size(headers)
+        except RequestError as error:
+            await exchange.refuse(scope, error)
+            return
+        await self._serve(scope, exchange)
+
+    async def _serve(self, scope: Scope, exchange: _Exchange) -> None:
+        self._requests += 1
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001 - the server lives on; nothing of the request may get into a log
+            _log.error("a request failed: %s", describe_error(error))
+        finally:
+            self._requests -= 1
+            exchange.release()
+        if exchange.refused is not None:
+            await exchange.refuse(scope, exchange.refused)
+        elif not exchange.started and not exchange.gone:
+            await exchange.refuse(scope, RequestError(500, "internal_error", "the server failed; its log says where"))
+
+    def hold(self, size: int) -> bool:
+        """Count bytes of a body; False where there are too many at once. Negative where they are free again."""
+        self._bodies += size
+        return size < 0 or self._bodies <= self._rules.most_bodies
+
+    def _check_place(self, headers: Mapping[str, str]) -> None:
+        """Raise `RequestError` unless host and origin are allowed."""
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        # A program that sends no host is no browser. With keys a foreign page gets nothing, whatever its host.
+        if host and not self._needs_key() and not is_loopback_host(host):
+            message = (
+                f"without keys this server answers only to loopback names such as localhost, not to {host[:100]!r};"
+                " add a key for other names: conductor serve keys add NAME"
+            )
+            raise RequestError(403, "host_not_allowed", message)
+        if not origin or origin in self._rules.origins or "*" in self._rules.origins:
+            return
+        if origin.partition("://")[2] != host or not host:
+            message = f"the origin {origin[:100]!r} is not allowed: conductor config set serve.origins ORIGIN"
+            raise RequestError(403, "origin_not_allowed", message)
+
+    def _needs_key(self) -> bool:
+        """Whether a key is needed. Once there was one, the server stays closed when the last is removed."""
+        try:
+            self._locked = self._locked or bool(self._rules.keys())
+        except ConfigError:
+            self._locked = True  # nobody knows who was to be kept out
+        return self._locked
+
+    def _admitted(self, scope: Scope, headers: Mapping[str, str]) -> ClientKey | None:
+        """The key of a request; None where it needs none. Raises `RequestError`."""
+        if not self._needs_key():
+            return None
+        bearer = headers.get("authorization", "")
+        sent = [bearer[7:].strip() if bearer[:7].lower() == "bearer " else "", headers.get("x-api-key", "").strip()]
+        try:
+            keys = self._rules.keys()
+        except ConfigError as error:
+            raise RequestError(503, "keys_unreadable", "the server cannot read its list of keys") from error
+        # Clients that know both headers send a provider's key in one of them, so either may be ours.
+        for key in [find_key(keys, text) for text in sent if text]:
+            if key is not None:
+                return key
+        if scope["path"] in OPEN_PATHS and scope["method"] in {"GET", "HEAD"}:
+            return None
+        said = "this key is not known to the server" if any(sent) else "the server needs a key"
+        message = f"{said}: send one as Authorization: Bearer KEY or x-api-key: KEY"
+        raise RequestError(401, "invalid_api_key", message)
+
+    def _check_size(self, headers: Mapping[str, str]) -> None:
+        """Raise `RequestError` for too many requests at once, and for a body that says that it is too large."""
+        if self._requests >= self._rules.most_requests:
+            raise RequestError(503, "overloaded", "the server has too many requests at once", retry_after=2)
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()):
+            raise RequestError(400, "invalid_header", "Content-Length is not a number")
+        if int(length[:20]) > self._rules.most_body:
+            raise _too_large(self._rules.most_body)
+
+
+class _Exchange:
+    """One request and its answer: counts what is read, and adds headers to what is sent."""
+
+    def __init__(self, access: Access, rules: AccessRules, receive: Receive, send: Send) -> None:
+        self._access, self._rules, self._receive, self._send = access, rules, receive, send
+        self._size = 0
+        self._whole = False
+        self._end = asyncio.get_running_loop().time() + rules.body_seconds
+        self.more_headers: Sequence[Header] = ()
+        self.started = self.gone = False
+        self.refused: RequestError | None = None
+        """Why the request is refused although the application has it already."""
+
+    async def receive(self) -> Message:
+        """The next piece of the body. To the application, a body that is refused looks like a client that left."""
+        if self._whole or self.refused is not None:
+            message = await self._receive() if self.refused is None else {"type": "http.disconnect"}
+            self.gone = self.gone or message["type"] == "http.disconnect"
+            return message
+        try:
+            async with asyncio.timeout_at(self._end):
+                message = await self._receive()
+        except TimeoutError:
+            seconds = self._rules.body_seconds
+            return self._stop(RequestError(408, "request_timeout", f"the body did not arrive in {seconds:g} s"))
+        if message["type"] == "http.disconnect":
+            self.gone = True
+            return message
+        size = len(message.get("body", b""))
+        self._size += size
+        self._whole = not message.get("more_body", False)
+        if not self._access.hold(size):
+            busy = "the server is reading too many large requests at once"
+            return self._stop(RequestError(503, "overloaded", busy, retry_after=5))
+        return self._stop(_too_large(self._rules.most_body)) if self._size > self._rules.most_body else message
+
+    def _stop(self, error: RequestError) -> Message:
+        self.refused = error
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer, unless the request is refused in mid-body: that answer comes from us."""
+        if self.refused is not None and not self.started:
+            return
+        if message["type"] == "http.response.start":
+            self.started = True
+            self.release()  # what was read is parsed by now
+            message = {**message, "headers": [*message.get("headers", ()), *self.more_headers]}
+        await self._send(message)
+
+    def release(self) -> None:
+        """The body is not held any more."""
+        self._access.hold(-self._size)
+        self._size = 0
+
+    async def refuse(self, scope: Scope, error: RequestError) -> None:
+        """Answer with an error. A connection whose client has begun to read an answer can only be broken off."""
+        if self.started:
+            return
+        self.refused = None
+        body = json.dumps(error_envelope(scope["path"], error)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if any(name.lower() == b"expect" for name, _ in scope["headers"]):
+            headers.append(
+                (b"connection", b"close")
+            )  # the body is not sent, and the next request must not be taken for it
+        if error.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if error.retry_after is not None:
+            headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def error_envelope(path: str, error: RequestError) -> dict[str, Any]:
+    """An error as the API at this path writes it.
+
+    Sources: https://platform.openai.com/docs/guides/error-codes and https://docs.claude.com/en/api/errors
+    """
+    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large"}
+    if path.startswith("/v1/messages"):
+        kinds |= {429: "rate_limit_error", 503: "overloaded_error"}
+        kind = kinds.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": error.message}}
+    kind = "server_error" if error.status >= 500 else "invalid_request_error"
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def describe_error(error: BaseException) -> str:
+    """`ValueError at conversation.py:12, http.py:80`: where an error arose, and no text, which may quote a prompt."""
+    frames = reversed(traceback.extract_tb(error.__traceback__)[-6:])
+    places = ", ".join(f"{frame.filename.replace(chr(92), '/').rpartition('/')[2]}:{frame.lineno}" for frame in frames)
+    return f"{type(error).__name__} at {places or 'an unknown place'}"
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a Host header, with or without a port, names this machine itself."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        if name == "localhost" or name.endswith(".localhost"):
+            return "@" not in host
+        return "@" not in host and ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _read_headers(raw: Sequence[Header]) -> dict[str, str]:
+    """Headers by their name in lower case. Raises `RequestError`."""
+    if sum(len(name) + len(value) for name, value in raw) > MOST_HEAD:
+        raise RequestError(431, "headers_too_large", f"the headers have more than {MOST_HEAD} bytes")
+    headers: dict[str, str] = {}
+    for raw_name, value in raw:
+        name = raw_name.decode("latin-1").lower()
+        if name in SINGLE and name in headers:
+            raise RequestError(400, "duplicate_header", f"the header {name} is there more than once")
+        headers[name] = value.decode("latin-1")
+    return headers
+
+
+def _cors_headers(origin: str, headers: Mapping[str, str]) -> list[Header]:
+    """What lets a page of an origin that is allowed read the answer; nothing for programs and our own page."""
+    if not origin or origin.partition("://")[2] == headers.get("host"):
+        return []
+    return [
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", b"x-request-id, request-id, retry-after"),
+        (b"vary", b"Origin"),
+    ]
+
+
+async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
+    """Say what an allowed page may send. A browser asks this without the key."""
+    asked = [name.strip() for name in headers.get("access-control-request-headers", "").split(",")]
+    echoed = ", ".join(name for name in asked[:100] if _TOKEN.fullmatch(name))
+    allowed = [
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-allow-headers", echoed.encode("latin-1")),
+        (b"access-control-max-age", b"600"),
+        (b"content-length", b"0"),
+    ]
+    if headers.get("access-control-request-private-network") == "true":
+        allowed.append((b"access-control-allow-private-network", b"true"))
+    await send({"type": "http.response.start", "status": 204, "headers": allowed})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _too_large(most: int) -> RequestError:
+    return RequestError(413, "request_too_large", f"the body has more than {most // 1_000_000} MB")

@@ -1,0 +1,151 @@
+"""Connections that cost little: bounds of time and size below HTTP, where a middleware sees nothing yet.
+
+uvicorn waits without end for a client that never sends its headers, and for one that never reads its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from conductor_cli.server.access import MOST_HEAD, describe_error, error_envelope
+from conductor_cli.server.api.request import RequestError
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+else:
+    Base = object  # uvicorn belongs to an extra, and is loaded where a server starts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRules:
+    """Seconds for the headers of a request, for a whole request, and for which a client may read nothing."""
+
+    head_seconds: float = 20.0
+    request_seconds: float = 150.0
+    stalled_seconds: float = 60.0
+    most_connections: int = 3_000
+
+
+def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any]:
+    """What `uvicorn.Config` needs so that connections are bounded, and nothing of a request gets into a log."""
+    return {
+        "http": _make_protocol(rules),
+        "ws": "none",
+        "access_log": False,
+        "log_config": None,
+        "proxy_headers": False,  # whoever reaches the port could write them
+        "server_header": False,
+    }
+
+
+def quiet_logs() -> None:
+    """Let the loggers of the server name where an error arose, without its text: it may quote a prompt."""
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _WithoutValues) for known in logger.filters):
+            logger.addFilter(_WithoutValues())
+
+
+class _WithoutValues(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            # What asyncio adds after the first line are representations of tasks and callbacks.
+            record.msg = f"{record.getMessage().strip().partition(chr(10))[0]}: {describe_error(error)}"
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
+
+def _make_protocol(rules: ConnectionRules) -> type[asyncio.Protocol]:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+    return type("BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules})
+
+
+class _BoundedConnection(Base):
+    """One connection. A timer runs while a request is being sent, and one while nothing of an answer is read."""
+
+    rules: ConnectionRules
+    _sending: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > self.rules.most_connections:
+            transport.abort()
+            return
+        self._expect(self.rules.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect(None)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head += len(data)
+        super().data_received(data)
+        # The bytes of a body that came with the head were counted too: only an endless head is refused here.
+        if self._in_head and self._head > MOST_HEAD and not self.transport.is_closing():
+            self._refuse(431, "headers_too_large", f"the headers have more than {MOST_HEAD} bytes")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._expect(self.rules.head_seconds)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head = False, 0
+        self._expect(self.rules.request_seconds)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._head = True, 0
+        self._expect(None)
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        del msg
+        # An answer may be under way on this connection; nothing may be written into it.
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self._refuse(400, "invalid_http", "this is not a valid HTTP request")
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stalled is None:
+            # Closing would wait for the client to read what is in the buffer.
+            self._stalled = self.loop.call_later(self.rules.stalled_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    def _expect(self, seconds: float | None) -> None:
+        """Break the connection off in so many seconds; None for never."""
+        if self._sending is not None:
+            self._sending.cancel()
+        self._sending = None if seconds is None else self.loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._in_head and self.headers is not None and not self.transport.is_closing():
+            self._refuse(408, "request_timeout", "the request did not arrive in time")
+        else:
+            self.transport.abort()
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer what is no request yet, and close."""
+        path = getattr(self, "url", b"").decode("latin-1")
+        body = json.dumps(error_envelope(path, RequestError(status, code, message))).encode()
+        head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        self.transport.close()

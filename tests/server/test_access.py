@@ -1,0 +1,258 @@
+"""Who may use the server: hosts, origins, keys, and how much a request may bring."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules, Message, Scope, is_loopback_host
+from conductor_cli.server.client_keys import ClientKey, ClientKeys, find_key, make_key
+
+OPEN = AccessRules()
+
+MORE = b"..."
+"""As the last piece of a body: more was announced, and never comes."""
+
+
+async def _echo(scope: Scope, receive: Any, send: Any) -> None:
+    """An application that reads a body and answers with its length and the name of the key."""
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        size += len(message["body"])
+        if not message.get("more_body"):
+            break
+    key = scope[CLIENT_KEY]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": json.dumps([size, key and key.name]).encode()})
+
+
+class Answer:
+    def __init__(self, sent: Sequence[Message]) -> None:
+        self.status = sent[0]["status"]
+        self.headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        self.body = b"".join(message.get("body", b"") for message in sent[1:])
+
+    @property
+    def error(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.body)["error"]
+        return found
+
+
+def ask(
+    rules: AccessRules | Access = OPEN, *, app: Any = _echo, method: str = "POST", path: str = "/v1/chat/completions",
+    host: str = "localhost:8080", body: Sequence[bytes] = (b"",), headers: Sequence[tuple[str, str]] = (),
+) -> Answer:  # fmt: skip
+    raw = [(name.encode(), value.encode()) for name, value in ([("host", host)] if host else []) + list(headers)]
+    scope = {"type": "http", "method": method, "path": path, "headers": raw}
+    pieces, sent = list(body), []
+
+    async def receive() -> Message:
+        if not pieces:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces) or body[-1:] == (MORE,)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def call() -> None:
+        access = Access(app, rules) if isinstance(rules, AccessRules) else rules
+        await access(scope, receive, send)
+
+    asyncio.run(call())
+    return Answer(sent)
+
+
+def locked(**limits: Any) -> tuple[AccessRules, str]:
+    key, text = make_key("laptop")
+    return AccessRules(keys=lambda: (replace(key, **limits),)), text
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "localhost:1", "LOCALHOST.", "a.localhost:80", "127.0.0.1:80", "127.9.9.9", "[::1]:8080"]
+)
+def test_loopback_names_are_answered(host: str) -> None:
+    """Without keys the names of this machine are answered."""
+    assert ask(host=host).status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "localhost.example.com", "127.0.0.1.nip.io", "10.0.0.1", "a@localhost", "[::2]", "["]
+)
+def test_other_names_are_dns_rebinding(host: str) -> None:
+    """A foreign name that leads to this machine is refused, so that no page reaches an open server."""
+    answer = ask(host=host)
+    assert (answer.status, answer.error["code"]) == (403, "host_not_allowed")
+    assert not is_loopback_host(host)
+
+
+def test_a_host_is_free_with_a_key() -> None:
+    """With keys the name does not matter: a page does not know the key."""
+    rules, text = locked()
+    assert ask(rules, host="box.lan", headers=[("authorization", f"Bearer {text}")]).status == 200
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key"])
+def test_either_header_brings_the_key(header: str) -> None:
+    """A key is read from both headers that clients use, and the request gets its name."""
+    rules, text = locked()
+    answer = ask(rules, headers=[(header, f"Bearer {text}" if header == "authorization" else text)])
+    assert json.loads(answer.body) == [0, "laptop"]
+
+
+@pytest.mark.parametrize("sent", ["", "Bearer ", "Bearer wrong", "Basic abc", "Bearer ü"])
+def test_a_wrong_key_is_refused(sent: str) -> None:
+    """A missing or wrong key gets 401 in the envelope of each API, before the body is read."""
+    rules, _ = locked()
+    headers = [("authorization", sent)] if sent else []
+    answer = ask(rules, headers=headers, body=[])
+    assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert ask(rules, path="/v1/messages", headers=headers, body=[]).error["type"] == "authentication_error"
+    assert not sent[7:] or sent[7:] not in answer.body.decode()
+
+
+def test_the_page_and_health_need_no_key() -> None:
+    """What says nothing about runs is open; what lists them is not."""
+    rules, _ = locked()
+    assert [ask(rules, method="GET", path=path).status for path in ("/", "/health", "/v1/models", "/metrics")] == [
+        200, 200, 401, 401,
+    ]  # fmt: skip
+
+
+def test_a_server_stays_closed_without_its_last_key() -> None:
+    """Removing the last key must not open a server that had one."""
+    key, text = make_key("a")
+    keys = [key]
+    access = Access(_echo, AccessRules(keys=lambda: tuple(keys)))
+    headers = [("x-api-key", text)]
+    assert ask(access, headers=headers).status == 200
+    keys.clear()
+    assert ask(access, headers=headers).status == 401
+    assert ask(access).status == 401
+
+
+def test_unreadable_keys_close_the_server() -> None:
+    """A damaged list of keys lets nobody in."""
+
+    def broken() -> tuple[ClientKey, ...]:
+        raise ConfigError("the file is damaged")
+
+    assert ask(AccessRules(keys=broken), headers=[("x-api-key", "anything")]).status == 503
+
+
+@pytest.mark.parametrize(("origin", "status"), [
+    ("http://localhost:8080", 200), ("https://chat.example", 200), ("https://evil.example", 403), ("null", 403),
+    ("http://localhost:3000", 403),
+])  # fmt: skip
+def test_origins_are_checked(origin: str, status: int) -> None:
+    """The server's own page and the origins of the settings are answered, no others."""
+    rules = replace(OPEN, origins=("https://chat.example",))
+    answer = ask(rules, headers=[("origin", origin)])
+    assert answer.status == status
+    assert ("access-control-allow-origin" in answer.headers) == (origin == "https://chat.example")
+
+
+def test_a_preflight_needs_no_key() -> None:
+    """A browser asks first, without the key, and the headers it names are allowed; for other origins it is refused."""
+    rules = replace(locked()[0], origins=("https://chat.example",))
+    asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-stainless-os, b\x0bd")]
+    answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
+    assert (answer.status, answer.headers["access-control-allow-headers"]) == (204, "x-stainless-os")
+    assert ask(rules, method="OPTIONS", headers=[("origin", "https://evil.example"), *asked]).status == 403
+
+
+def test_errors_can_be_read_by_an_allowed_page() -> None:
+    """A page of an allowed origin sees why it was refused."""
+    rules = replace(locked()[0], origins=("https://chat.example",))
+    answer = ask(rules, headers=[("origin", "https://chat.example")])
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example")
+
+
+@pytest.mark.parametrize("name", ["host", "authorization", "content-length", "origin"])
+def test_headers_that_count_stand_once(name: str) -> None:
+    """Two values of a header that decides something are refused."""
+    assert ask(host="", headers=[(name, "1"), (name, "1")]).error["code"] == "duplicate_header"
+
+
+def test_large_headers_are_refused() -> None:
+    """All headers together are bounded."""
+    assert ask(headers=[("x-long", "x" * 70_000)]).status == 431
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
+    """A length above the limit is refused at once, a length that is no number too."""
+    rules = replace(OPEN, most_body=10)
+    assert ask(rules, headers=[("content-length", "11")], body=[]).status == 413
+    assert ask(rules, headers=[("content-length", "-1")], body=[]).status == 400
+
+
+def test_a_body_is_refused_while_it_is_read() -> None:
+    """A body without a length is refused as soon as it is too large; the rest is not waited for."""
+    answer = ask(replace(OPEN, most_body=10), body=[b"12345", b"1234567", MORE])
+    assert (answer.status, answer.error["code"]) == (413, "request_too_large")
+    assert ask(replace(OPEN, most_bodies=10), body=[b"12345", b"1234567", MORE]).headers["retry-after"] == "5"
+
+
+def test_a_body_must_arrive_in_time() -> None:
+    """A client that sends a body slowly gets 408."""
+    assert ask(replace(OPEN, body_seconds=0.05), body=(b"1", MORE)).status == 408
+
+
+def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of the application is 500 in the API's form; the log has its place and not its text."""
+
+    async def fail(scope: Scope, receive: Any, send: Any) -> None:
+        raise ValueError("secret prompt")
+
+    with caplog.at_level(logging.DEBUG):
+        answer = ask(app=fail)
+    assert (answer.status, answer.error["type"]) == (500, "server_error")
+    assert "ValueError at test_access.py:" in caplog.text
+    assert "secret prompt" not in caplog.text + answer.body.decode()
+
+
+def test_many_requests_at_once_are_refused() -> None:
+    """Beyond the bound a request gets 503 and when to come back."""
+    answer = ask(replace(OPEN, most_requests=0))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+
+
+def test_the_file_of_keys_has_hashes_for_its_owner(tmp_path: Path) -> None:
+    """A key is stored as a hash with its limits, readable by its owner only, and can be removed."""
+    keys = ClientKeys(tmp_path / "config")
+    key, text = make_key("laptop")
+    keys.add(replace(key, max_cost_day=Decimal("2.50"), pool="cheap"))
+    assert keys.path.stat().st_mode & 0o777 == 0o600
+    assert text not in keys.path.read_text()
+    found = find_key(ClientKeys(tmp_path / "config").all(), text)
+    assert found is not None
+    assert (found.name, found.max_cost_day, found.pool) == ("laptop", Decimal("2.50"), "cheap")
+    with pytest.raises(UsageError, match="already"):
+        keys.add(key)
+    with pytest.raises(UsageError, match="name"):
+        keys.add(replace(key, name="a/b"))
+    keys.remove("laptop")
+    assert keys.all() == ()
+    with pytest.raises(UsageError, match="no key"):
+        keys.remove("laptop")
+
+
+def test_a_damaged_file_of_keys_is_an_error(tmp_path: Path) -> None:
+    """A file that is no list of keys is never taken for an empty one."""
+    keys = ClientKeys(tmp_path)
+    for text in ("", "[]", '{"keys": 5}', '{"keys": [{}]}'):
+        keys.path.write_text(text)
+        with pytest.raises(ConfigError):
+            keys.all()
