@@ -36,7 +36,7 @@ def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Q
     The same worker goes on with what it was sent before, its own reply as it was, and the `results`, so that what its
     provider remembers of the conversation still holds. Raises `UsageError` where the run asked for no calls.
     """
-    conversation, record = earlier.question.conversation, next((step for step in earlier.steps if step.last), None)
+    conversation, record = earlier.question.conversation, who_answers(earlier)
     if conversation is None or record is None or not record.tool_calls:
         raise UsageError(f"run {earlier.run} asked for no tool calls", hint="send the whole conversation again")
     reply = Message(
@@ -49,6 +49,14 @@ def continue_with_results(earlier: Trace, results: Sequence[Message]) -> tuple[Q
         conversation=replace(conversation, messages=(*sent, reply, *results)),
     )
     return question, Plan(steps=(Step(worker=record.worker, subtask=GO_ON),))
+
+
+def who_answers(trace: Trace) -> StepRecord | None:
+    """The step of a worker whose answer is the run's, in whatever nested run it is; None before it is planned."""
+    record = next((step for step in trace.steps if step.last), None)
+    if record is not None and record.nested is not None:
+        return who_answers(record.nested)
+    return record
 
 
 def first_turn_to_send(turns: Sequence[Turn], first: int, tokens: int) -> int:

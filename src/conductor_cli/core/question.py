@@ -53,7 +53,8 @@ class Conversation:
     """A conversation as a client of the server has it, word for word, and how its next reply is asked for.
 
     `messages` have no system text, and end with the user's question or with the results of tool calls. `tools` are
-    those that the client calls itself; `only_tool` is the name of the one that must be called, empty for any.
+    those that the client calls itself; `only_tool` is the name of the one that must be called, empty for any. `origin`
+    is a hash of the messages as the client sent them, where `messages` hold them as a worker was sent them.
     """
 
     messages: tuple[Message, ...]
@@ -64,6 +65,7 @@ class Conversation:
     max_tokens: int | None = None
     temperature: float | None = None
     stop: tuple[str, ...] = ()
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

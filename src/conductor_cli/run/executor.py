@@ -206,8 +206,9 @@ def _end_nested_step(state: RunState, number: int, nested: RunState) -> Failure 
         # The text of a finished step must equal its joined deltas, so the answer comes as one delta.
         state.emit(ev.StepDelta(at=state.now(), step=number, attempt=1, text=trace.answer))
         finished = ev.StepFinished(
-            at=state.now(), step=number, attempt=1, text=trace.answer, usage=trace.usage, finish="stop"
-        )
+            at=state.now(), step=number, attempt=1, text=trace.answer, usage=trace.usage,
+            finish="tool" if trace.tool_calls else "stop", tool_calls=trace.tool_calls,
+        )  # fmt: skip
         state.emit(finished)
         return limit
     failure = trace.error or Failure(kind="internal", message="the nested run ended without a reason")

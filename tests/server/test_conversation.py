@@ -1,0 +1,232 @@
+"""What is run for a client's conversation: a new question, or the worker that asked for tools goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Message, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.plan import SELF, Plan, Step
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.call_ids import CallIds, SignedCall
+from conductor_cli.server.conversation import Asked, client_calls, continue_response, read_conversation
+from tests.run.kit import play, says, setting
+
+IDS = CallIds(b"k" * 32)
+EDIT = Tool(name="edit", parameters={"type": "object"})
+SIGNED = {"signature": "abc"}
+WORKERS = ("ann", "bob")
+ASK = Message(role="user", content="Rename it.")
+
+
+def call(index: int, own: str, arguments: str = '{"file": "a.py"}') -> Chunk:
+    return Chunk(tool_call=ToolCallDelta(index=index, id=own, name="edit", arguments=arguments))
+
+
+def ends(**data: Any) -> Chunk:
+    return Chunk(usage=Usage(tokens_in=9, tokens_out=4, calls=1), finish="tool", provider_data=data or SIGNED)
+
+
+TWICE: list[Any] = ["I edit.", call(0, "e1"), call(1, "e2", '{"file":"b.py"}'), ends()]
+
+
+class Orchestra:
+    """Ann finds, Bob answers; the traces of their runs are kept."""
+
+    def __init__(self, *bobs: list[Any], plan: str = "A | | find it\nB | 1 | rename it\n") -> None:
+        self.bob = ScriptedModel(list(bobs))
+        self.conductor = setting(plan, {"ann": says("it is in a.py"), "bob": self.bob})
+        self.traces: dict[str, Trace] = {}
+
+    def asked(self, *messages: Message, workers: tuple[str, ...] = WORKERS, **how: Any) -> Asked:
+        request = ClientRequest(model="conductor", messages=messages, tools=(EDIT,), **how)
+        return read_conversation(request, {}, workers, self.traces.get, IDS)
+
+    def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
+        """The run of a conversation, and the reply as the client has it."""
+        asked = self.asked(*messages, **how)
+        run, _ = play(self.conductor, asked.question, plan=asked.plan)
+        self.traces[run.id] = trace = run.trace
+        return trace, Message(role="assistant", content=trace.answer, tool_calls=client_calls(trace, IDS))
+
+
+def results(reply: Message, *texts: str) -> list[Message]:
+    return [
+        Message(role="tool", content=text, tool_call_id=each.id)
+        for each, text in zip(reply.tool_calls, texts, strict=True)
+    ]
+
+
+def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
+    """The planner reads texts, the answering step the client's messages, system texts stay apart."""
+    talk = (ASK, Message(role="assistant", content="Done."), Message(role="user", content="Now test it."))
+    asked = Orchestra().asked(Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",))
+    question = asked.question
+    assert asked.plan is None
+    assert (question.text, question.system) == ("Now test it.", "Be brief.")
+    assert [(turn.question, turn.answer) for turn in question.history] == [("Rename it.", "Done.")]
+    assert question.conversation is not None
+    assert (question.conversation.messages, question.conversation.max_tokens) == (talk, 7)
+
+
+def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
+    """Three turns of parallel calls: each time it is sent all that it was sent before, word for word, then the news."""
+    orchestra = Orchestra(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
+    _, reply = orchestra.answer(ASK)
+    assert [each.id for each in reply.tool_calls] != ["e1", "e2"]
+    first = (ASK, reply, *reversed(results(reply, "one", "two")))
+    trace, again = orchestra.answer(*first)
+    trace, last = orchestra.answer(*first, again, *results(again, "three"))
+    assert (trace.answer, trace.question.text[:10]) == ("Done.", "Rename it.")
+    sent = [request.messages for request in orchestra.bob.requests]
+    assert sent[1][: len(sent[0])] == sent[0]
+    assert sent[2][: len(sent[1])] == sent[1]
+    assert [(each.role, each.content, each.tool_call_id) for each in sent[1][len(sent[0]) :]] == [
+        ("assistant", "I edit.", ""), ("tool", "one", "e1"), ("tool", "two", "e2"),
+    ]  # fmt: skip
+    assert sent[1][len(sent[0])].provider_data == SIGNED
+    assert sent[2][len(sent[1])].provider_data == {"signature": "def"}
+    planner: Any = orchestra.conductor.model
+    assert len(planner.requests) == 1
+    assert last.tool_calls == ()
+
+
+def test_what_the_client_changed_wins_over_the_trace() -> None:
+    """The same worker goes on, with the messages as they are now."""
+    orchestra = Orchestra(TWICE, ["Done."])
+    _, reply = orchestra.answer(ASK)
+    edited = replace(ASK, content="Rename it to b.")
+    talk = (edited, reply, *results(reply, "one", "two"))
+    asked = orchestra.asked(*talk)
+    assert asked.plan is not None
+    assert asked.plan.steps[0].worker == "bob"
+    assert asked.question.conversation is not None
+    assert asked.question.conversation.messages == talk
+
+
+def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -> None:
+    """As on a server that did not serve the run."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    orchestra.traces.clear()
+    asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"))
+    assert asked.plan is not None
+    assert [step.worker for step in asked.plan.steps] == ["bob"]
+
+
+def test_system_text_and_tools_are_those_of_the_newest_request() -> None:
+    """Only the messages come from the trace."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    new = Message(role="system", content="Be quick.")
+    question = orchestra.asked(new, ASK, reply, *results(reply, "one", "two"), tool_choice="none").question
+    assert question.conversation is not None
+    assert (question.system, question.conversation.tool_choice) == ("Be quick.", "none")
+
+
+def test_a_text_beside_the_results_goes_along() -> None:
+    """Clients add reminders; they come after the results, wherever the client put them."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    one, two = results(reply, "one", "two")
+    hurry = Message(role="user", content="Hurry.")
+    conversation = orchestra.asked(ASK, reply, one, hurry, two).question.conversation
+    assert conversation is not None
+    assert [each.content for each in conversation.messages[-3:]] == ["one", "two", "Hurry."]
+
+
+def test_a_missing_result_is_an_error_that_names_the_call() -> None:
+    """Providers refuse such a conversation, so nobody is asked."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    with pytest.raises(RequestError, match=reply.tool_calls[1].id) as caught:
+        orchestra.asked(ASK, reply, results(reply, "one", "two")[0])
+    assert (caught.value.status, caught.value.param) == (400, "messages")
+
+
+@pytest.mark.parametrize("forged", ["call_1", "forged"])
+def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
+    """The conversation stays whole; the planner reads calls and results as text."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    text = forged if forged == "call_1" else reply.tool_calls[0].id[:-1] + "~"
+    asks = Message(role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),))
+    asked = orchestra.asked(ASK, asks, Message(role="tool", content="edited it", tool_call_id=text))
+    assert asked.plan is None
+    assert "Called the tool edit: {}" in asked.question.text
+    assert "edited it" in asked.question.text
+
+
+def test_the_id_of_a_removed_worker_is_planned_anew() -> None:
+    """Somebody else goes on with the client's own messages."""
+    orchestra = Orchestra(TWICE)
+    _, reply = orchestra.answer(ASK)
+    asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"), workers=("ann",))
+    assert asked.plan is None
+    assert asked.question.conversation is not None
+    assert asked.question.conversation.messages[1] == reply
+
+
+def test_of_calls_of_two_runs_the_newest_counts() -> None:
+    """Clients may merge turns; then the messages are the client's."""
+    signed = [
+        IDS.sign(SignedCall(run=run, worker=worker, index=0))
+        for run, worker in (("20261122-201012-0a1b2c", "ann"), ("20261122-201013-0a1b2c", "bob"))
+    ]
+    calls = tuple(ToolCall(id=each, name="edit", arguments="{}") for each in signed)
+    reply = Message(role="assistant", content="", tool_calls=calls)
+    asked = Orchestra().asked(ASK, reply, *results(reply, "one", "two"))
+    assert asked.plan is not None
+    assert asked.plan.steps[0].worker == "bob"
+
+
+def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
+    """Compacted conversations hold such results; providers refuse them."""
+    conversation = Orchestra().asked(ASK, Message(role="tool", content="42", tool_call_id="x")).question.conversation
+    assert conversation is not None
+    assert [each.role for each in conversation.messages] == ["user", "user"]
+    assert "42" in conversation.messages[1].content
+
+
+def test_a_request_without_a_user_is_refused() -> None:
+    """Nothing is asked."""
+    with pytest.raises(RequestError, match="no message of the user"):
+        Orchestra().asked(Message(role="system", content="Be brief."))
+
+
+def test_a_response_is_continued_from_its_run_alone() -> None:
+    """The client sends only the results; the worker goes on as if it had sent everything, turn after turn."""
+    orchestra = Orchestra(TWICE, [call(0, "e1"), ends()], ["Done."])
+    trace, reply = orchestra.answer(ASK)
+    for texts in (("one", "two"), ("three",)):
+        request = ClientRequest(model="conductor", messages=tuple(results(reply, *texts)), tools=(EDIT,))
+        trace, reply = orchestra.answer(*continue_response(request, trace, IDS).messages)
+    assert trace.answer == "Done."
+    sent = [request.messages for request in orchestra.bob.requests]
+    assert sent[1][: len(sent[0])] == sent[0]
+    assert sent[2][: len(sent[1])] == sent[1]
+    assert sent[2][-2].provider_data == SIGNED
+
+
+def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
+    """A last step on the conductor itself: the worker inside asks, and goes on by itself."""
+    orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
+    nests = Plan(steps=(Step(worker=SELF, subtask="Rename it."),))
+    run, _ = play(orchestra.conductor, orchestra.asked(ASK).question, plan=nests)
+    orchestra.traces[run.id] = run.trace
+    reply = Message(role="assistant", content=run.trace.answer, tool_calls=client_calls(run.trace, IDS))
+    assert [each.name for each in reply.tool_calls] == ["edit", "edit"]
+    trace, _ = orchestra.answer(ASK, reply, *results(reply, "one", "two"))
+    assert trace.answer == "Done."
+    assert orchestra.bob.requests[1].messages[-1].tool_call_id == "e2"
+    assert orchestra.bob.requests[1].messages[-3].provider_data == SIGNED
+
+
+def test_json_mode_asks_for_an_object() -> None:
+    """It is a JSON Schema like any other."""
+    assert Orchestra().asked(ASK, json_only=True).question.schema == {"type": "object"}
