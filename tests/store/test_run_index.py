@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,18 @@ def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, mo
     monkeypatch.setattr(run_summary, "summarize_run", again)
     assert len(listed(store)) == 5
     assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]
+
+
+def test_runs_before_a_run_and_of_an_origin(store: TraceStore) -> None:
+    """A list goes on behind its last run, and can be of one origin alone."""
+    runs = [put(store, day, "How many pears?") for day in (1, 2, 3)]
+    writer = store.open("20261104-100000-00000a")
+    first, *others = events("20261104-100000-00000a", "How many plums?")
+    assert isinstance(first, ev.RunStarted)
+    for event in (replace(first, origin="key anna"), *others):
+        writer.write(event)
+    writer.close()
+    rows, more = newest(store, RunQuery(before=runs[2]), count=1)
+    assert ([row.run for row in rows], more) == ([runs[1]], True)
+    assert [row.origin for row in newest(store, RunQuery(origin="key anna"))[0]] == ["key anna"]
+    assert newest(store, RunQuery(before="gone")) == ([], False)

@@ -51,7 +51,8 @@ class RunStarted(_TimedEvent):
     `planner_worker` is the worker that is the same model as the one that plans, empty if there is none. `recipient` is
     who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
     `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
-    the planner is or was shown the attached files, so that its subtasks may quote them.
+    the planner is or was shown the attached files, so that its subtasks may quote them. `origin` says who asked:
+    `serve` or `key NAME` for a client of the server, empty for anyone else.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -69,6 +70,7 @@ class RunStarted(_TimedEvent):
     resumed: str = ""
     planner_saw_files: bool = True
     planner_worker: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

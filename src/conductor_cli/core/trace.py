@@ -102,6 +102,7 @@ class Trace:
     resumed: str = ""
     planner_saw_files: bool = True
     planner_worker: str = ""
+    origin: str = ""
     at: float = 0.0
     state: RunState = "planning"
     plan_text: str = ""

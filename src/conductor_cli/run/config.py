@@ -64,7 +64,7 @@ class RunConfig:
     - `tools` are those that workers may call; None where there are none.
     - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
       each run its own.
-    - `attachments` has the bytes of images and documents.
+    - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
     """
 
     model: Model | None
@@ -90,6 +90,7 @@ class RunConfig:
     daily_spend: DailySpend | None = None
     tools: RunTools | None = None
     attachments: AttachmentSource | None = None
+    origin: str = ""
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)

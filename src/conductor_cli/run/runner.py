@@ -194,6 +194,7 @@ class Run:
             mode=config.mode,
             conductor=planner,
             planner_worker=config.planner_worker,
+            origin=config.origin,
             profile=config.profile.name,
             recipient=config.recipient,
             policy=config.pool_policy.policy,

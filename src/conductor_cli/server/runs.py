@@ -52,13 +52,15 @@ class ServerOptions:
 class Work:
     """A call, read and checked: what is asked, under which settings, by which workers (`only`; empty for all).
 
-    With `plan` nothing is planned, with `resume` only what is missing of that run is done, with `plan_only` only that.
+    `origin` is who asks, as the trace says it. With `plan` nothing is planned, with `resume` only what is missing of
+    that run is done, with `plan_only` only that.
     """
 
     settings: Settings
     store: TraceStore
     question: Question
     only: tuple[str, ...]
+    origin: str = ""
     plan: Plan | None = None
     resume: Trace | None = None
     plan_only: bool = False
@@ -127,7 +129,7 @@ class Runs:
         if work.plan_only:  # the review is appended when the plan is run
             conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
         try:
-            yield replace(conductor, shared_semaphores=self._shared_semaphores(conductor))
+            yield replace(conductor, shared_semaphores=self._shared_semaphores(conductor), origin=work.origin)
         finally:
             opened.leave()
 

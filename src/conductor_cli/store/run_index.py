@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from conductor_cli.store.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Raise it when rows are computed differently, so that existing indexes are rebuilt."""
 
 STABLE_AFTER: Final = 3_000_000_000
@@ -209,6 +209,11 @@ def _find_runs(database: sqlite3.Connection, query: RunQuery, count: int) -> tup
             [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),
         ),
         ("run >= ?", [query.since] * bool(query.since)),
+        (
+            "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs WHERE run = ?)",
+            [query.before] * bool(query.before),
+        ),
+        ("origin = ?", [query.origin] * bool(query.origin)),
         # With the plus, SQLite goes through the runs from the newest on and stops when it has enough.
         ("+id IN (SELECT rowid FROM words WHERE words MATCH ?)", _trigrams(query.terms)),
     ]

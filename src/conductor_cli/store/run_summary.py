@@ -53,6 +53,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         recovered=SEPARATOR.join(one_line(_recovered_text(notice)) for notice in trace.told() if notice.recovered),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
+        origin=one_line(trace.origin),
     )  # fmt: skip
 
 

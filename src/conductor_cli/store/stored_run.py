@@ -25,7 +25,8 @@ class StoredRun(NamedTuple):
     dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
     steps were taken over. `conductor` is the model that planned. `state` is finished, partial, failed, running,
     interrupted or unreadable; `problem` says why a file is unreadable. `recovered` are the texts about what the run
-    recovered by itself. Each text is one line; several in one field are joined by `SEPARATOR`.
+    recovered by itself. `origin` is who asked, as the trace says it. Each text is one line; several in one field are
+    joined by `SEPARATOR`.
     """
 
     run: str
@@ -45,6 +46,7 @@ class StoredRun(NamedTuple):
     question: str = ""
     subtasks: str = ""
     answers: str = ""
+    origin: str = ""
 
     @property
     def title(self) -> str:
@@ -55,12 +57,14 @@ class StoredRun(NamedTuple):
 class RunQuery(NamedTuple):
     """Which runs: in the state, with the worker, and with each term in one of their texts.
 
-    `since` is the beginning of the earliest id.
+    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are asked for.
     """
 
     state: str = ""
     worker: str = ""
     since: str = ""
+    before: str = ""
+    origin: str = ""
     terms: tuple[str, ...] = ()
 
 
