@@ -1,0 +1,20 @@
+"""The error object of OpenAI's APIs. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from conductor_cli.server.api.request import RequestError
+
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def error_object(error: RequestError) -> dict[str, Any]:
+    """`{"message", "type", "param", "code"}`, as the clients of both APIs read it."""
+    other = "server_error" if error.status >= 500 else "invalid_request_error"
+    return {
+        "message": error.message,
+        "type": _TYPES.get(error.status, other),
+        "param": error.param,
+        "code": error.code,
+    }

@@ -1,0 +1,118 @@
+"""What the tests of client APIs share: requests, outcomes, and the real SDK over bytes that an encoder wrote."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from conductor_cli.core.chat import Finish, ToolCall
+from conductor_cli.core.usage import Usage
+from conductor_cli.server.api.base import ClientApi, Encoder
+from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage, StepUsage
+
+RUN = "20261122-201500-abcd"
+
+USAGE = ServedUsage(
+    answer=Usage(tokens_in=212, tokens_out=522, tokens_cached=100, tokens_reasoning=40, cost=Decimal("0.02"), calls=1),
+    orchestration=Usage(tokens_in=5463, tokens_out=1053, tokens_cached=7, cost=Decimal("0.10"), calls=3, unpriced=1),
+    steps=(
+        StepUsage(step=1, worker="bob", model="b-1", usage=Usage(tokens_in=5000, tokens_out=1000, calls=2)),
+        StepUsage(step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)),
+    ),
+)
+
+CALLS = (
+    ToolCall(id="call_one", name="edit", arguments='{"file": "a.py"}'),
+    ToolCall(id="call_two", name="shell", arguments='{"command": "ls"}'),
+)
+
+
+def outcome(
+    text: str = "Hello there.", finish: Finish = "stop", calls: tuple[ToolCall, ...] = (), reasoning: str = ""
+) -> Outcome:
+    """How a run ended."""
+    return Outcome(run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls)
+
+
+def refusal(api: ClientApi, body: Mapping[str, Any]) -> RequestError:
+    """The error that a request is refused with."""
+    with pytest.raises(RequestError) as caught:
+        api.parse(body, {})
+    return caught.value
+
+
+def png(width: int = 1, height: int = 1) -> bytes:
+    """A whole PNG image."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    pixels = zlib.compress((b"\0" + b"\0" * width) * height)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+
+
+def data_url(data: bytes, media_type: str = "image/png") -> str:
+    """The data URL of these bytes."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def written(encoder: Encoder, end: Outcome, *, pieces: tuple[str, ...] = ()) -> bytes:
+    """A whole stream: the narration, the answer in two pieces, the calls, the end."""
+    half = len(end.text) // 2
+    return b"".join([
+        encoder.begin(),
+        encoder.heartbeat(),
+        *(encoder.reasoning(piece) for piece in pieces),
+        encoder.heartbeat(),
+        encoder.text(end.text[:half]),
+        encoder.text(end.text[half:]),
+        *(encoder.tool_call(call) for call in end.tool_calls),
+        encoder.end(end),
+    ])  # fmt: skip
+
+
+def events(stream: bytes) -> Iterator[dict[str, Any]]:
+    """The JSON values of a stream, without comments and `[DONE]`."""
+    for line in stream.decode("ascii").split("\n"):
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+class Sdk:
+    """The OpenAI SDK, whose requests an API parses and whose answers its encoder writes: no server between them.
+
+    `requests` has what was parsed. An error of the API is answered as the server does it.
+    """
+
+    def __init__(self, api: ClientApi, end: Outcome | RequestError, pieces: tuple[str, ...] = ("Plan.\n",)) -> None:
+        self.api, self.end, self.pieces = api, end, pieces
+        self.requests: list[ClientRequest] = []
+        self.client = openai.OpenAI(
+            api_key="none", base_url="http://loopback/v1", max_retries=0,
+            http_client=httpx.Client(transport=httpx.MockTransport(self._answer)),
+        )  # fmt: skip
+
+    def _answer(self, sent: httpx.Request) -> httpx.Response:
+        try:
+            request = self.api.parse(json.loads(sent.content), dict(sent.headers))
+        except RequestError as error:
+            return httpx.Response(error.status, json=self.api.error(error))
+        self.requests.append(request)
+        encoder = self.api.encoder(request, RUN, 1_790_000_000)
+        if isinstance(self.end, RequestError):
+            stream = encoder.begin() + encoder.text("He") + encoder.failed(self.end)
+            return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
+        if not request.stream:
+            return httpx.Response(200, json=encoder.whole(self.end))
+        stream = written(encoder, self.end, pieces=self.pieces)
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)

@@ -1,0 +1,353 @@
+"""Chat Completions: what is read of a request, and what OpenAI's own SDK makes of the answers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from conductor_cli.core.chat import Message, Tool, ToolCall
+from conductor_cli.core.events import PlanDelta
+from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.request import ClientRequest, RequestError
+from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
+
+API = ChatCompletions()
+ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
+EDIT = {
+    "type": "function",
+    "function": {"name": "edit", "description": "Edits.", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def parsed(messages: list[Any] | None = None, **fields: Any) -> ClientRequest:
+    """The request of a body with these fields."""
+    return API.parse({**ASKED, **({} if messages is None else {"messages": messages}), **fields}, {})
+
+
+def stream_of(request: ClientRequest | None = None, **ends: Any) -> bytes:
+    """A stream that answers a request."""
+    return written(API.encoder(request or parsed(stream=True), RUN, 1), outcome(**ends), pieces=("Plan.\n",))
+
+
+# Requests
+
+
+def test_the_simplest_request_has_only_a_question() -> None:
+    """All else has its default, and nothing is said to be ignored."""
+    assert parsed() == ClientRequest(model="conductor", messages=(Message(role="user", content="Hi"),))
+
+
+def test_all_system_texts_become_the_first_message() -> None:
+    """Also those of developers, of lists, and those in the middle of a conversation."""
+    read = parsed([
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]},
+    ])  # fmt: skip
+    assert read.messages == (
+        Message(role="system", content="Be brief.\n\nBe\nkind."),
+        Message(role="user", content="Hi"),
+    )
+
+
+def test_a_conversation_with_tools_is_kept_word_for_word() -> None:
+    """Parallel calls, their results, and a reply's reasoning, which is not kept."""
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "edit", "arguments": '{"a": 1}'}},
+        {"id": "c2", "type": "custom", "custom": {"name": "patch", "input": "*** x"}},
+    ]
+    read = parsed([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "also"}]},
+        {"role": "assistant", "content": "", "reasoning_content": "Only thoughts."},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+    ])  # fmt: skip
+    assert read.messages[1:] == (
+        Message(
+            role="assistant", content="",
+            tool_calls=(
+                ToolCall(id="c1", name="edit", arguments='{"a": 1}'), ToolCall(id="c2", name="patch", arguments="*** x")
+            ),
+        ),
+        Message(role="tool", content="done", tool_call_id="c1"),
+        Message(role="tool", content="also", tool_call_id="c2"),
+        Message(role="assistant", content="No."),
+    )  # fmt: skip
+
+
+def test_functions_of_the_old_form_get_ids() -> None:
+    """The result of a function belongs to the call before it."""
+    read = parsed([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "function_call": {"name": "edit", "arguments": "{}"}},
+        {"role": "function", "name": "edit", "content": "done"},
+    ])  # fmt: skip
+    assert read.messages[1].tool_calls[0].id == read.messages[2].tool_call_id == "call_function_1"
+
+
+def test_names_are_told_where_several_users_speak() -> None:
+    """A name that is always the same says nothing, so the text is left alone."""
+    ann, ben = ({"role": "user", "name": name, "content": "Hi"} for name in ("Ann", "Ben"))
+    assert [message.content for message in parsed([ann, ben]).messages] == ["Ann: Hi", "Ben: Hi"]
+    assert [message.content for message in parsed([ann, ann]).messages] == ["Hi", "Hi"]
+
+
+def test_an_image_becomes_an_attachment_with_its_size() -> None:
+    """The same image in two turns is one attachment."""
+    image = {"type": "image_url", "image_url": {"url": data_url(png(3, 2)), "detail": "high"}}
+    asked = {"role": "user", "content": [{"type": "text", "text": "What?"}, image]}
+    read = parsed([asked, asked])
+    (attachment,) = read.messages[0].attachments
+    assert (attachment.name, attachment.width, attachment.height) == ("image-1.png", 3, 2)
+    assert read.messages[0] == read.messages[1]
+    assert read.blobs == {attachment.sha256: png(3, 2)}
+
+
+def test_a_file_is_attached_or_quoted() -> None:
+    """A PDF is an attachment under its name; a text becomes part of the message."""
+    pdf = {"type": "file", "file": {"file_data": data_url(b"%PDF-1.4\n", "application/pdf"), "filename": "a.pdf"}}
+    text = {"type": "file", "file": {"file_data": data_url(b"x = 1", "text/plain"), "filename": "a.py"}}
+    (message,) = parsed([{"role": "user", "content": [pdf, text]}]).messages
+    assert [each.name for each in message.attachments] == ["a.pdf"]
+    assert 'name="a.py"' in message.content
+    assert "\nx = 1\n" in message.content
+
+
+def test_every_option_is_read() -> None:
+    """Each under its field of the internal form."""
+    read = parsed(
+        max_tokens=10, max_completion_tokens=20, temperature=0.5, stop="END", seed=7, reasoning_effort="gigantic",
+        stream=True, stream_options={"include_usage": True, "include_events": True}, parallel_tool_calls=False,
+        store=False, conductor={"max_cost": 0.25}, response_format={"type": "json_object"}, top_k=3, user="u", n=1,
+    )  # fmt: skip
+    assert read == ClientRequest(
+        model="conductor", messages=(Message(role="user", content="Hi"),), max_tokens=20, temperature=0.5,
+        stop=("END",), seed=7, effort="gigantic", stream=True, include_usage=True, include_events=True,
+        parallel_tool_calls=False, store=False, max_cost=Decimal("0.25"), json_only=True, ignored=("top_k", "user"),
+    )  # fmt: skip
+
+
+def test_a_schema_is_read_and_checked() -> None:
+    """A schema that is none is refused by name."""
+    form: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    assert parsed(response_format=form).schema == {"type": "object"}
+    form["json_schema"]["schema"] = {"type": "nonsense"}
+    error = refusal(API, {**ASKED, "response_format": form})
+    assert (error.code, error.param) == ("invalid_json_schema", "response_format.json_schema.schema")
+
+
+def test_tools_that_are_no_functions_are_left_out() -> None:
+    """Their types are named for the log."""
+    read = parsed(tools=[EDIT, {"type": "web_search"}, {"type": "custom", "custom": {"name": "x"}}])
+    edit = Tool(name="edit", description="Edits.", parameters={"type": "object", "properties": {}})
+    assert (read.tools, read.tool_choice) == ((edit,), "auto")
+    assert read.ignored == ("tools[1] of type 'web_search'", "tools[2] of type 'custom'")
+
+
+def test_a_choice_of_tools_narrows_them() -> None:
+    """One function by name; some that are allowed, with a mode."""
+    other = {"type": "function", "function": {"name": "shell"}}
+    named = parsed(tools=[EDIT, other], tool_choice={"type": "function", "function": {"name": "shell"}})
+    assert isinstance(named.tool_choice, Tool)
+    assert named.tool_choice.name == "shell"
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [other]}}
+    some = parsed(tools=[EDIT, other], tool_choice=allowed)
+    assert ([tool.name for tool in some.tools], some.tool_choice) == (["shell"], "required")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [1]}, "messages[0]"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": None}]}]}, "messages[0].tool_calls[0].id"),
+        ({"n": 2}, "n"),
+        ({"n": True}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"functions": [{}]}, "functions"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_completion_tokens": "many"}, "max_completion_tokens"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"seed": 2**70}, "seed"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"stream": "yes"}, "stream"),
+        ({"conductor": {"max_cost": -1}}, "conductor.max_cost"),
+        ({"conductor": {"max_cost": "NaN"}}, "conductor.max_cost"),
+        ({"conductor": {"max_costs": 1}}, "conductor"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [EDIT, EDIT]}, "tools[1].function.name"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "maybe"}, "tool_choice"),
+        ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+    """The error has status 400 and says which field it is."""
+    error = refusal(API, {**ASKED, **fields})
+    assert (error.status, error.param) == (400, param)
+    assert error.message.startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("https://example.org/a.png", "invalid_image_url"),
+        ("file:///etc/passwd", "invalid_image_url"),
+        ("data:image/png,plain", "invalid_base64_image"),
+        ("data:image/png;base64,????", "invalid_base64_image"),
+        ("data:image/png;base64,", "empty_image_file"),
+        (data_url(b"not an image"), "unsupported_image_media_type"),
+        (data_url(png()[:40]), "invalid_image"),
+    ],
+)
+def test_an_image_that_cannot_be_read_is_refused(url: str, code: str) -> None:
+    """Links are not fetched, and what bytes are is judged by the bytes."""
+    part = {"type": "image_url", "image_url": {"url": url}}
+    error = refusal(API, {**ASKED, "messages": [{"role": "user", "content": [part]}]})
+    assert (error.code, error.param) == (code, "messages[0].content[0].image_url")
+
+
+# Answers
+
+
+def test_a_stream_begins_with_the_role_and_ends_with_done() -> None:
+    """Between them are narration, text, calls with index and id, and a reason for the end."""
+    stream = stream_of(calls=CALLS)
+    chunks = [ChatCompletionChunk.model_validate(each, strict=True) for each in events(stream)]
+    choices = [chunk.choices[0] for chunk in chunks]
+    assert choices[0].delta.role == "assistant"
+    assert "".join(choice.delta.content or "" for choice in choices) == "Hello there."
+    assert [getattr(choice.delta, "reasoning_content", "") for choice in choices][1] == "Plan.\n"
+    calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+    assert [(call.index, call.id, call.type) for call in calls] == [
+        (0, "call_one", "function"),
+        (1, "call_two", "function"),
+    ]
+    assert [choice.finish_reason for choice in choices if choice.finish_reason] == ["tool_calls"]
+    assert {chunk.id for chunk in chunks} == {f"chatcmpl-{RUN}"}
+    assert stream.endswith(b"data: [DONE]\n\n")
+    assert b"\n\n: heartbeat\n\n" in stream
+
+
+def test_usage_has_a_chunk_of_its_own_where_it_was_asked_for() -> None:
+    """It has no choice, and the other chunks say that it comes later."""
+    asked = parsed(stream=True, stream_options={"include_usage": True})
+    *others, last = events(stream_of(asked))
+    assert last["choices"] == []
+    assert all(other["usage"] is None for other in others)
+    assert last["usage"] == {
+        "prompt_tokens": 212, "completion_tokens": 522, "total_tokens": 734,
+        "prompt_tokens_details": {
+            "cached_tokens": 100, "orchestration_input_tokens": 5463, "orchestration_input_cached_tokens": 7
+        },
+        "completion_tokens_details": {"reasoning_tokens": 40, "orchestration_output_tokens": 1053},
+    }  # fmt: skip
+
+
+def test_the_last_chunk_says_what_the_run_used() -> None:
+    """With or without a chunk for the usage; the parts add up to the total."""
+    for asked in (parsed(stream=True), parsed(stream=True, stream_options={"include_usage": True})):
+        own = list(events(stream_of(asked)))[-1]["conductor"]
+        assert (own["run"], own["cost"], own["unpriced_calls"]) == (RUN, 0.12, 1)
+        parts = own["usage"]
+        for name in ("calls", "input_tokens", "cached_tokens", "output_tokens"):
+            assert parts["answer"][name] + parts["orchestration"][name] == parts["total"][name]
+        assert [(step["step"], step["worker"], step["output_tokens"]) for step in own["steps"]] == [
+            (1, "bob", 1000), (2, "alice", 522),
+        ]  # fmt: skip
+
+
+def test_events_are_sent_to_those_who_asked() -> None:
+    """As chunks without a choice, which other clients skip."""
+    event = PlanDelta(at=0.5, text="1 bob")
+    asked = parsed(stream=True, stream_options={"include_events": True})
+    (chunk,) = events(API.encoder(asked, RUN, 1).event(event))
+    assert (chunk["choices"], chunk["conductor"]) == ([], {"event": {"kind": "plan_delta", "at": 0.5, "text": "1 bob"}})
+    assert API.encoder(parsed(stream=True), RUN, 1).event(event) == b""
+
+
+def test_a_whole_answer_is_a_chat_completion() -> None:
+    """With the narration, and without a text where there are only calls."""
+    whole = API.encoder(parsed(), RUN, 1).whole(outcome(reasoning="Plan.\n"))
+    read = ChatCompletion.model_validate(whole, strict=True)
+    assert read.choices[0].message.content == "Hello there."
+    assert whole["choices"][0]["message"]["reasoning_content"] == "Plan.\n"
+    called = ChatCompletion.model_validate(API.encoder(parsed(), RUN, 1).whole(outcome(text="", calls=CALLS)))
+    assert called.choices[0].message.content is None
+    assert called.choices[0].finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("finish", "told"), [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "stop")]
+)
+def test_each_end_has_its_word(finish: Any, told: str) -> None:
+    """A client that gets none asks again for ever."""
+    whole = API.encoder(parsed(), RUN, 1).whole(outcome(finish=finish))
+    assert whole["choices"][0]["finish_reason"] == told
+
+
+def test_text_that_is_no_valid_unicode_does_not_break_the_stream() -> None:
+    """A lone surrogate and a line separator are escaped."""
+    stream = API.encoder(parsed(), RUN, 1).text("a\ud83d\u2028b")
+    assert stream.isascii()
+    (chunk,) = events(stream)
+    assert chunk["choices"][0]["delta"]["content"] == "a\ud83d\u2028b"
+
+
+# The SDK
+
+
+def test_the_sdk_reads_a_stream() -> None:
+    """Its helper joins text, calls and usage."""
+    sdk = Sdk(API, outcome(calls=CALLS))
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    with sdk.client.chat.completions.stream(
+        model="conductor", messages=messages, stream_options={"include_usage": True}
+    ) as stream:
+        final = stream.get_final_completion()
+    assert final.choices[0].message.content == "Hello there."
+    calls = final.choices[0].message.tool_calls or []
+    assert [(call.id, call.function.arguments) for call in calls] == [(call.id, call.arguments) for call in CALLS]
+    assert final.usage is not None
+    assert final.usage.total_tokens == 734
+
+
+def test_the_sdk_reads_a_whole_answer_in_a_class() -> None:
+    """Its `parse` sends a strict schema and reads the answer by it."""
+    from pydantic import BaseModel
+
+    class Sum(BaseModel):
+        total: int
+
+    sdk = Sdk(API, outcome(text='{"total": 4}'))
+    messages: Any = [{"role": "user", "content": "2+2"}]
+    read = sdk.client.chat.completions.parse(model="conductor", messages=messages, response_format=Sum)
+    assert read.choices[0].message.parsed == Sum(total=4)
+    assert (sdk.requests[0].schema or {})["required"] == ["total"]
+
+
+def test_the_sdk_shows_errors() -> None:
+    """Before the stream as a status, in its middle as an error; each with our words."""
+    sdk = Sdk(API, RequestError(502, "workers_failed", "both workers failed"))
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(openai.BadRequestError, match="n must be 1") as refused:
+        sdk.client.chat.completions.create(model="conductor", messages=messages, n=2)
+    assert (refused.value.param, refused.value.type) == ("n", "invalid_request_error")
+    with pytest.raises(openai.APIError, match="both workers failed"):
+        list(sdk.client.chat.completions.create(model="conductor", messages=messages, stream=True))
