@@ -157,7 +157,7 @@ def test_ctrl_c_keeps_finished_steps_and_prints_the_resume_command(stage: Stage,
         shown.program.sendintr()
         assert shown.end() == 130
         assert "half of it" in shown.scrolled
-        assert shown.screen.splitlines()[-1].startswith("resume: conductor ask --resume") or size[0] < 80
+        assert shown.screen.splitlines()[-1].startswith("  resume: conductor ask --resume") or size[0] < 80
         assert "--resume" in shown.screen
         assert shown.cursor_shown
 
