@@ -17,7 +17,7 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage, with_cost
-from conductor_cli.models.daily_spend import FILE, DailySpend, read_spent
+from conductor_cli.models.daily_spend import FILE, USER, DailySpend, Spender, read_spent
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
@@ -27,10 +27,10 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 class OneRun:
     """A run with its ledger and the spending of the day; the clock is set by the test."""
 
-    def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON) -> None:
+    def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER) -> None:
         self.now = now
         self.ledger = Ledger(Limits())
-        self.spend = DailySpend(place, limits, now=lambda: self.now)
+        self.spend = DailySpend(place, limits, client=client, now=lambda: self.now)
 
     def reserve(self, read: int = 100, answer: int = 1000) -> Reservation | None:
         def decide(today: DayBudget) -> Reservation | None:
@@ -67,6 +67,19 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     with pytest.raises(LimitReached, match=r"today's limit of \$0.0200 leaves no room for another call") as caught:
         later.reserve()
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
+
+
+def test_a_client_has_a_limit_of_its_own(place: Path) -> None:
+    """A client's day is used up by its own calls only, and the limit of all still holds."""
+    phone, laptop = (Spender(name=name, cost=Decimal("0.02")) for name in ("phone", "laptop"))
+    OneRun(place, DayLimits(), client=phone).call()
+    OneRun(place, DayLimits()).call()
+    OneRun(place, DayLimits(), client=phone).call(written=900)
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200"):
+        OneRun(place, DayLimits(), client=phone).reserve()
+    assert OneRun(place, DayLimits(), client=laptop).call().answer == 1000
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0400"):
+        OneRun(place, cents(4), client=laptop).reserve()
 
 
 def test_what_others_hold_is_not_there(place: Path) -> None:

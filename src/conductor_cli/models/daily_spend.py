@@ -6,6 +6,8 @@ its process lives: each process holds a lock on a file of its own, which the sys
 
 Days are those of the local calendar, and a call counts for the day on which it began. A clock that is set back by up to
 a day opens no new day.
+
+A client of a server may have a limit of its own on each day, beside those of the user.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -52,6 +54,7 @@ CREATE TABLE IF NOT EXISTS calls (
     day TEXT NOT NULL,
     owner TEXT,  -- the process of a call under way, NULL once the call has ended
     worker TEXT NOT NULL DEFAULT '',
+    client TEXT NOT NULL DEFAULT '',  -- the name of the key with which a client of the server asked
     provider TEXT NOT NULL DEFAULT '',  -- who read it: a kind, a host, or this machine
     model TEXT NOT NULL DEFAULT '',
     worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls are not counted
@@ -88,15 +91,31 @@ class SpentRow:
     failed: Usage = NO_USAGE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """Who spends: a client of a server, by the name of its key, and the US dollars that it may spend on one day."""
+
+    name: str = ""
+    cost: Decimal | None = None
+
+
+USER: Final = Spender()
+"""The user of this machine."""
+
+
 class DailySpend:
-    """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker."""
+    """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker.
+
+    Where a `client` of a server asks, its own spending is held to its limit too.
+    """
 
     def __init__(
         self, directory: Path, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
-        now: Callable[[], datetime] = local_now,
+        client: Spender = USER, now: Callable[[], datetime] = local_now,
     ) -> None:  # fmt: skip
         self.directory = directory
         self.limits = limits
+        self.client = client
         self._problem = ""
         self._planner = planner
         self._now = now
@@ -107,9 +126,18 @@ class DailySpend:
         self._begun: dict[int, tuple[int | None, date]] = {}
         """For each call under way, by the id of its reservation: its row, if it has one, and its day."""
 
+    @property
+    def cost_limit(self) -> Decimal | None:
+        """The limit on money that calls are held to: the user's, or else the client's."""
+        return self.client.cost if self.limits.cost is None else self.limits.cost
+
+    @property
+    def _has_limits(self) -> bool:
+        return bool(self.limits) or self.client.cost is not None
+
     def check(self) -> None:
         """Raise `ConfigError` if there are limits and spending cannot be recorded."""
-        if not self.limits:
+        if not self._has_limits:
             return
         problem = self.find_problem()
         if problem:
@@ -144,7 +172,7 @@ class DailySpend:
 
         `release` is called with a reservation that could not be recorded, and so does not hold.
         """
-        if not self.limits:
+        if not self._has_limits:
             reservation = decide(NO_DAY_LIMITS)
             if reservation is not None:
                 self._begun[id(reservation)] = None, self._now().date()
@@ -178,14 +206,14 @@ class DailySpend:
         cost = None if usage.cost is None else _nano_dollars(usage.cost)
         values = (
             row, str(day), who.name, recipient_of(who), who.model, reservation.call, usage.calls, usage.unpriced,
-            min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost, failed,
+            min(usage.tokens_in, _MOST), min(usage.tokens_out, _MOST), cost, failed, self.client.name,
         )  # fmt: skip
         try:
             with self._transaction() as database:
                 # The new row has no owner, and takes the place of the reservation.
                 database.execute(
                     "INSERT OR REPLACE INTO calls (id, day, worker, provider, model, worker_call, calls, unpriced,"
-                    " tokens_in, tokens_out, cost, failed) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    " tokens_in, tokens_out, cost, failed, client) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     values,
                 )
         except (OSError, sqlite3.Error) as error:
@@ -224,18 +252,27 @@ class DailySpend:
 
     def _budget(self, database: sqlite3.Connection, day: date) -> DayBudget:
         """What has ended on a day, and what processes that live have reserved."""
-        cost = tokens = calls = 0
+        cost = tokens = calls = of_client = 0
         sums = database.execute(
-            "SELECT owner, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call) FROM calls"
-            " WHERE day = ? GROUP BY owner",
-            (str(day),),
+            "SELECT owner, COALESCE(SUM(cost), 0), SUM(tokens_in + tokens_out), SUM(worker_call),"
+            " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ? GROUP BY owner",
+            (self.client.name, str(day)),
         )
-        for owner, its_cost, its_tokens, its_calls in sums.fetchall():
+        for owner, its_cost, its_tokens, its_calls, its_part in sums.fetchall():
             if owner is None or self._is_alive(owner):
                 cost, tokens, calls = cost + its_cost, tokens + its_tokens, calls + its_calls
+                of_client += its_part
             else:
                 database.execute("DELETE FROM calls WHERE owner = ?", (owner,))
-        return DayBudget(limits=self.limits, cost=Decimal(cost) / _NANO, tokens=tokens, calls=calls)
+        budget = DayBudget(limits=self.limits, cost=_exact(cost), tokens=tokens, calls=calls)
+        return self._with_client(budget, _exact(of_client))
+
+    def _with_client(self, budget: DayBudget, spent: Decimal) -> DayBudget:
+        """The budget, with the money of the client instead of the user's where that leaves less."""
+        limit, most = self.limits.cost, self.client.cost
+        if most is None or (limit is not None and limit - budget.cost <= most - spent):
+            return budget
+        return replace(budget, limits=replace(self.limits, cost=most), cost=spent)
 
     def _record_reservation(self, database: sqlite3.Connection, day: date, room: Reservation) -> int | None:
         if self._alive is None:
@@ -245,8 +282,8 @@ class DailySpend:
             with suppress(NotImplementedError):  # a disk without locks
                 self._alive.acquire(timeout=0)
         return database.execute(
-            "INSERT INTO calls (day, owner, worker_call, tokens_in, cost) VALUES (?, ?, ?, ?, ?)",
-            (str(day), self._owner, room.call, min(room.tokens, _MOST), _nano_dollars(room.cost)),
+            "INSERT INTO calls (day, owner, worker_call, tokens_in, cost, client) VALUES (?, ?, ?, ?, ?, ?)",
+            (str(day), self._owner, room.call, min(room.tokens, _MOST), _nano_dollars(room.cost), self.client.name),
         ).lastrowid
 
     def _is_alive(self, owner: str) -> bool:
@@ -298,7 +335,11 @@ def _spent_row(row: tuple[Any, ...]) -> SpentRow:
 
 
 def _dollars(nano: int | None) -> Decimal | None:
-    return None if nano is None else Decimal(nano) / _NANO
+    return None if nano is None else _exact(nano)
+
+
+def _exact(nano: int) -> Decimal:
+    return Decimal(nano) / _NANO
 
 
 def _open_database(path: Path) -> sqlite3.Connection:

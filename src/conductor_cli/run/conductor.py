@@ -105,7 +105,7 @@ class Conductor(RunConfig):
         if self.daily_spend is None:
             return self.limits.cost
         self.daily_spend.check()
-        return self.daily_spend.limits.cost if self.limits.cost is None else self.limits.cost
+        return self.daily_spend.cost_limit if self.limits.cost is None else self.limits.cost
 
     def planning_request(self, question: Question) -> Request:
         """The first request that asks the model to plan `question`."""
