@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.planner_resolution import (
@@ -34,6 +35,12 @@ from conductor_cli.models.presets import key_hint, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
 from conductor_cli.store.attachments import Attachments
+
+
+class OpenSpend(Protocol):
+    """Opens the record of what all runs of a day spend."""
+
+    def __call__(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend: ...
 
 
 class LoadedModels:
@@ -108,13 +115,15 @@ async def open_conductor(
     day_limits: bool = True,
     loaded: LoadedModels | None = None,
     attachments: Attachments | None = None,
+    spend: OpenSpend = DailySpend,
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
     spent. Without `day_limits` spending is recorded, but not limited. Models are taken from `loaded` where it is
-    given, and what is opened stays there. `attachments` has the bytes of attached files.
+    given, and what is opened stays there. `attachments` has the bytes of attached files. `spend` opens the record of
+    what is spent, which several conductors may share.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
@@ -148,7 +157,7 @@ async def open_conductor(
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     limits = settings.day_limits if day_limits else DayLimits()
-    daily_spend = None if rehearsal else DailySpend(settings.paths.spending, limits, planner=planner)
+    daily_spend = None if rehearsal else spend(settings.paths.spending, limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool),
         workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,

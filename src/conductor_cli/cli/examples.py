@@ -91,6 +91,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),
         ("See the report again", "conductor eval --show last"),
     ),
+    "serve": (
+        ("Serve at http://127.0.0.1:8080", "conductor serve"),
+        ("Use only the workers of a pool, at another port", "conductor serve --pool cheap --port 9000"),
+        ("Try it with the demo models", "conductor serve --rehearsal"),
+    ),
     "mcp": (
         ("What an MCP client is told to start", "conductor mcp"),
         ("Spend at most 25 cents for each call", "conductor mcp --max-cost 0.25"),

@@ -194,6 +194,13 @@ SETTINGS: Final = (
             help="maximum number of images and PDFs in a question, those of earlier turns included"),
     Setting(name="attachments.total_mb", type="whole", default=64,
             help="maximum size of all of them together, in MB: each worker is sent a copy"),
+    Setting(name="serve.parallel", type="whole", default=32, help="maximum runs of conductor serve at the same time"),
+    Setting(name="serve.queue", type="whole", default=256, least=0,
+            help="maximum requests of conductor serve that wait for their turn; more are refused"),
+    Setting(name="serve.grace", type="whole", default=20, least=0,
+            help="seconds after which conductor serve stops a run that no client reads any more"),
+    Setting(name="serve.drain", type="whole", default=30, least=0,
+            help="seconds that running requests have to end when conductor serve is stopped"),
     Setting(name="traces.keep", type="text", default="auto", choices=("auto", "always", "never"),
             help="store a trace of each run; auto runs without one where none can be stored, always does not"),
 )  # fmt: skip

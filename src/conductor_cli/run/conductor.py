@@ -35,7 +35,7 @@ def new_run_id(now: datetime) -> str:
 class Conductor(RunConfig):
     """A configuration that questions can be asked of."""
 
-    def run(
+    def run(  # noqa: PLR0913 - each is a way to run it
         self,
         question: Question,
         *,
@@ -43,12 +43,14 @@ class Conductor(RunConfig):
         resume: Trace | None = None,
         plan_only: bool = False,
         approve: bool = False,
+        id: str = "",  # noqa: A002 - that is what it is
     ) -> Run:
         """Start `question`; nothing happens before the stream is read.
 
-        With `plan` nothing is planned. With `resume` the finished steps of that run are reused and only what is missing
-        is done. With `plan_only` no step is started and the answer stays empty; with `approve` none is started before
-        `Run.decide` was told so. Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
+        `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan` nothing is planned.
+        With `resume` the finished steps of that run are reused and only what is missing is done. With `plan_only`
+        no step is started and the answer stays empty; with `approve` none is started before `Run.decide` was told so.
+        Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
         """
         self.check_limits(planned=plan is None)
         nests = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
@@ -57,7 +59,7 @@ class Conductor(RunConfig):
                 "a step on the conductor itself needs a conductor model", hint="choose one: conductor model use NAME"
             )
         state = RunState(
-            id=new_run_id(self.wall()),
+            id=id or new_run_id(self.wall()),
             config=self,
             question=question,
             resources=RunResources(self),

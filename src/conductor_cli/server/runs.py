@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -22,8 +23,10 @@ from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.events import Event
 from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.config import model_semaphores
 from conductor_cli.store.attachments import Attachments
@@ -54,6 +57,8 @@ class Work:
 
     `origin` is who asks, as the trace says it. With `plan` nothing is planned, with `resume` only what is missing of
     that run is done, with `plan_only` only that.
+    `id` is the id of the run, where it was announced already. `attachments` has the bytes of the question's files.
+    `notices` are shown at the start. `streams`: the answer is shown as it comes, and cannot be taken back.
     """
 
     settings: Settings
@@ -65,6 +70,10 @@ class Work:
     resume: Trace | None = None
     plan_only: bool = False
     rehearsal: bool = False
+    id: str = ""
+    attachments: Attachments | None = None
+    notices: tuple[str, ...] = ()
+    streams: bool = False
 
     @property
     def plans(self) -> bool:
@@ -83,11 +92,15 @@ class Runs:
         self.started: set[str] = set()
         """The ids of the runs that this server has begun."""
         self._loaded = LoadedModels()
+        self._spends: dict[tuple[Path, DayLimits, str], DailySpend] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     async def close(self) -> None:
-        """Close the models."""
+        """Close the models, and the record of what was spent."""
         await self._loaded.close()
+        spends, self._spends = self._spends, {}
+        for spend in spends.values():
+            spend.close()
 
     def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
         """The settings as they are now. Raises `ConfigError`."""
@@ -108,7 +121,7 @@ class Runs:
         check_total(work.question, work.settings)
         is_stored = keeps_trace(work.settings, wanted=self.options.stores_traces)
         async with self._opened(work) as conductor:
-            run = conductor.run(work.question, plan=work.plan, resume=work.resume, plan_only=work.plan_only)
+            run = conductor.run(work.question, plan=work.plan, resume=work.resume, plan_only=work.plan_only, id=work.id)
             self.started.add(run.id)
             recorder = RunRecorder(
                 run, work.store if is_stored else None, required=work.settings["traces.keep"] == ALWAYS
@@ -123,15 +136,20 @@ class Runs:
         stored = work.resume.pool.names if work.resume is not None else ()
         opened = await open_conductor(
             work.settings, only=work.only, stored=stored, planning=work.plans, seed=self.options.seed,
-            rehearsal=work.rehearsal, loaded=self._loaded, attachments=Attachments(work.settings.paths.attachments),
+            rehearsal=work.rehearsal, loaded=self._loaded, streams=work.streams, spend=self._shared_spend,
+            attachments=work.attachments or Attachments(work.settings.paths.attachments),
         )  # fmt: skip
-        conductor = opened.conductor
+        conductor = replace(opened.conductor, notices=(*opened.conductor.notices, *work.notices))
         if work.plan_only:  # the review is appended when the plan is run
             conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
-        try:
-            yield replace(conductor, shared_semaphores=self._shared_semaphores(conductor), origin=work.origin)
-        finally:
-            opened.leave()
+        yield replace(conductor, shared_semaphores=self._shared_semaphores(conductor), origin=work.origin)
+
+    def _shared_spend(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend:
+        """The record of what is spent, open for all runs under the same limits: to open and close it takes long."""
+        key = directory, limits, repr(planner)
+        if key not in self._spends:
+            self._spends[key] = DailySpend(directory, limits, planner=planner)
+        return self._spends[key]
 
     def _shared_semaphores(self, conductor: Conductor) -> Mapping[int, asyncio.Semaphore]:
         """Turns on the models, which all runs of this server share. A model stays open, so its `id` stays its own."""

@@ -1,0 +1,51 @@
+"""`conductor serve`: the workers and the planner as one model of an HTTP server, for every client."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.output import print_line
+from conductor_cli.server.process import HttpServer, check_packages, make_service, open_socket
+
+NOT_FOR_A_SERVER = ("format", "progress", "approve")
+"""Options that say how a person sees a run."""
+
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", metavar="N", min=0, max=65535, show_default=False,
+        help="The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
+    ),
+]  # fmt: skip
+
+
+@opt.with_run_options(omit=NOT_FOR_A_SERVER)
+def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0.1", port: Port = None) -> None:
+    """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
+
+    The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold for every request,
+    which can only narrow them.
+    """
+    check_packages()
+    from conductor_cli.server.runs import ServerOptions  # loads everything that a run needs
+
+    server = ServerOptions(
+        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
+        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
+    )  # fmt: skip
+    service = make_service(server)
+    opened = open_socket(host, port)
+    shown, number = opened.getsockname()[:2]
+    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"
+    print_line(f"conductor serves at {url}")
+    if not context.obj.quiet:
+        print_line(f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none, model conductor")
+        print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=none, model conductor")
+        print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
+    sys.stdout.flush()  # a program that started this one waits for the address
+    raise typer.Exit(HttpServer(service, opened).run())

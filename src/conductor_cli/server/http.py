@@ -1,0 +1,190 @@
+"""The HTTP application of `conductor serve`: routes, status codes, and what each API's requests become.
+
+A request is read and checked, then it is a run of the hub, and `RunAnswer` writes that run to the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from conductor_cli.core.errors import ConductorError
+from conductor_cli.server.answers import RunAnswer, send_error
+from conductor_cli.server.api.base import ClientApi
+from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.registry import PATHS, load_api
+from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.hub import HubLimits, RunHub, ServedRun
+from conductor_cli.server.joining import request_key, says_retry
+from conductor_cli.server.metrics import Metrics
+from conductor_cli.server.model_list import list_models
+from conductor_cli.server.narration import Narrator
+from conductor_cli.server.requests import ANYBODY, ClientLimits, holds_text, read_work
+from conductor_cli.server.runs import Runs
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+LARGE: Final = 256 << 10
+"""Bytes of a body that is read as JSON on a thread: it takes so long that streams would stutter."""
+
+LARGEST: Final = 64 << 20
+"""Bytes of a body. Files in it are encoded as text, which makes them a third larger."""
+
+
+@dataclass
+class Service:
+    """What the routes share: the runs of this server, and its counters."""
+
+    runs: Runs
+    limits: HubLimits = field(default_factory=HubLimits)
+    drain_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.hub = RunHub(self.runs, self.limits, observe=self.metrics.count_run)
+
+    def serve(self, request: ClientRequest, key: str, client: ClientLimits, *, is_retry: bool) -> ServedRun:
+        """The run for a request: the one that is there, or a new one. Raises `RequestError`."""
+        joined = self.hub.join(key, is_retry=is_retry)
+        if joined is not None:
+            return joined
+        narrator = Narrator(holds_text=holds_text(request), keeps_events=request.include_events)
+        return self.hub.begin(key, lambda run: read_work(self.runs, request, run, client), narrator)
+
+
+class CreateAnswer:
+    """POST to an API: the answer to a request, streamed or whole."""
+
+    def __init__(self, service: Service, module: str) -> None:
+        self._service = service
+        self._module = module
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the request and answer it. Whatever is wrong with it is an error in the API's own envelope."""
+        api = load_api(self._module)
+        if api is None:
+            await JSONResponse({"error": {"message": "this version does not speak this API"}}, 501)(
+                scope, receive, send
+            )
+            return
+        try:
+            answer = await self._answer(api, Request(scope, receive))
+        except ClientDisconnect:
+            return
+        except RequestError as error:
+            self._service.metrics.count_refusal(self._module, error.status)
+            await send_error(send, api, error, {})
+            return
+        self._service.metrics.count_request(self._module)
+        await answer(scope, receive, send)
+
+    async def _answer(self, api: ClientApi, http: Request) -> RunAnswer:
+        """The answer to a request. Raises `RequestError`."""
+        headers = {name.lower(): value for name, value in http.headers.items()}
+        data = await read_body(http)
+
+        def parse() -> tuple[Mapping[str, Any], ClientRequest]:
+            body = parse_json(data)
+            return body, api.parse(body, headers)
+
+        body, request = await asyncio.to_thread(parse) if len(data) > LARGE else parse()
+        client: ClientLimits = http.scope.get("state", {}).get("client", ANYBODY)
+        key = request_key(client.name, self._module, body, request)
+        served = self._service.serve(request, key, client, is_retry=says_retry(headers))
+        return RunAnswer(self._service.hub, served, api, request)
+
+
+async def read_body(http: Request, most: int = LARGEST) -> bytes:
+    """The body, of which not more than `most` bytes are ever in memory. Raises `RequestError`."""
+    too_large = RequestError(413, "request_too_large", f"the body is larger than {most >> 20} MiB")
+    announced = http.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > most:
+        raise too_large
+    pieces, size = [], 0
+    async for piece in http.stream():
+        size += len(piece)
+        if size > most:
+            raise too_large
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def parse_json(data: bytes) -> Mapping[str, Any]:
+    """The JSON object of a body. Raises `RequestError`."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(400, "invalid_json", f"the body is not JSON: {str(error)[:200]}") from None
+    if not isinstance(body, dict):
+        raise RequestError(400, "invalid_json", "the body must be a JSON object")
+    return body
+
+
+# Other routes
+
+
+class Routes:
+    """The routes that do not create an answer."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def models(self, http: Request) -> Response:
+        """The models, in the form of the API that the headers speak."""
+        try:
+            settings = self._service.runs.settings()
+        except ConductorError as error:
+            failed = request_error(error.failure)
+            return JSONResponse({"error": {"message": failed.message, "code": failed.code}}, failed.status)
+        return JSONResponse(list_models(settings, anthropic="anthropic-version" in http.headers))
+
+    async def health(self, _: Request) -> Response:
+        """That the server lives, and how much it does."""
+        return JSONResponse({"status": "ok", "running": len(self._service.hub.going_on)})
+
+    async def metrics(self, _: Request) -> Response:
+        """The counters, as Prometheus reads them."""
+        text, kind = self._service.metrics.render(len(self._service.hub.going_on))
+        return Response(text, headers={"content-type": kind})
+
+    async def root(self, _: Request) -> Response:
+        """That somebody is there: a client looks before it sends a question."""
+        return PlainTextResponse("conductor serve: GET /v1/models, POST /v1/chat/completions\n")
+
+
+def build_app(service: Service) -> Starlette:
+    """The application over `service`, which it closes at its end."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await service.hub.drain(0.0)
+            await service.runs.close()
+
+    routes = Routes(service)
+    answers = [Route(path, CreateAnswer(service, module), methods=["POST"]) for path, module in PATHS.items()]
+    return Starlette(
+        routes=[
+            *answers,
+            Route("/v1/models", routes.models),
+            Route("/health", routes.health),
+            Route("/metrics", routes.metrics),
+            Route("/", routes.root),
+        ],
+        lifespan=lifespan,
+    )

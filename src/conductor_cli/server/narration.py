@@ -1,0 +1,146 @@
+"""From the events of a run to what a client reads: what happens as reasoning, the answer as it comes, calls. Pure.
+
+A stream cannot take text back. So only the text of the answering step is written as it comes, and such a step is not
+tried again once it has written something (`RunConfig.streams_answer`). The text of other steps is shortened to a line
+of the reasoning. What a worker writes before it calls a tool of its own turns out not to be the answer when it is out
+already: it stays, and the answer follows as a paragraph of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.server.event_lines import describe_event
+from conductor_cli.server.outcomes import answering_record
+from conductor_cli.views.run_text import apply_without_deltas, describe_notice, find_step, quote_text
+
+SHORTENED: Final = 200
+"""Characters of the answer of a step that is not the last which are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """A piece of what is told of the run, or of what the answering worker thinks."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerText:
+    """A piece of the answer."""
+
+    text: str
+
+
+Piece = Reasoning | AnswerText | ToolCall | ev.Event
+
+
+class Narrator:
+    """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
+
+    With `keeps_events` each event is a piece too.
+    """
+
+    def __init__(self, *, holds_text: bool = False, keeps_events: bool = False) -> None:
+        self.trace = Trace()
+        """The run so far, without the texts of steps that are not done."""
+        self.shown = ""
+        """The text that is out, once the run has ended."""
+        self._holds_text = holds_text
+        self._keeps_events = keeps_events
+        self._written: list[str] = []
+        self._answering = 0
+        self._held: tuple[int, list[str]] = 0, []
+        """The text of the newest step while it is not known whether that step answers."""
+        self._told: set[ev.Notice] = set()
+        self._new_paragraph = False
+
+    def read(self, event: ev.Event) -> Iterator[Piece]:
+        """What a client is told at this event."""
+        if self._keeps_events:
+            yield event
+        if isinstance(event, ev.StepDelta):
+            yield from self._read_delta(event)
+            return
+        if isinstance(event, ev.PlanDelta):
+            return
+        self.trace = trace = apply_without_deltas(self.trace, event)
+        yield from self._narrate(event, trace)
+        if not self._answering:
+            yield from self._find_answering_step(trace)
+        match event:
+            case ev.ToolCalled() if event.step == self._answering:
+                self._new_paragraph = bool(self._written)
+            case ev.RunFinished():
+                yield from self._finish(event)
+            case ev.RunFailed():
+                self.shown = "".join(self._written)
+            case _:
+                pass
+
+    def _read_delta(self, event: ev.StepDelta) -> Iterator[Piece]:
+        if event.step == self._answering:
+            if event.thinking:
+                yield Reasoning(event.thinking)
+            if event.text:
+                yield from self._write(event.text)
+        elif not self._answering and event.text:
+            number, texts = self._held
+            self._held = (number, texts) if number == event.step else (event.step, [])
+            self._held[1].append(event.text)
+
+    def _write(self, text: str) -> Iterator[Piece]:
+        if self._holds_text:
+            return
+        if self._new_paragraph:
+            self._new_paragraph = False
+            text = f"\n\n{text}"
+        self._written.append(text)
+        yield AnswerText(text)
+
+    def _find_answering_step(self, trace: Trace) -> Iterator[Piece]:
+        """Where the answering step is known now, what it has written so far."""
+        record = answering_record(trace)
+        if record is None:
+            return
+        self._answering = record.number
+        number, texts = self._held
+        self._held = 0, []
+        if number == record.number and texts:
+            yield from self._write("".join(texts))
+
+    def _finish(self, event: ev.RunFinished) -> Iterator[Piece]:
+        """What is missing of the answer. Where another text is out already, that one stays the answer."""
+        written = "".join(self._written)
+        rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
+        if rest:
+            yield AnswerText(rest)
+        self.shown = written + rest
+        yield from event.tool_calls
+
+    def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
+        is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)
+        line = "" if is_edge else describe_event(event, trace)
+        if isinstance(event, ev.StepFinished) and line:
+            line = f"{line}, {_spent(event.usage)}" if event.usage.tokens else line
+            record = find_step(trace, event.step)
+            if record is not None and not record.last and event.text.strip():
+                line = f"{line}: {quote_text(event.text, SHORTENED)}"
+        if line:
+            yield Reasoning(f"{line}\n")
+        for notice in trace.recovered:
+            if notice not in self._told:
+                self._told.add(notice)
+                yield Reasoning(f"recovered: {describe_notice(notice)}\n")
+
+
+def _spent(usage: Usage) -> str:
+    cost = format_cost(usage)
+    return f"{format_count(usage.tokens, 'token')}{f', {cost}' if cost else ''}"

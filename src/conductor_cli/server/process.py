@@ -1,0 +1,135 @@
+"""`conductor serve` as a process: a socket, the application, and an end that lets running requests end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.config import Settings
+from conductor_cli.core.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from conductor_cli.server.http import Service
+    from conductor_cli.server.runs import ServerOptions
+
+PORT: Final = 8080
+"""The port where none is asked for; if it is taken, a free one."""
+
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""The signals that end the server. Windows has no SIGHUP."""
+
+CLOSING_SECONDS: Final = 5
+"""How long connections have to end once all runs have."""
+
+
+def check_packages() -> None:
+    """Raise `ConfigError` where the packages of the extra `serve` cannot be imported."""
+    try:
+        import prometheus_client  # noqa: F401 - whether they can be imported
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"the server needs the package {error.name}, which is not installed",
+            hint='pip install "conductor-llm[serve]"',
+        ) from error
+
+
+def open_socket(host: str, port: int | None) -> socket.socket:
+    """A socket that listens at `host`: at `port`; without one at 8080, or a free port. Raises `UsageError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for tried in (PORT, 0) if port is None else (port,):
+        opened = socket.socket(family, socket.SOCK_STREAM)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            opened.bind((host, tried))
+            opened.listen(1024)
+        except OSError as error:
+            opened.close()
+            problem = error
+            continue
+        return opened
+    raise UsageError(
+        f"the server cannot listen at {host}:{PORT if port is None else port}: {problem.strerror or problem}",
+        hint="choose another port: --port N, or --port 0 for a free one",
+    )
+
+
+class HttpServer:
+    """The server of one socket, which serves until a signal comes or `stop` is called."""
+
+    def __init__(self, service: Service, opened: socket.socket) -> None:
+        self._service = service
+        self._socket = opened
+        self._server = _make_server(service)
+        self._code = 0
+        self._draining: asyncio.Task[None] | None = None
+
+    def run(self) -> int:
+        """Serve until the end. Returns the exit code."""
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+            self._loop = runner.get_loop()
+            return runner.run(self._serve())
+
+    def stop(self) -> None:
+        """End as a signal does, from any thread: running requests may end first, and a second call stops them."""
+        self._loop.call_soon_threadsafe(self._end, 0)
+
+    async def _serve(self) -> int:
+        for number in ENDING:
+            # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no such handlers.
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._loop.add_signal_handler(number, self._end, 128 + number)
+        await self._server.serve(sockets=[self._socket])
+        return self._code
+
+    def _end(self, code: int) -> None:
+        self._code = code
+        if self._draining is None:
+            self._draining = asyncio.create_task(self._drain())
+        else:
+            self._draining.cancel()
+            self._server.should_exit = True
+
+    async def _drain(self) -> None:
+        await self._service.hub.drain(self._service.drain_seconds)
+        self._server.should_exit = True
+
+
+def make_service(options: ServerOptions) -> Service:
+    """What a server shares, by its settings. Raises `ConfigError`."""
+    from conductor_cli.server.http import Service
+    from conductor_cli.server.hub import HubLimits
+    from conductor_cli.server.runs import Runs
+
+    runs = Runs(options)
+    settings: Settings = runs.settings()
+    limits = HubLimits(
+        parallel=settings["serve.parallel"], queue=settings["serve.queue"], grace=float(settings["serve.grace"])
+    )
+    return Service(runs=runs, limits=limits, drain_seconds=float(settings["serve.drain"]))
+
+
+def _make_server(service: Service) -> Any:  # noqa: ANN401 - uvicorn is of an extra
+    import uvicorn
+
+    from conductor_cli.server.http import build_app
+
+    class Server(uvicorn.Server):
+        """Leaves signals to whoever runs it."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield
+
+    # Queries and headers may hold keys and prompts, so requests are not logged.
+    config = uvicorn.Config(
+        build_app(service), access_log=False, log_config=None, server_header=False, date_header=False,
+        timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75, ws="none", lifespan="on",
+    )  # fmt: skip
+    return Server(config)

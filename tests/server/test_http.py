@@ -1,0 +1,146 @@
+"""What every API of the HTTP server shares, over real HTTP on loopback: runs, streams, errors, models."""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal
+
+import httpx
+import pytest
+
+from conductor_cli.config import load_settings
+from conductor_cli.server import http as http_module
+from conductor_cli.server.requests import lowered
+from conductor_cli.store.trace_store import TraceStore
+from tests.cli.stage import TWO, Stage, breaks, refuses, says
+from tests.server.plain_api import PlainApi, serving
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every API is the plain one, but that of Anthropic, which is missing."""
+    api = PlainApi()
+    monkeypatch.setattr(http_module, "load_api", lambda module: None if module == "messages" else api)
+
+
+def test_an_answer_comes_whole_with_the_run_that_gave_it(stage: Stage) -> None:
+    """The header names the run, whose trace is stored; usage adds up."""
+    stage.configure()
+    stage.plan = TWO
+    with serving() as server:
+        response = server.ask()
+    answer = response.json()
+    assert (response.status_code, answer["text"], answer["finish"]) == (200, "beta answers", "stop")
+    assert response.headers["x-request-id"] == answer["run"]
+    trace = TraceStore(stage.traces).ended(answer["run"])
+    assert trace.answer == "beta answers"
+    assert answer["answer_tokens"] == trace.steps[1].usage.tokens == 18
+    assert answer["answer_tokens"] + answer["other_tokens"] == answer["tokens"] == trace.usage.tokens
+
+
+def test_a_stream_tells_the_plan_and_then_the_answer_as_it_comes(stage: Stage) -> None:
+    """What steps do is reasoning, of which only the last step's text is the answer, in the pieces that it came in."""
+    stage.configure()
+    stage.plan, stage.models["beta"] = TWO, says("It ", "is ", "so.")
+    with serving() as server:
+        pieces = server.stream()
+    assert pieces[0] == ("begin", "")
+    assert pieces[-1] == ("end", "It is so.")
+    assert "".join(text for kind, text in pieces if kind == "text") == "It is so."
+    told = "".join(text for kind, text in pieces if kind == "reasoning")
+    assert 'step 1 planned: alpha, "Find it out."' in told
+    assert "18 tokens" in told
+    assert '"alpha answers"' in told
+    assert '"It is so."' not in told
+
+
+def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) -> None:
+    """An unknown model is a 404 with the list of models; a body that is not JSON is a 400; no route is a 404."""
+    stage.configure()
+    with serving() as server:
+        unknown = server.ask(model="gpt-9", stream=True)
+        broken = httpx.post(f"{server.url}/v1/chat/completions", content=b"{")
+        missing = httpx.post(f"{server.url}/v1/messages", json={})
+        assert server.ask().status_code == 200
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "model_not_found")
+    assert "conductor-mini" in unknown.json()["message"]
+    assert (broken.status_code, broken.json()["code"]) == (400, "invalid_json")
+    assert missing.status_code == 501
+
+
+def test_a_run_that_fails_says_so_in_the_stream_and_by_status(stage: Stage) -> None:
+    """A stream that has begun ends with an error; a whole answer has the status of the failure."""
+    stage.configure()
+    stage.models["alpha"] = stage.models["beta"] = refuses(400)
+    with serving() as server:
+        pieces = server.stream()
+        whole = server.ask()
+    assert pieces[0] == ("begin", "")
+    assert pieces[-1] == ("failed", "workers_failed")
+    assert whole.status_code == 502
+
+
+def test_text_that_is_out_stays_when_the_worker_breaks_off(stage: Stage) -> None:
+    """A stream cannot take text back, so the attempt is not made again, and the end has what was written."""
+    stage.configure(more="[limits]\nattempts = 3")
+    stage.models["alpha"] = breaks("It is ")
+    with serving() as server:
+        pieces = server.stream()
+    assert "".join(text for kind, text in pieces if kind == "text") == "It is "
+    assert pieces[-1] == ("end", "It is ")
+    assert len(stage.asked("alpha")) == 1
+
+
+def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
+    """The three fixed names and each named pool, as OpenAI lists them and as Anthropic does."""
+    stage.configure(more='[limits]\nattempts = 1\n[pools.cheap]\nworkers = ["beta"]')
+    stage.plan = "beta | - | Answer it."
+    with serving() as server:
+        openai = httpx.get(f"{server.url}/v1/models").json()
+        anthropic = httpx.get(f"{server.url}/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+        answer = server.ask(model="cheap").json()
+    names = ["conductor", "conductor-mini", "conductor-ultra", "cheap"]
+    assert [each["id"] for each in openai["data"]] == names
+    assert [each["id"] for each in anthropic["data"]] == names
+    assert anthropic["data"][0]["type"] == "model"
+    assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == ["beta"]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "mode"),
+    [
+        ("conductor", "", "auto"),
+        ("conductor", "low", "mini"),
+        ("conductor", "strange", "auto"),
+        ("conductor-mini", "max", "mini"),
+    ],
+)
+def test_model_and_effort_choose_the_mode(stage: Stage, model: str, effort: str, mode: str) -> None:
+    """The name of the model counts first; an effort only where the name leaves the mode open."""
+    stage.configure()
+    with serving() as server:
+        run = server.ask(model=model, effort=effort).json()["run"]
+    assert TraceStore(stage.traces).ended(run).mode == mode
+
+
+def test_a_request_can_only_lower_the_limit_on_money(stage: Stage) -> None:
+    """A lower amount counts; a higher one leaves the limit of the settings as it is."""
+    stage.configure(more="[limits]\nattempts = 1\ncost = 0.5")
+    settings = load_settings(os.environ)
+    amounts = [lowered(settings, {"limits.cost": cost}, "the request")["limits.cost"] for cost in ("0.1", "9")]
+    assert amounts == [Decimal("0.1"), Decimal("0.5")]
+
+
+def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
+    """Requests, runs and tokens are counted."""
+    stage.configure()
+    with serving() as server:
+        server.ask()
+        counters = httpx.get(f"{server.url}/metrics").text
+        health = httpx.get(f"{server.url}/health").json()
+        head = httpx.head(server.url)
+    assert 'conductor_requests_total{api="chat_completions"} 1.0' in counters
+    assert 'conductor_runs_total{end="stop"} 1.0' in counters
+    assert 'conductor_tokens_total{kind="output",part="answer"} 7.0' in counters
+    assert health == {"status": "ok", "running": 0}
+    assert head.status_code == 200
