@@ -1,0 +1,157 @@
+"""Coding clients over a server of their own, pointed at it by flags and environment, never by a file of the user."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from conductor_cli.core.errors import ConfigError, UsageError
+
+MODEL: Final = "conductor"
+SMALL_MODEL: Final = "conductor-mini"
+
+KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
+"""The variable from which Codex reads the key: other users can read the arguments of a program."""
+
+_MINUTES_30: Final = "1800000"
+"""In milliseconds: how long a client may hear nothing new while several workers think."""
+
+_FORWARDED: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a client is started: its arguments before the user's own, and its environment (None: without it)."""
+
+    arguments: tuple[str, ...] = ()
+    environ: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A program that speaks to a server of models, and the command that installs it."""
+
+    program: str
+    install: str
+
+    def launch(self, url: str, key: str) -> Launch:
+        """How it is pointed at the server at `url`. Its own options come first, so that the user's win."""
+        return _LAUNCHES[self.program](url, key)
+
+
+def _codex(url: str, key: str) -> Launch:
+    # https://developers.openai.com/codex/config-reference
+    provider = (
+        f'{{name="conductor",base_url="{url}/v1",wire_api="responses",env_key="{KEY_VARIABLE}",'
+        f"stream_idle_timeout_ms={_MINUTES_30}}}"
+    )
+    values = (f'model="{MODEL}"', 'model_provider="conductor"', f"model_providers.conductor={provider}")
+    return Launch(arguments=tuple(word for value in values for word in ("-c", value)), environ={KEY_VARIABLE: key})
+
+
+def _claude(url: str, key: str) -> Launch:
+    # https://docs.claude.com/en/docs/claude-code/settings#environment-variables
+    environ: dict[str, str | None] = {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_AUTH_TOKEN": key,
+        "ANTHROPIC_API_KEY": None,  # it would be sent too, and belongs to somebody else
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": SMALL_MODEL,
+        "ANTHROPIC_SMALL_FAST_MODEL": SMALL_MODEL,
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # it differs by task, so that nothing of the prompt could be reused
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
+    }
+    return Launch(arguments=("--model", MODEL), environ=environ)
+
+
+def _opencode(url: str, key: str) -> Launch:
+    # https://opencode.ai/docs/config
+    sizes = {"limit": {"context": 128_000, "output": 32_000}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "conductor",
+        "options": {"baseURL": f"{url}/v1", "apiKey": key},
+        "models": {MODEL: sizes, SMALL_MODEL: sizes},
+    }
+    config = {
+        "provider": {"conductor": provider},
+        "model": f"conductor/{MODEL}",
+        "small_model": f"conductor/{SMALL_MODEL}",
+    }
+    return Launch(environ={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+
+
+def _aider(url: str, key: str) -> Launch:
+    # https://aider.chat/docs/config/options.html
+    arguments = (
+        "--model", f"openai/{MODEL}", "--weak-model", f"openai/{SMALL_MODEL}", "--openai-api-base", f"{url}/v1",
+        "--no-show-model-warnings",
+    )  # fmt: skip
+    return Launch(arguments=arguments, environ={"AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
+
+
+_LAUNCHES: Final = {"codex": _codex, "opencode": _opencode, "claude": _claude, "aider": _aider}
+
+CLIENTS: Final = {
+    client.program: client
+    for client in (
+        Client(program="codex", install="npm install -g @openai/codex"),
+        Client(program="opencode", install="npm install -g opencode-ai"),
+        Client(program="claude", install="npm install -g @anthropic-ai/claude-code"),
+        Client(program="aider", install="uv tool install aider-chat"),
+    )
+}
+"""What can be launched, by name."""
+
+
+def find_client(name: str) -> tuple[Client, str]:
+    """A client and the path of its program. Raises `UsageError` and `ConfigError`."""
+    client = CLIENTS.get(name)
+    if client is None:
+        raise UsageError(
+            f"{name[:60]!r} cannot be launched",
+            hint=f"there are: {', '.join(CLIENTS)}; for another client: conductor serve",
+        )
+    path = shutil.which(client.program)
+    if path is None:
+        raise ConfigError(f"{client.program} is not installed, or not in PATH", hint=client.install)
+    return client, path
+
+
+def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
+    """Run a client on this terminal until it ends; returns its exit code. Signals are its own business."""
+    environ = {**os.environ, **{name: value for name, value in launch.environ.items() if value is not None}}
+    for name in [name for name, value in launch.environ.items() if value is None]:
+        environ.pop(name, None)
+    try:
+        process = subprocess.Popen([path, *launch.arguments, *arguments], env=environ)  # noqa: S603 - what the user named
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be started: {error.strerror}", hint="install it again") from None
+    with _signals_for(process):
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Let the client decide what a signal means: the terminal sends it Ctrl-C itself, the others are passed on."""
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if process.poll() is None:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
