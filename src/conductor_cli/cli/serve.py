@@ -38,7 +38,7 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
         flags=options.settings(), config=context.obj.config, workers=options.worker_names,
         rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
     )  # fmt: skip
-    service = make_service(server)
+    service = make_service(server, host)
     opened = open_socket(host, port)
     shown, number = opened.getsockname()[:2]
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"

@@ -201,6 +201,11 @@ SETTINGS: Final = (
             help="seconds after which conductor serve stops a run that no client reads any more"),
     Setting(name="serve.drain", type="whole", default=30, least=0,
             help="seconds that running requests have to end when conductor serve is stopped"),
+    Setting(name="serve.origins", type="names", default=(), pattern=r"\*|[a-z][a-z0-9+.-]*://[^\s/,]+",
+            form="a list of origins such as https://chat.example.com",
+            help="web pages that may use conductor serve from a browser, beside its own"),
+    Setting(name="serve.body_mb", type="whole", default=48,
+            help="maximum size of a request to conductor serve, in MB; files in it are a third larger than on disk"),
     Setting(name="traces.keep", type="text", default="auto", choices=("auto", "always", "never"),
             help="store a trace of each run; auto runs without one where none can be stored, always does not"),
 )  # fmt: skip

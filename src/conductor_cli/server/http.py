@@ -6,7 +6,6 @@ A request is read and checked, then it is a run of the hub, and `RunAnswer` writ
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,17 +18,20 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from conductor_cli.core.errors import ConductorError
+from conductor_cli.server.access import CLIENT_KEY, AccessRules
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.base import ClientApi
 from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.registry import PATHS, load_api
 from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.body import read_json
+from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.hub import HubLimits, RunHub, ServedRun
 from conductor_cli.server.joining import request_key, says_retry
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.model_list import list_models
 from conductor_cli.server.narration import Narrator
-from conductor_cli.server.requests import ANYBODY, ClientLimits, holds_text, read_work
+from conductor_cli.server.requests import holds_text, read_work
 from conductor_cli.server.runs import Runs
 
 if TYPE_CHECKING:
@@ -40,9 +42,6 @@ log = logging.getLogger(__name__)
 LARGE: Final = 256 << 10
 """Bytes of a body that is read as JSON on a thread: it takes so long that streams would stutter."""
 
-LARGEST: Final = 64 << 20
-"""Bytes of a body. Files in it are encoded as text, which makes them a third larger."""
-
 
 @dataclass
 class Service:
@@ -51,12 +50,13 @@ class Service:
     runs: Runs
     limits: HubLimits = field(default_factory=HubLimits)
     drain_seconds: float = 30.0
+    access: AccessRules = AccessRules()
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
         self.hub = RunHub(self.runs, self.limits, observe=self.metrics.count_run)
 
-    def serve(self, request: ClientRequest, key: str, client: ClientLimits, *, is_retry: bool) -> ServedRun:
+    def serve(self, request: ClientRequest, key: str, client: ClientKey | None, *, is_retry: bool) -> ServedRun:
         """The run for a request: the one that is there, or a new one. Raises `RequestError`."""
         joined = self.hub.join(key, is_retry=is_retry)
         if joined is not None:
@@ -94,43 +94,17 @@ class CreateAnswer:
     async def _answer(self, api: ClientApi, http: Request) -> RunAnswer:
         """The answer to a request. Raises `RequestError`."""
         headers = {name.lower(): value for name, value in http.headers.items()}
-        data = await read_body(http)
+        data = await http.body()
 
         def parse() -> tuple[Mapping[str, Any], ClientRequest]:
-            body = parse_json(data)
+            body = read_json(data)
             return body, api.parse(body, headers)
 
         body, request = await asyncio.to_thread(parse) if len(data) > LARGE else parse()
-        client: ClientLimits = http.scope.get("state", {}).get("client", ANYBODY)
-        key = request_key(client.name, self._module, body, request)
+        client: ClientKey | None = http.scope.get(CLIENT_KEY)
+        key = request_key(client.name if client is not None else "", self._module, body, request)
         served = self._service.serve(request, key, client, is_retry=says_retry(headers))
         return RunAnswer(self._service.hub, served, api, request)
-
-
-async def read_body(http: Request, most: int = LARGEST) -> bytes:
-    """The body, of which not more than `most` bytes are ever in memory. Raises `RequestError`."""
-    too_large = RequestError(413, "request_too_large", f"the body is larger than {most >> 20} MiB")
-    announced = http.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > most:
-        raise too_large
-    pieces, size = [], 0
-    async for piece in http.stream():
-        size += len(piece)
-        if size > most:
-            raise too_large
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def parse_json(data: bytes) -> Mapping[str, Any]:
-    """The JSON object of a body. Raises `RequestError`."""
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(400, "invalid_json", f"the body is not JSON: {str(error)[:200]}") from None
-    if not isinstance(body, dict):
-        raise RequestError(400, "invalid_json", "the body must be a JSON object")
-    return body
 
 
 # Other routes

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.server.access import Access, AccessRules, is_loopback_host
+from conductor_cli.server.client_keys import ClientKey, ClientKeys
+from conductor_cli.server.connections import quiet_logs, uvicorn_options
 
 if TYPE_CHECKING:
     from conductor_cli.server.http import Service
     from conductor_cli.server.runs import ServerOptions
+
+LOOPBACK: Final = "127.0.0.1"
 
 PORT: Final = 8080
 """The port where none is asked for; if it is taken, a free one."""
@@ -101,8 +106,26 @@ class HttpServer:
         self._server.should_exit = True
 
 
-def make_service(options: ServerOptions) -> Service:
-    """What a server shares, by its settings. Raises `ConfigError`."""
+def access_rules(settings: Settings, host: str, key: ClientKey | None = None) -> AccessRules:
+    """Who may use a server that listens at `host`: whoever has one of the user's keys, or `key`. Raises `ConfigError`.
+
+    Without keys it is open to the programs of this machine, and to no other machine.
+    """
+    stored = ClientKeys(settings.paths.config)
+    is_private = is_loopback_host(f"[{host}]" if ":" in host else host)
+    if not (is_private or key or stored.all()):
+        raise ConfigError(
+            f"other machines can reach {host}, and the server has no keys, so everybody could spend your money",
+            hint="add a key first: conductor serve keys add NAME",
+        )
+    return AccessRules(
+        keys=stored.all if key is None else lambda: (key, *stored.all()), needs_key=not is_private,
+        origins=settings["serve.origins"], most_body=settings["serve.body_mb"] * 1_000_000,
+    )  # fmt: skip
+
+
+def make_service(options: ServerOptions, host: str = LOOPBACK, key: ClientKey | None = None) -> Service:
+    """What a server at `host` shares, by its settings. Raises `ConfigError`."""
     from conductor_cli.server.http import Service
     from conductor_cli.server.hub import HubLimits
     from conductor_cli.server.runs import Runs
@@ -112,7 +135,9 @@ def make_service(options: ServerOptions) -> Service:
     limits = HubLimits(
         parallel=settings["serve.parallel"], queue=settings["serve.queue"], grace=float(settings["serve.grace"])
     )
-    return Service(runs=runs, limits=limits, drain_seconds=float(settings["serve.drain"]))
+    return Service(
+        runs=runs, limits=limits, drain_seconds=float(settings["serve.drain"]), access=access_rules(settings, host, key)
+    )
 
 
 def _make_server(service: Service) -> Any:  # noqa: ANN401 - uvicorn is of an extra
@@ -127,9 +152,10 @@ def _make_server(service: Service) -> Any:  # noqa: ANN401 - uvicorn is of an ex
         def capture_signals(self) -> Generator[None, None, None]:
             yield
 
-    # Queries and headers may hold keys and prompts, so requests are not logged.
+    quiet_logs()
+    app: Any = Access(build_app(service), service.access)
     config = uvicorn.Config(
-        build_app(service), access_log=False, log_config=None, server_header=False, date_header=False,
-        timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75, ws="none", lifespan="on",
+        app, **uvicorn_options(), date_header=False, lifespan="on",
+        timeout_graceful_shutdown=CLOSING_SECONDS, timeout_keep_alive=75,
     )  # fmt: skip
     return Server(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,36 +14,24 @@ from conductor_cli.config.project import narrow
 from conductor_cli.core.chat import Message, Tool
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.question import Conversation, File, Question, Turn
+from conductor_cli.models.daily_spend import USER, Spender
 from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.runs import Runs, Work
-from conductor_cli.server.served_models import find_model
+from conductor_cli.server.served_models import ServedModel, find_model
 from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLimits:
-    """What a client may use at most. `name` is the name of its key, empty where the server asks for none.
-
-    `settings` are limits by the name of their setting, each of which can only lower it; `pool` is the one pool that it
-    may use.
-    """
-
-    name: str = ""
-    pool: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-ANYBODY = ClientLimits()
-
-
-async def read_work(runs: Runs, request: ClientRequest, run: str, client: ClientLimits = ANYBODY) -> Work:
+async def read_work(runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None) -> Work:
     """The work that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`."""
-    model = find_model(request.model, request.effort, runs.settings())
-    pool = client.pool or model.pool
+    now = runs.settings()
+    model = find_model(request.model, request.effort, now)
+    pool = _pool_for(client, model, now)
     settings = runs.settings(model.settings | ({"conductor.pool": pool} if pool else {}))
     asked = {} if request.max_cost is None else {"limits.cost": request.max_cost}
-    settings = lowered(settings, client.settings, f"the key {client.name}")
+    if client is not None and client.max_cost is not None:
+        settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
     settings = lowered(settings, asked, "the request")
     attachments = Attachments(settings.paths.attachments)
     files = await _attach(request, Attacher(attachments, settings))
@@ -51,7 +39,21 @@ async def read_work(runs: Runs, request: ClientRequest, run: str, client: Client
         settings=settings, store=TraceStore(settings.paths.traces), question=read_question(request, files),
         only=runs.options.workers, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request),
+        origin="serve" if client is None else f"key {client.name}",
+        spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
     )  # fmt: skip
+
+
+def _pool_for(client: ClientKey | None, model: ServedModel, settings: Settings) -> str:
+    """The named pool of a request, empty for that of the settings. Raises `RequestError`.
+
+    A key's pool can only narrow: it opens neither another pool that the client names, nor one beside the server's.
+    """
+    own = client.pool if client is not None else ""
+    served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
+    if own and any(other not in {"", own} for other in (model.pool, served)):
+        raise RequestError(403, "pool_not_allowed", f"this key may only use the pool {own}", param="model")
+    return own or model.pool
 
 
 def holds_text(request: ClientRequest) -> bool:

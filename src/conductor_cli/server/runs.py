@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.models.daily_spend import USER, DailySpend, Spender
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.config import model_semaphores
 from conductor_cli.store.attachments import Attachments
@@ -55,9 +56,9 @@ class ServerOptions:
 class Work:
     """A call, read and checked: what is asked, under which settings, by which workers (`only`; empty for all).
 
-    `origin` is who asks, as the trace says it. With `plan` nothing is planned, with `resume` only what is missing of
-    that run is done, with `plan_only` only that.
-    `id` is the id of the run, where it was announced already. `attachments` has the bytes of the question's files.
+    `origin` is who asks, as the trace says it, and `spender` who spends. With `plan` nothing is planned, with `resume`
+    only what is missing of that run is done, with `plan_only` only that. `id` is the id of the run, where it was
+    announced already. `attachments` has the bytes of the question's files.
     `notices` are shown at the start. `streams`: the answer is shown as it comes, and cannot be taken back.
     """
 
@@ -66,6 +67,7 @@ class Work:
     question: Question
     only: tuple[str, ...]
     origin: str = ""
+    spender: Spender = USER
     plan: Plan | None = None
     resume: Trace | None = None
     plan_only: bool = False
@@ -92,7 +94,7 @@ class Runs:
         self.started: set[str] = set()
         """The ids of the runs that this server has begun."""
         self._loaded = LoadedModels()
-        self._spends: dict[tuple[Path, DayLimits, str], DailySpend] = {}
+        self._spends: dict[tuple[Spender, Path, DayLimits, str], DailySpend] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     async def close(self) -> None:
@@ -136,7 +138,8 @@ class Runs:
         stored = work.resume.pool.names if work.resume is not None else ()
         opened = await open_conductor(
             work.settings, only=work.only, stored=stored, planning=work.plans, seed=self.options.seed,
-            rehearsal=work.rehearsal, loaded=self._loaded, streams=work.streams, spend=self._shared_spend,
+            rehearsal=work.rehearsal, loaded=self._loaded, streams=work.streams,
+            spend=partial(self._shared_spend, work.spender),
             attachments=work.attachments or Attachments(work.settings.paths.attachments),
         )  # fmt: skip
         conductor = replace(opened.conductor, notices=(*opened.conductor.notices, *work.notices))
@@ -144,11 +147,13 @@ class Runs:
             conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
         yield replace(conductor, shared_semaphores=self._shared_semaphores(conductor), origin=work.origin)
 
-    def _shared_spend(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend:
+    def _shared_spend(
+        self, client: Spender, directory: Path, limits: DayLimits, /, *, planner: Worker | None
+    ) -> DailySpend:
         """The record of what is spent, open for all runs under the same limits: to open and close it takes long."""
-        key = directory, limits, repr(planner)
+        key = client, directory, limits, repr(planner)
         if key not in self._spends:
-            self._spends[key] = DailySpend(directory, limits, planner=planner)
+            self._spends[key] = DailySpend(directory, limits, planner=planner, client=client)
         return self._spends[key]
 
     def _shared_semaphores(self, conductor: Conductor) -> Mapping[int, asyncio.Semaphore]:
