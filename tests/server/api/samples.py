@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from conductor_cli.core.chat import Finish, ToolCall
+from conductor_cli.core.events import PlanDelta
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.api.base import ClientApi, Encoder
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage, StepUsage
@@ -29,6 +30,8 @@ USAGE = ServedUsage(
         StepUsage(step=2, worker="alice", model="a-1", usage=Usage(tokens_in=212, tokens_out=522, calls=1)),
     ),
 )
+
+PLANNED = PlanDelta(at=0.5, text="1 bob")
 
 CALLS = (
     ToolCall(id="call_one", name="edit", arguments='{"file": "a.py"}'),
@@ -67,10 +70,11 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 
 
 def written(encoder: Encoder, end: Outcome, *, pieces: tuple[str, ...] = ()) -> bytes:
-    """A whole stream: the narration, the answer in two pieces, the calls, the end."""
+    """A whole stream: an event, the narration, the answer in two pieces, the calls, the end."""
     half = len(end.text) // 2
     return b"".join([
         encoder.begin(),
+        encoder.event(PLANNED),
         encoder.heartbeat(),
         *(encoder.reasoning(piece) for piece in pieces),
         encoder.heartbeat(),

@@ -10,10 +10,9 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
-from conductor_cli.core.events import PlanDelta
 from conductor_cli.server.api.chat_completions import ChatCompletions
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from tests.server.api.samples import CALLS, RUN, Sdk, data_url, events, outcome, png, refusal, written
+from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
 
 API = ChatCompletions()
 ASKED: dict[str, Any] = {"model": "conductor", "messages": [{"role": "user", "content": "Hi"}]}
@@ -275,11 +274,10 @@ def test_the_last_chunk_says_what_the_run_used() -> None:
 
 def test_events_are_sent_to_those_who_asked() -> None:
     """As chunks without a choice, which other clients skip."""
-    event = PlanDelta(at=0.5, text="1 bob")
     asked = parsed(stream=True, stream_options={"include_events": True})
-    (chunk,) = events(API.encoder(asked, RUN, 1).event(event))
+    (chunk,) = events(API.encoder(asked, RUN, 1).event(PLANNED))
     assert (chunk["choices"], chunk["conductor"]) == ([], {"event": {"kind": "plan_delta", "at": 0.5, "text": "1 bob"}})
-    assert API.encoder(parsed(stream=True), RUN, 1).event(event) == b""
+    assert API.encoder(parsed(stream=True), RUN, 1).event(PLANNED) == b""
 
 
 def test_a_whole_answer_is_a_chat_completion() -> None:
@@ -318,7 +316,10 @@ def test_the_sdk_reads_a_stream() -> None:
     sdk = Sdk(API, outcome(calls=CALLS))
     messages: Any = [{"role": "user", "content": "Hi"}]
     with sdk.client.chat.completions.stream(
-        model="conductor", messages=messages, stream_options={"include_usage": True}
+        model="conductor",
+        messages=messages,
+        stream_options={"include_usage": True},
+        extra_body={"reasoning_effort": "gigantic"},
     ) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.content == "Hello there."

@@ -18,8 +18,8 @@ class ClientRequest:
     `model` is the name as the client wrote it. `messages` begin with all system texts as one message, if there are any;
     the conversation follows word for word. `blobs` are the bytes of what the messages carry, by their SHA-256.
     `schema` is the JSON Schema of the answer; `json_only` asks for JSON of any form. `effort` may be any word.
-    `max_cost` is in US dollars and can only narrow. `previous` is the id of the response that this one continues.
-    `ignored` names the fields that were left unread.
+    `max_cost` is in US dollars and can only narrow. `previous` is the run whose response this one
+    continues. `metadata` is given back with the response. `ignored` names the fields that were left unread.
     """
 
     model: str
@@ -41,6 +41,7 @@ class ClientRequest:
     max_cost: Decimal | None = None
     previous: str = ""
     store: bool = True
+    metadata: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
 
