@@ -125,7 +125,7 @@ class ServedRun:
 class Reader:
     """One client's place in a run. Use `pieces` until it returns None, then look at `run.ended`."""
 
-    def __init__(self, run: ServedRun, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, run: ServedRun, *, heartbeat: float) -> None:
         self.run = run
         self.is_gone = False
         self._item = 0
@@ -198,11 +198,15 @@ class Reader:
 
 @dataclass(kw_only=True)
 class HubLimits:
-    """`parallel` runs at once, `queue` that wait; `grace` seconds of a run that nobody reads."""
+    """`parallel` runs at once, `queue` that wait; `grace` seconds of a run that nobody reads.
+
+    After `heartbeat` seconds of silence a client is given a sign of life.
+    """
 
     parallel: int = 32
     queue: int = 256
     grace: float = 20.0
+    heartbeat: float = HEARTBEAT_SECONDS
 
 
 @dataclass
@@ -253,9 +257,9 @@ class RunHub:
         served.task = asyncio.create_task(self._perform(served, read_work))
         return served
 
-    def open(self, served: ServedRun, *, heartbeat: float = HEARTBEAT_SECONDS) -> Reader:
+    def open(self, served: ServedRun) -> Reader:
         """A reader from the beginning. Close it with `close`."""
-        reader = Reader(served, heartbeat=heartbeat)
+        reader = Reader(served, heartbeat=self.limits.heartbeat)
         served.readers.add(reader)
         if served.leaving is not None:
             served.leaving.cancel()
@@ -279,6 +283,12 @@ class RunHub:
             return False
         served.task.cancel()
         return True
+
+    def cancel_all(self) -> None:
+        """Stop every run, because the server ends."""
+        self._is_ending = True
+        for served in self.going_on:
+            self.cancel(served.id)
 
     def forget(self, run: str) -> bool:
         """Keep nothing more of a run that has ended. False where there is none."""

@@ -18,7 +18,6 @@ from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.event_lines import describe_event
-from conductor_cli.server.outcomes import answering_record
 from conductor_cli.views.run_text import apply_without_deltas, describe_notice, find_step, quote_text
 
 SHORTENED: Final = 200
@@ -107,7 +106,7 @@ class Narrator:
 
     def _find_answering_step(self, trace: Trace) -> Iterator[Piece]:
         """Where the answering step is known now, what it has written so far."""
-        record = answering_record(trace)
+        record = next((each for each in trace.steps if each.last), None)
         if record is None:
             return
         self._answering = record.number

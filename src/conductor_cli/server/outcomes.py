@@ -8,7 +8,8 @@ from decimal import Decimal
 
 from conductor_cli.core.chat import Finish
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.follow_up import who_answers
+from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.request import Outcome, RequestError, ServedUsage, StepUsage
@@ -24,14 +25,9 @@ def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None
     )  # fmt: skip
 
 
-def answering_record(trace: Trace) -> StepRecord | None:
-    """The step whose answer is the run's; None before it is known."""
-    return next((record for record in trace.steps if record.last), None)
-
-
 def served_usage(trace: Trace) -> ServedUsage:
     """What a run used: its answering step, and all the rest. What no step reported counts as the rest."""
-    last = answering_record(trace)
+    last = who_answers(trace)
     answer = last.usage if last is not None else NO_USAGE
     models = {worker.name: worker.model_name for worker in trace.pool}
     steps = tuple(
@@ -65,7 +61,7 @@ def _finish(trace: Trace) -> Finish:
         return "tool"
     if trace.partial:
         return "length"
-    last = answering_record(trace)
+    last = who_answers(trace)
     return last.finish or "stop" if last is not None else "stop"
 
 

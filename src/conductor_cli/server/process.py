@@ -94,12 +94,14 @@ class HttpServer:
         return self._code
 
     def _end(self, code: int) -> None:
-        self._code = code
+        """Let the runs end; when asked a second time, stop them; a third time, wait for nothing."""
         if self._draining is None:
+            self._code = code
             self._draining = asyncio.create_task(self._drain())
+        elif self._service.hub.going_on:
+            self._service.hub.cancel_all()
         else:
-            self._draining.cancel()
-            self._server.should_exit = True
+            self._server.should_exit = self._server.force_exit = True
 
     async def _drain(self) -> None:
         await self._service.hub.drain(self._service.drain_seconds)

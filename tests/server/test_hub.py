@@ -1,0 +1,244 @@
+"""Runs that outlive their connections: joining, leaving, waiting for a turn, and the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from subprocess import Popen
+
+import httpx
+import pytest
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.server import http as http_module
+from conductor_cli.server import process
+from conductor_cli.store.trace_store import TraceStore
+from tests.cli.stage import Stage
+from tests.server.plain_api import PlainApi, Serving, serving
+from tests.servers import Script, SeenStep, Wire, delta, usage
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every API is the plain one."""
+    api = PlainApi()
+    monkeypatch.setattr(http_module, "load_api", lambda _: api)
+
+
+class Gate:
+    """A model that says one word, waits until it is opened, and says another."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    @property
+    def script(self) -> Script:
+        async def script(_: SeenStep, wire: Wire) -> None:
+            await wire.head()
+            await wire.frames(delta("First "))
+            while not self._open.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+                await asyncio.sleep(0.01)
+            await wire.frames(delta("second."), delta(finish="stop"), usage(), "[DONE]")
+
+        return script
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never held")
+
+
+def read_until_text(server: Serving) -> str:
+    """Open a stream, read to the first text of the answer, and leave. Returns the id of the run."""
+    with server.open() as response:
+        for line in response.iter_lines():
+            if json.loads(line)[0] == "text":
+                break
+        return str(response.headers["x-request-id"])
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, **limits: str) -> None:
+    """Set settings of the server."""
+    for name, value in limits.items():
+        monkeypatch.setenv(f"CONDUCTOR_LLM_SERVE_{name.upper()}", value)
+
+
+def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(stage: Stage) -> None:
+    """The same request, sent again after the connection was lost, streamed or not, reads the run from its start."""
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        run = read_until_text(server)
+        until(lambda: not server.service.hub.find(run).readers)  # type: ignore[union-attr]
+        again = ThreadPoolExecutor().submit(server.ask)
+        until(lambda: server.service.hub.find(run).readers)  # type: ignore[union-attr]
+        gate.open()
+        answer = again.result()
+    assert (answer.headers["x-request-id"], answer.json()["text"]) == (run, "First second.")
+    assert len(stage.asked("alpha")) == 1
+
+
+def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage) -> None:
+    """A run that ended while nobody read it is joined, too; one that was delivered is not, and is asked anew."""
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        run = read_until_text(server)
+        gate.open()
+        until(lambda: server.service.hub.find(run).ended)  # type: ignore[union-attr]
+        lost, anew = server.stream(), server.ask()
+    assert "".join(text for kind, text in lost if kind == "text") == "First second."
+    assert anew.headers["x-request-id"] != run
+    assert len(stage.asked("alpha")) == 2
+
+
+def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage) -> None:
+    """Somebody who wants several samples gets several; one that says that it is a retry joins."""
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        asked = [pool.submit(server.ask) for _ in range(3)]
+        until(lambda: len(stage.asked("alpha")) == 3)
+        headers = {"x-stainless-retry-count": "1"}
+        retry = pool.submit(
+            httpx.post, f"{server.url}/v1/chat/completions", json={"question": "Why?"}, headers=headers, timeout=30
+        )
+        until(lambda: any(len(served.readers) == 2 for served in server.service.hub.going_on))
+        gate.open()
+        runs = [each.result().headers["x-request-id"] for each in asked]
+        assert retry.result().headers["x-request-id"] in runs
+    assert len(set(runs)) == 3
+
+
+def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the grace the worker's connection is closed, and the trace has the end."""
+    limited(monkeypatch, grace="0")
+    stage.models["alpha"] = Gate().script
+    with serving() as server:
+        run = read_until_text(server)
+        assert stage.asked("alpha")[0].closed.wait(5)
+        until(lambda: server.service.hub.find(run).ended)  # type: ignore[union-attr]
+    assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
+
+
+def test_requests_wait_for_their_turn_and_too_many_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One runs, one waits, and a third one is told when to come again."""
+    limited(monkeypatch, parallel="1", queue="1")
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(server.ask, "One?")
+        until(lambda: stage.asked("alpha"))
+        second = pool.submit(server.ask, "Two?")
+        until(lambda: len(server.service.hub.going_on) == 2)
+        third = server.ask("Three?")
+        assert len(stage.asked("alpha")) == 1
+        gate.open()
+        assert [each.result().status_code for each in (first, second)] == [200, 200]
+    assert (third.status_code, third.json()["code"], third.headers["retry-after"]) == (429, "busy", "5")
+
+
+def test_silence_is_filled_with_signs_of_life(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come while the worker says nothing, and the answer after them is whole."""
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        server.service.hub.limits.heartbeat = 0.05
+        with server.open() as response:
+            kinds = []
+            for line in response.iter_lines():
+                kind, text = json.loads(line)
+                kinds.append(kind)
+                if kinds.count("heartbeat") == 3:
+                    gate.open()
+    assert kinds[0] == "begin"
+    assert (kind, text) == ("end", "First second.")
+
+
+@pytest.fixture
+def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
+    """A real `conductor serve`: its address and its process."""
+    with stage.start("serve", "--port", "0") as command:
+        assert command.stdout is not None
+        url = command.stdout.readline().decode().split()[-1]
+        try:
+            yield url, command
+        finally:
+            command.kill()
+
+
+def test_a_server_that_ends_lets_running_requests_end(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
+    """SIGTERM: what runs is answered to its end, what is new is refused, and the exit code says why it ended."""
+    url, command = started
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30)
+        until(lambda: stage.asked("alpha"))
+        command.send_signal(signal.SIGTERM)
+        until(lambda: httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).status_code == 503)
+        gate.open()
+        assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
+    assert command.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
+    """The stream that goes on gets an error as its end, and its run an end in its trace."""
+    url, command = started
+    stage.models["alpha"] = Gate().script
+    body = {"model": "conductor", "stream": True, "messages": [{"role": "user", "content": "Why?"}]}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=30) as response:
+        lines = response.iter_lines()
+        for line in lines:
+            if "First" in line:
+                break
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        command.send_signal(signal.SIGINT)
+        rest = "\n".join(lines)
+    assert '"error"' in rest
+    assert command.wait(20) == 128 + signal.SIGINT
+    assert TraceStore(stage.traces).ended(response.headers["x-request-id"]).error is not None
+
+
+def test_a_missing_extra_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says what to install."""
+    import builtins
+
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: object) -> object:
+        if name == "starlette":
+            raise ModuleNotFoundError("No module named 'starlette'", name="starlette")
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    done = stage.inside("serve")
+    assert (done.code, done.out) == (3, "")
+    assert 'pip install "conductor-llm[serve]"' in done.err
+
+
+def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port that is asked for must be free; the usual one need not."""
+    taken = process.open_socket("127.0.0.1", 0)
+    number = taken.getsockname()[1]
+    monkeypatch.setattr(process, "PORT", number)
+    other = process.open_socket("127.0.0.1", None)
+    assert other.getsockname()[1] != number
+    with pytest.raises(UsageError, match=f"127.0.0.1:{number}"):
+        process.open_socket("127.0.0.1", number)
+    taken.close()
+    other.close()
