@@ -31,8 +31,10 @@ from conductor_cli.server.joining import request_key, says_retry
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.model_list import list_models
 from conductor_cli.server.narration import Narrator
+from conductor_cli.server.origins import client_origin
 from conductor_cli.server.requests import holds_text, read_work
 from conductor_cli.server.runs import Runs
+from conductor_cli.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -62,7 +64,10 @@ class Service:
         if joined is not None:
             return joined
         narrator = Narrator(holds_text=holds_text(request), keeps_events=request.include_events)
-        return self.hub.begin(key, lambda run: read_work(self.runs, request, run, client), narrator)
+        return self.hub.begin(
+            key, lambda run: read_work(self.runs, request, run, client), narrator,
+            origin=client_origin(client), model=request.model,
+        )  # fmt: skip
 
 
 class CreateAnswer:
@@ -155,6 +160,7 @@ def build_app(service: Service) -> Starlette:
     return Starlette(
         routes=[
             *answers,
+            *StoredResponses(service.hub).routes,
             Route("/v1/models", routes.models),
             Route("/health", routes.health),
             Route("/metrics", routes.metrics),

@@ -57,11 +57,16 @@ class _Block:
 
 
 class ServedRun:
-    """One run as its clients read it. `ended` is how it ended, None while it goes on."""
+    """One run as its clients read it. `origin` is who asked for it, `model` what was asked for by name.
 
-    def __init__(self, run: str, key: str, narrator: Narrator) -> None:
+    `ended` is how it ended, None while it goes on.
+    """
+
+    def __init__(self, run: str, key: str, narrator: Narrator, *, origin: str = "", model: str = "") -> None:
         self.id = run
         self.key = key
+        self.origin = origin
+        self.model = model
         self.created = int(time.time())
         self.began_at = time.monotonic()
         self.began = asyncio.Event()
@@ -244,14 +249,16 @@ class RunHub:
         is_lost = not served.readers and not served.was_delivered
         return served if is_retry or is_lost else None
 
-    def begin(self, key: str, read_work: ReadWork, narrator: Narrator) -> ServedRun:
+    def begin(
+        self, key: str, read_work: ReadWork, narrator: Narrator, *, origin: str = "", model: str = ""
+    ) -> ServedRun:  # fmt: skip
         """Begin a run. It waits for its turn; those that came first are first. Raises `RequestError`."""
         if self._is_ending:
             raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=RETRY_SECONDS)
         if len(self.going_on) >= self.limits.parallel + self.limits.queue:
             message = f"the server is busy: {len(self.going_on)} requests are running or waiting"
             raise RequestError(429, "busy", message, retry_after=RETRY_SECONDS)
-        served = ServedRun(new_run_id(datetime.now(UTC)), key, narrator)
+        served = ServedRun(new_run_id(datetime.now(UTC)), key, narrator, origin=origin, model=model)
         self._by_id[served.id] = served
         self._by_key[key] = served
         served.task = asyncio.create_task(self._perform(served, read_work))

@@ -17,6 +17,7 @@ from conductor_cli.core.question import Conversation, File, Question, Turn
 from conductor_cli.models.daily_spend import USER, Spender
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
+from conductor_cli.server.origins import client_origin
 from conductor_cli.server.runs import Runs, Work
 from conductor_cli.server.served_models import ServedModel, find_model
 from conductor_cli.store.attachments import Attachments
@@ -39,7 +40,7 @@ async def read_work(runs: Runs, request: ClientRequest, run: str, client: Client
         settings=settings, store=TraceStore(settings.paths.traces), question=read_question(request, files),
         only=runs.options.workers, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request),
-        origin="serve" if client is None else f"key {client.name}",
+        origin=client_origin(client),
         spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
     )  # fmt: skip
 

@@ -132,6 +132,10 @@ class ResponsesEncoder:
             "conductor": conductor_object(outcome),
         }
 
+    def response(self, status: str) -> dict[str, Any]:
+        """A response that has no output (yet)."""
+        return self._response(status, [])
+
     def _response(self, status: str, output: list[Item]) -> dict[str, Any]:
         request = self._request
         return {
