@@ -154,7 +154,7 @@ class _Messages:
         text = self._text(message, where) if message.get("content") is not None else ""
         text = text or optional(message, "refusal", str, where) or ""
         calls = [
-            _tool_call(typed(entry, dict, place), place)
+            _client_call(typed(entry, dict, place), place)
             for index, entry in enumerate(optional(message, "tool_calls", list, where) or [])
             for place in (f"{where}.tool_calls[{index}]",)
         ]
@@ -219,7 +219,7 @@ class _Messages:
         return self._carried.document(found, place, optional(file, "filename", str, where) or "")
 
 
-def _tool_call(entry: Mapping[str, Any], where: str) -> ToolCall:
+def _client_call(entry: Mapping[str, Any], where: str) -> ToolCall:
     call = required(entry, "id", str, where)
     kind = optional(entry, "type", str, where) or "function"
     if kind == "custom":

@@ -1,0 +1,154 @@
+"""Background requests of clients: each is recognised, and no question of a user is taken for one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Message, Tool
+from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.request import ClientRequest
+from conductor_cli.server.background import recognise
+
+CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
+OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
+TITLE_SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+HISTORY = "### Chat History:\n<chat_history>\nUSER: Hi\nASSISTANT: Hello\n</chat_history>"
+CLAUDE_SYSTEM = (
+    "x-anthropic-billing-header: cc_version=2.1\n\nYou are Claude Code, Anthropic's official CLI for Claude."
+)
+OPENCODE_TITLE = "You are a title generator. You output ONLY a thread title. Nothing else."
+SUMMARIES = "You are a helpful AI assistant tasked with summarizing conversations."
+SHELL = Tool(name="shell")
+
+
+def asked(*texts: str, system: str = "", **fields: Any) -> ClientRequest:
+    """A request: the texts are of the user and the assistant in turn."""
+    first = (Message(role="system", content=system),) if system else ()
+    turns = tuple(Message(role="assistant" if n % 2 else "user", content=text) for n, text in enumerate(texts))
+    return ClientRequest(model="conductor", messages=(*first, *turns), **fields)
+
+
+def codex(kind: str) -> dict[str, str]:
+    """The headers of a request of Codex."""
+    return {"session-id": "1", "x-codex-turn-metadata": json.dumps({"turn_id": "1", "request_kind": kind})}
+
+
+def task(words: str) -> str:
+    """A request of Open WebUI."""
+    return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n{HISTORY}"
+
+
+@pytest.mark.parametrize(
+    ("request_", "headers", "kind"),
+    [
+        (asked("Fix it", schema=TITLE_SCHEMA, system=CLAUDE_SYSTEM), CLAUDE, "title"),
+        (
+            asked("Fix it", system=f"{CLAUDE_SYSTEM}\n\nGenerate a concise, sentence-case title (3-7 words)."),
+            CLAUDE, "title",
+        ),
+        (
+            asked(
+                "Fix it", "Done.",
+                "CRITICAL: Text only.\n\nYour task is to create a detailed summary of the conversation so far, please.",
+                tools=(SHELL,), system=CLAUDE_SYSTEM,
+            ),
+            CLAUDE, "compaction",
+        ),
+        (
+            asked("Generate a title for this conversation:", system=OPENCODE_TITLE),
+            OPENCODE, "title",
+        ),
+        (
+            asked("Hi", "Hello", "Summarize.", system=SUMMARIES),
+            OPENCODE, "compaction",
+        ),
+        (asked(task("Generate a concise, 3-5 word title with an emoji summarizing the chat history.")), {}, "title"),
+        (asked(task("Generate 1-3 broad tags categorizing the main themes of the chat history")), {}, "tags"),
+        (asked(task("Suggest 3-5 relevant follow-up questions or prompts that the user might ask")), {}, "follow_ups"),
+        (
+            asked(task("Analyze the chat history to determine the necessity of generating search queries")), {},
+            "search_queries",
+        ),
+        (asked("Summarize.", tools=(SHELL,)), codex("compaction"), "compaction"),
+        (
+            asked(
+                "# Diffs:\n+x",
+                system="You are an expert software engineer that generates concise,\n"
+                "one-line Git commit messages based on the provided diffs.",
+            ),
+            {}, "commit_message",
+        ),
+    ],
+)  # fmt: skip
+def test_a_background_request_is_recognised(request_: ClientRequest, headers: dict[str, str], kind: str) -> None:
+    """By what the client begins it with, and by the headers of the client."""
+    assert recognise(request_, headers) == kind
+
+
+QUESTIONS = (
+    "Hi",
+    "Generate a title for my essay about whales.",
+    "Generate a concise, 3-5 word title for this talk.",
+    "### Task:\nRespond to the user query using the provided context.\n<context>\n…\n</context>",
+    "### Task:\nGenerate a concise, 3-5 word title for this talk, please.",
+    task("Generate a concise, 3-5 word title summarizing the chat history.") + "\nWhy does this prompt not work?",
+    "Why does this not work?\n" + task("Generate 1-3 broad tags of the chat history"),
+    task("Write a poem about the chat history."),
+    "Suggest 3-5 relevant follow-up questions to this interview.",
+    "Write a commit message for this diff:\n+x",
+    "You are an expert software engineer that generates concise, one-line Git commit messages. Who are you?",
+    "Your task is to create a detailed summary of the conversation so far",
+    "Summarize our conversation.",
+    "You are performing a CONTEXT CHECKPOINT COMPACTION. What does this sentence of Codex mean?",
+    "What does request_kind: compaction mean?",
+    "You are a title generator. You output ONLY a thread title. Improve this prompt.",
+    "Compact this: a a a b b",
+    "",
+)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_none(question: str) -> None:
+    """Whatever it is about, and however it is asked."""
+    for request in (
+        asked(question),
+        asked(question, system="You are a helpful assistant."),
+        asked(question, tools=(SHELL,)),
+        asked("Hi", "Hello", question),
+    ):
+        assert recognise(request, {}) is None
+
+
+@pytest.mark.parametrize("headers", [CLAUDE, OPENCODE, codex("turn")], ids=["claude", "opencode", "codex"])
+def test_a_question_in_a_coding_client_is_none(headers: dict[str, str]) -> None:
+    """The client alone says nothing; nor do its tools, or a schema that has more than a title."""
+    two = {"type": "object", "properties": {"title": {}, "body": {}}}
+    for question in ("Generate a title for the page", "Write a commit message", "Summarize the file a.py"):
+        assert recognise(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers) is None
+        assert recognise(asked(question, system=CLAUDE_SYSTEM), headers) is None
+        assert recognise(asked(question, schema=two), headers) is None
+        assert recognise(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers) is None
+
+
+def test_an_application_may_have_titles_as_its_question() -> None:
+    """Without the sign of a client, a schema with a title and a system text about summaries say nothing."""
+    assert recognise(asked("Whales", schema=TITLE_SCHEMA), {}) is None
+    assert recognise(asked("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
+
+
+@pytest.mark.parametrize("value", ["", "{", "[]", "1", '"compaction"', '{"request_kind": 1}', "[" * 5000])
+def test_a_strange_header_is_no_error(value: str) -> None:
+    """Headers are the client's words; any may come."""
+    assert recognise(asked("Hi"), {"x-codex-turn-metadata": value}) is None
+
+
+def test_what_a_client_sends_is_recognised_once_it_is_read() -> None:
+    """Also where the text comes as a list of parts."""
+    body = {
+        "model": "conductor",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": task("Generate 1-3 broad tags of it")}]}],
+    }
+    assert recognise(ChatCompletions().parse(body, {}), {}) == "tags"
