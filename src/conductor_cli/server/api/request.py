@@ -19,7 +19,8 @@ class ClientRequest:
     the conversation follows word for word. `blobs` are the bytes of what the messages carry, by their SHA-256.
     `schema` is the JSON Schema of the answer; `json_only` asks for JSON of any form. `effort` may be any word.
     `max_cost` is in US dollars and can only narrow. `previous` is the run whose response this one
-    continues. `metadata` is given back with the response. `ignored` names the fields that were left unread.
+    continues. `metadata` is given back with the response. `shows_reasoning` says whether the client wants plan and
+    steps narrated. `ignored` names the fields that were left unread.
     """
 
     model: str
@@ -42,6 +43,7 @@ class ClientRequest:
     previous: str = ""
     store: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
+    shows_reasoning: bool = True
     ignored: tuple[str, ...] = ()
 
 

@@ -1,0 +1,309 @@
+"""Anthropic's Messages: what is read of a request, and the events of an answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.chat import Message, Tool, ToolCall
+from conductor_cli.core.usage import Usage
+from conductor_cli.server.api.messages import Api
+from conductor_cli.server.api.messages_encoder import MessagesEncoder
+from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage
+from tests.media_files import pdf, png
+
+API = Api()
+ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
+TOOL = {"name": "edit", "description": "Edit.", "input_schema": {"type": "object"}}
+CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')
+
+
+def parsed(*messages: Mapping[str, Any], **more: Any) -> ClientRequest:
+    talk = {"messages": list(messages)} if messages else {}
+    return API.parse({**ASKED, **talk, **more}, {})
+
+
+def user(*blocks: object) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def text(said: str) -> dict[str, Any]:
+    return {"type": "text", "text": said}
+
+
+def base64_source(data: bytes, media_type: str) -> dict[str, Any]:
+    return {"type": "base64", "media_type": media_type, "data": base64.b64encode(data).decode()}
+
+
+def test_a_request_as_claude_code_sends_it_is_read() -> None:
+    """Its billing block is left out, its betas, marks for caches and server tools change nothing."""
+    marked = {"cache_control": {"type": "ephemeral"}}
+    request = parsed(
+        user(text("<system-reminder>"), text("Fix it.") | marked),
+        system=[text("x-anthropic-billing-header: cc_version=2.1.ac5"), text("You are Claude Code.") | marked],
+        tools=[TOOL | marked, {"type": "web_search_20260101", "name": "web_search"}],
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True}, stream=True, stop_sequences=["END"],
+        thinking={"type": "adaptive"}, context_management={"edits": []}, output_config={"effort": "xhigh"},
+        metadata={"user_id": "{}"}, betas=["a-2026"], cache_control={"type": "ephemeral"}, top_k=3,
+    )  # fmt: skip
+    assert request.messages == (
+        Message(role="system", content="You are Claude Code."),
+        Message(role="user", content="<system-reminder>\n\nFix it."),
+    )
+    assert request.tools == (Tool(name="edit", description="Edit.", parameters={"type": "object"}),)
+    assert (request.parallel_tool_calls, request.effort, request.stop) == (False, "xhigh", ("END",))
+    assert (request.stream, request.max_tokens, request.shows_reasoning) == (True, 100, True)
+    assert request.ignored == ("top_k", "tools[1] of type 'web_search_20260101'")
+
+
+def test_calls_and_results_of_a_conversation_are_read() -> None:
+    """Thinking that is sent back is dropped; results come before what the user says beside them."""
+    image = {"type": "image", "source": base64_source(png(4, 3), "image/png")}
+    request = parsed(
+        user(text("Fix it.")),
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "step 1", "signature": ""}, {"type": "redacted_thinking", "data": "x"},
+            text("I edit "), text("it."), {"type": "tool_use", "id": "call_1", "name": "edit", "input": {"a": 1}},
+            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+            {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+        ]},
+        user(
+            text("Hurry."),
+            {"type": "tool_result", "tool_use_id": "call_1", "content": "failed", "is_error": True},
+            {"type": "tool_result", "tool_use_id": "call_2", "content": [text("see"), image]},
+            {"type": "tool_result", "tool_use_id": "call_3"},
+        ),
+    )  # fmt: skip
+    _, reply, failed, seen, empty, said = request.messages
+    assert (reply.content, reply.tool_calls) == (
+        "I edit it.",
+        (ToolCall(id="call_1", name="edit", arguments='{"a": 1}'),),
+    )
+    assert (failed.content, failed.is_error, failed.tool_call_id) == ("failed", True, "call_1")
+    assert (seen.content, [each.media_type for each in seen.attachments]) == ("see", ["image/png"])
+    assert request.blobs[seen.attachments[0].sha256] == png(4, 3)
+    assert (empty.role, empty.content, said.content) == ("tool", "", "Hurry.")
+
+
+def test_documents_are_attached_or_quoted() -> None:
+    """A PDF goes along as it is, a text between tags with its title."""
+    drawn = {"type": "document", "title": "plan.pdf", "source": base64_source(pdf("Hi"), "application/pdf")}
+    plain = {
+        "type": "document",
+        "title": "a.txt",
+        "source": {"type": "text", "media_type": "text/plain", "data": "abc"},
+    }
+    (message,) = parsed(user(drawn, plain, text("Compare."))).messages
+    assert [(each.name, each.kind) for each in message.attachments] == [("plan.pdf", "pdf")]
+    assert 'name="a.txt"' in message.content
+    assert message.content.endswith("Compare.")
+
+
+def test_a_system_text_in_the_middle_stays_there() -> None:
+    """So what stands before it is the same in each request; before the first turn it joins the system text."""
+    request = parsed(
+        {"role": "system", "content": "Be kind."}, user(text("Hello.")), {"role": "system", "content": "Now hurry."},
+        system="Be brief.",
+    )  # fmt: skip
+    assert [message.role for message in request.messages] == ["system", "user", "user"]
+    assert request.messages[0].content == "Be brief.\n\nBe kind."
+    assert "Now hurry." in request.messages[2].content
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("auto", "auto"), ("none", "none"), ("any", "required"), ("tool", Tool(name="edit", parameters={}))],
+)
+def test_the_choice_among_tools_is_read(choice: str, expected: object) -> None:
+    """`any` demands one of them, `tool` one by its name."""
+    tools = [{"name": "edit", "input_schema": {}}]
+    assert parsed(tools=tools, tool_choice={"type": choice, "name": "edit"}).tool_choice == expected
+
+
+@pytest.mark.parametrize("field", ["output_config", "output_format"])
+def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
+    """Also in the place of older clients."""
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    value = {"format": form} if field == "output_config" else form
+    assert parsed(**{field: value}).schema == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "Hello"}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [user({"type": "audio"})]}, "messages[0].content[0].type"),
+        ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
+        ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
+        ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
+         "messages[0].content[0].source.type"),
+        ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},
+         "messages[0].content[0].source.data"),
+        ({"messages": [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]},
+         "messages[0].content[0].source.type"),
+        ({"messages": [user({"type": "tool_result", "tool_use_id": 1})]}, "messages[0].content[0].tool_use_id"),
+        ({"system": [{"type": "image"}]}, "system[0].type"),
+        ({"model": None}, "model"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].name"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"type": 7}}}}, "output_config.format.schema"),
+        ({"conductor": {"max_cost": "much"}}, "conductor.max_cost"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served_is_refused_by_name(more: dict[str, Any], param: str) -> None:
+    """The error names the field, in this API's envelope."""
+    with pytest.raises(RequestError) as caught:
+        parsed(**more)
+    envelope = API.error(caught.value)
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert envelope["error"]["type"] == "invalid_request_error"
+    assert param in envelope["error"]["message"]
+
+
+def test_tokens_are_counted_by_length() -> None:
+    """Tools and images count; the real tokenizer is that of a worker that is not chosen yet."""
+    few = API.count_tokens(ASKED, {})["input_tokens"]
+    image = {"type": "image", "source": base64_source(png(750, 100), "image/png")}
+    more = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]}, {})
+    assert (few, 1100 < more["input_tokens"] < 1150) == (5, True)
+
+
+# The answer
+
+USAGE = ServedUsage(
+    answer=Usage(tokens_in=100, tokens_out=20, tokens_cached=60, tokens_stored=10, calls=1),
+    orchestration=Usage(tokens_in=5, tokens_out=7, calls=1),
+)
+
+
+def outcome(**how: Any) -> Outcome:
+    return Outcome(**{"run": "r1", "text": "Hi!", "finish": "stop", "usage": USAGE, **how})
+
+
+def encoder(*, thinks: bool = True) -> MessagesEncoder:
+    return API.encoder(parsed(thinking={"type": "enabled" if thinks else "disabled"}), "r1", 0)
+
+
+def events(stream: bytes) -> Iterator[dict[str, Any]]:
+    """Each event, whose name must be its type."""
+    for block in stream.decode().split("\n\n")[:-1]:
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        yield event
+
+
+def told(stream: bytes) -> list[str]:
+    """The events in short; blocks must be numbered, opened and closed in order."""
+    found, open_block, index = list[str](), -1, -1
+    for event in events(stream):
+        match event["type"]:
+            case "content_block_start":
+                assert open_block == -1
+                index += 1
+                open_block = event["index"]
+                assert open_block == index
+                found.append(f"+{event['content_block']['type']}")
+            case "content_block_delta":
+                assert event["index"] == open_block
+                delta = event["delta"]
+                found.append(str(delta[next(key for key in delta if key != "type")]))
+            case "content_block_stop":
+                assert event["index"] == open_block
+                open_block = -1
+                found.append("-")
+            case other:
+                found.append(other)
+    assert open_block == -1
+    return found
+
+
+def test_a_stream_has_thinking_then_text() -> None:
+    """The block of thinking is open at once, and heartbeats are empty pieces of whatever is open."""
+    out = encoder()
+    stream = out.begin() + out.heartbeat() + out.reasoning("plan\n") + out.text("Hi") + out.heartbeat()
+    stream += out.reasoning("late") + out.text("!") + out.end(outcome())
+    assert told(stream) == [
+        "message_start", "+thinking", "", "plan\n", "conductor", "-", "+text", "Hi", "", "!", "-",
+        "message_delta", "message_stop",
+    ]  # fmt: skip
+    start, *_, end, _ = events(stream)
+    assert start["message"]["usage"]["input_tokens"] > 0
+    assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+    assert {name: end["usage"][name] for name in ("input_tokens", "cache_read_input_tokens", "output_tokens")} == {
+        "input_tokens": 30, "cache_read_input_tokens": 60, "output_tokens": 20,
+    }  # fmt: skip
+    assert end["conductor"]["run"] == "r1"
+    assert end["conductor"]["usage"]["orchestration"]["output_tokens"] == 7
+
+
+def test_without_thinking_the_first_block_is_the_text() -> None:
+    """Programs read `content[0].text`."""
+    out = encoder(thinks=False)
+    stream = out.begin() + out.reasoning("plan") + out.heartbeat() + out.text("Hi!") + out.end(outcome())
+    assert told(stream) == ["message_start", "+text", "", "Hi!", "-", "message_delta", "message_stop"]
+    assert [block["type"] for block in out.whole(outcome(reasoning="plan"))["content"]] == ["text"]
+
+
+def test_calls_are_blocks_of_their_own() -> None:
+    """Each with its id, its name and its arguments as JSON."""
+    out = encoder(thinks=False)
+    stream = out.begin() + out.text("I edit.") + out.tool_call(CALL) + out.tool_call(CALL)
+    stream += out.end(outcome(finish="tool", tool_calls=(CALL, CALL)))
+    assert told(stream)[4:] == ["+tool_use", CALL.arguments, "-"] * 2 + ["message_delta", "message_stop"]
+    assert list(events(stream))[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_an_empty_answer_has_a_block_too() -> None:
+    """Claude Code asks again for an answer without any."""
+    out = encoder(thinks=False)
+    assert told(out.begin() + out.end(outcome(text="")))[1:3] == ["+text", "-"]
+
+
+def test_a_failure_ends_the_open_block_and_is_told() -> None:
+    """With the id of the run, by which it can be looked up."""
+    out = encoder()
+    stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
+    assert told(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
+    assert list(events(stream))[-1] == {
+        "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": "r1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("maximum context length is 8192 tokens. However, you requested 9000 tokens", "9000 tokens > 8192 maximum"),
+        ("bob: prompt is too long: 212000 tokens > 200000 maximum", "212000 tokens > 200000 maximum"),
+        ("the request exceeds the context", "the request exceeds the context"),
+    ],
+)
+def test_an_overflow_has_the_wording_that_makes_clients_shorten(message: str, expected: str) -> None:
+    """With both numbers, if the provider said them."""
+    envelope = API.error(RequestError(400, "context_length_exceeded", message))
+    assert envelope["error"]["message"] == f"prompt is too long: {expected}"
+
+
+def test_a_whole_answer_has_the_same_parts() -> None:
+    """Thinking, text, calls; the reason of the end; what was used."""
+    whole = encoder().whole(outcome(reasoning="plan", finish="tool", tool_calls=(CALL,)))
+    assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]
+    assert (whole["content"][2]["input"], whole["stop_reason"], whole["id"]) == ({"file": "a.py"}, "tool_use", "msg_r1")
+    assert encoder().whole(outcome(finish="length"))["stop_reason"] == "max_tokens"
+
+
+def test_arguments_that_are_no_object_are_shown_to_the_client() -> None:
+    """The API has only objects; the client's own check then tells the worker what is wrong."""
+    broken = ToolCall(id="a", name="edit", arguments='{"file": ')
+    whole = encoder().whole(outcome(tool_calls=(broken,)))
+    assert whole["content"][1]["input"] == {"arguments": '{"file": '}
