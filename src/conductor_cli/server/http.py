@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.access import CLIENT_KEY, AccessRules
 from conductor_cli.server.answers import RunAnswer, send_error
@@ -32,6 +33,7 @@ from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.model_list import list_models
 from conductor_cli.server.narration import Narrator
 from conductor_cli.server.origins import client_origin
+from conductor_cli.server.page import page_routes
 from conductor_cli.server.requests import holds_text, read_work
 from conductor_cli.server.runs import Runs
 from conductor_cli.server.stored_responses import StoredResponses
@@ -139,10 +141,6 @@ class Routes:
         text, kind = self._service.metrics.render(len(self._service.hub.going_on))
         return Response(text, headers={"content-type": kind})
 
-    async def root(self, _: Request) -> Response:
-        """That somebody is there: a client looks before it sends a question."""
-        return PlainTextResponse("conductor serve: GET /v1/models, POST /v1/chat/completions\n")
-
 
 def build_app(service: Service) -> Starlette:
     """The application over `service`, which it closes at its end."""
@@ -164,7 +162,7 @@ def build_app(service: Service) -> Starlette:
             Route("/v1/models", routes.models),
             Route("/health", routes.health),
             Route("/metrics", routes.metrics),
-            Route("/", routes.root),
+            *page_routes(open_trace_store),
         ],
         lifespan=lifespan,
     )

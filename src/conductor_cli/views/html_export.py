@@ -62,7 +62,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
         state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
         outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
         drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
-        usage=list(_usage_rows(trace)), tree=tree,
+        usage=list(usage_rows(trace)), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
         root=_without_notices(root, trace), records=dict(_records(trace)), longest=LONGEST_MESSAGE,
         describe_worker=describe_worker, describe_access=describe_access, describe_file=describe_file,
@@ -93,7 +93,7 @@ def _without_notices(root: Node, trace: Trace) -> Node:
     )
 
 
-def _usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
+def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
     """What the planner, each step and all together used, in the words of the page's table."""
     if trace.planning.calls:
         yield _usage_row("planner", trace.planning)

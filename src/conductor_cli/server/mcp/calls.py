@@ -14,8 +14,9 @@ from conductor_cli.core.errors import LimitReached, UsageError
 from conductor_cli.core.plan_file import PlanFile
 from conductor_cli.server.mcp.arguments import narrowed, read_plan, read_question, replaced_settings, worker_names
 from conductor_cli.server.mcp.results import Result, plan_result, run_result
-from conductor_cli.server.mcp.stored_runs import confidential, look_at_runs, restricts_texts
+from conductor_cli.server.mcp.stored_runs import look_at_runs
 from conductor_cli.server.runs import Runs, ShowEvent, Work
+from conductor_cli.server.visibility import confidential, restricts_texts
 from conductor_cli.store.trace_store import TraceStore
 
 MOST_CALLS: Final = 16

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.app.traces import earliest_run_id
-from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.events import RunStarted
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.policy import Policy
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.server.mcp.results import LONGEST_TEXT, Result, clean, run_data, step_data, whole_step_data
+from conductor_cli.server.visibility import confidential, restricts_texts
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.store.trace_file import unreadable
@@ -98,16 +98,3 @@ def _is_confidential(store: TraceStore, run: str) -> bool:
         if isinstance(first, RunStarted):
             return restricts_texts(first.policy)
     return True
-
-
-def confidential(run: str) -> PolicyError:
-    """The error for a run that a client may not see."""
-    return PolicyError(
-        f"run {run} is not shown to other programs: its rules keep its texts from some recipients",
-        hint=f"look at it on a terminal: conductor trace show {run}",
-    )
-
-
-def restricts_texts(policy: Policy) -> bool:
-    """Whether a policy says who may read a question or its files."""
-    return policy.local_only or bool(policy.files_only) or bool(policy.allow) or bool(policy.deny)

@@ -1,0 +1,202 @@
+"""What the page in a browser draws of a run, as JSON values. Pure.
+
+The tree is that of every other view (`views/run_tree.py`); the page only draws its nodes. Every text is cleaned here,
+and bounded: a frame goes out several times a second, and a step is opened one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from conductor_cli.core.formatting import format_count, format_duration
+from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.sanitize import one_line, sanitize
+from conductor_cli.core.trace import ENDED, StepRecord, ToolUse, Trace, changed
+from conductor_cli.views.html_export import usage_rows
+from conductor_cli.views.markdown_html import markdown_html
+from conductor_cli.views.run_text import (
+    describe_access,
+    describe_file,
+    describe_notice,
+    describe_outcome,
+    describe_setup,
+    describe_totals,
+    describe_worker,
+    message_text,
+    tool_name,
+)
+from conductor_cli.views.run_tree import Node, run_tree
+from conductor_cli.views.timeline import TimelineRow, timeline
+from conductor_cli.views.trace_text import usage_text
+
+LONGEST_LABEL: Final = 1_000
+"""Characters of a question, a subtask or a remark in the tree."""
+
+LONGEST_TAIL: Final = 600
+"""Characters of a response in the tree: the last ones while it is written, the first ones later."""
+
+LONGEST_TEXT: Final = 200_000
+"""Characters of each text of an opened step."""
+
+Data = dict[str, Any]
+
+
+def frame_data(trace: Trace, *, now: float | None = None, live: bool = False) -> Data:
+    """A run at a time by its own clock (seconds; without one, its newest event), as the page draws it.
+
+    `state` is planning, running, finished, partial, failed or interrupted. `tree` is a node as `node_data` gives it.
+    `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens read, tokens
+    written, calls, cost.
+    """
+    trace = trace if now is None else changed(trace, at=now)
+    state: str = "partial" if trace.partial else trace.state
+    times = timeline(trace)
+    return {
+        "run": one_line(trace.run),
+        "time": one_line(trace.time),
+        "at": round(trace.at, 3),
+        "state": state if trace.ended or live else "interrupted",
+        "ended": trace.ended,
+        "outcome": describe_outcome(trace, live=live),
+        "setup": describe_setup(trace),
+        "totals": describe_totals(trace, stored=True),
+        "notices": [describe_notice(notice)[:LONGEST_LABEL] for notice in trace.told()],
+        "tree": node_data(run_tree(trace)),
+        "times": {"rows": [_row_data(row) for row in times.rows], "ticks": list(times.ticks)},
+        "usage": [list(row) for row in usage_rows(trace)],
+    }
+
+
+def _row_data(row: TimelineRow) -> Data:
+    bars = [
+        {"kind": bar.kind, "start": round(bar.start, 2), "length": round(bar.length, 2), "title": bar.title}
+        for bar in row.bars
+    ]
+    return {"label": row.label, "took": row.took, "bars": bars}
+
+
+def node_data(node: Node) -> Data:
+    """A node of the tree with everything below it. Its texts are safe to show, and short."""
+    text = sanitize(node.text[-LONGEST_TAIL:] if node.state in _GROWING else node.text[:LONGEST_TAIL])
+    return {
+        "kind": node.kind, "state": node.state, "number": node.number, "name": one_line(node.name)[:LONGEST_LABEL],
+        "label": one_line(node.label[: 4 * LONGEST_LABEL])[:LONGEST_LABEL], "remark": one_line(node.remark),
+        "status": node.status, "figures": [figure for figure in node.figures if figure],
+        "text": "" if node.answers else text.strip("\n"), "thinking": node.thinking, "answers": node.answers,
+        "children": [node_data(child) for child in node.children],
+    }  # fmt: skip
+
+
+_GROWING: Final = frozenset({"planning", "running", "answering", "retrying"})
+
+
+# One step, or the whole run, opened
+
+
+def find_record(trace: Trace, number: str) -> tuple[StepRecord, Trace] | None:
+    """The step of a number such as `2` or `2.1`, and the run that it belongs to; None where there is none."""
+    first, _, rest = number.partition(".")
+    record = next((record for record in trace.steps if str(record.number) == first), None)
+    if record is None or not rest:
+        return (record, trace) if record is not None else None
+    return find_record(record.nested, rest) if record.nested is not None else None
+
+
+def step_data(trace: Trace, number: str) -> Data | None:
+    """A step as it is opened: `title`, `facts` (a line each), and `sections`. None where there is none.
+
+    A section has a title and a text, as `text` or as `html`, which is safe to put into a page. `more` is how many
+    characters were left out at its end.
+    """
+    found = find_record(trace, number)
+    if found is None:
+        return None
+    record, run = found
+    facts = [
+        one_line(record.step.subtask)[: 10 * LONGEST_LABEL],
+        f"{record.state}, {describe_access(record.step.access)}",
+        _describe_usage(record, run),
+    ]
+    sections = [
+        *(_section(f"Prompt ({message.role})", message_text(message)) for message in record.prompt),
+        *_failed(record),
+        *(section for use in record.tools for section in _tool_sections(use)),
+        *([_section("Thinking", record.thinking)] if record.thinking else []),
+        *([] if record.nested is not None else [_rendered("Response", record.text)]),
+    ]
+    return {"number": number, "title": f"{number}. {describe_worker(record)}", "facts": facts, "sections": sections}
+
+
+def question_data(trace: Trace) -> Data:
+    """The question, the plan and the answer, in the shape of `step_data`. Its number is 0."""
+    question, plan = trace.question, trace.plan
+    sections = [_rendered("Question", question.text)]
+    sections += [_section("Earlier question", f"{turn.question}\n\n{turn.answer}") for turn in question.history]
+    sections += [_section("System text", question.system)] if question.system else []
+    sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
+    sections += [_section("Plan", _plan_text(trace))] if trace.steps or plan is not None else []
+    if isinstance(plan, Plan) and plan.reasoning:
+        sections.append(_section("The planner's reasoning", plan.reasoning))
+    sections += [_section("As the planner wrote it", trace.plan_text)] if trace.plan_text else []
+    sections += [
+        _section(f"Plan {event.attempt} was not valid: {one_line(event.problem)[:LONGEST_LABEL]}", event.text)
+        for event in trace.rejected
+    ]
+    return {
+        "number": "0", "title": "Question and plan", "sections": sections,
+        "facts": [describe_setup(trace), f"planning: {usage_text(trace.planning)}", f"all: {usage_text(trace.usage)}"],
+    }  # fmt: skip
+
+
+def answer_data(trace: Trace) -> Data | None:
+    """The answer as a section; None where there is none."""
+    if not trace.answer:
+        return None
+    as_text = trace.question.schema is not None
+    return _section("Answer", trace.answer) if as_text else _rendered("Answer", trace.answer)
+
+
+def _plan_text(trace: Trace) -> str:
+    if isinstance(trace.plan, KeepAnswer):
+        return "the given answer is kept"
+    return "\n".join(
+        f"{record.number}. {one_line(record.step.worker)} ({describe_access(record.step.access)}): "
+        f"{one_line(record.step.subtask)[: 10 * LONGEST_LABEL]}"
+        for record in trace.steps
+    )
+
+
+def _describe_usage(record: StepRecord, run: Trace) -> str:
+    took = format_duration(record.seconds(run.at), tenths=record.state in ENDED)
+    return f"{took}, {usage_text(record.usage)}"
+
+
+def _failed(record: StepRecord) -> Iterator[Data]:
+    for attempt in record.failed:
+        took = "" if attempt.started is None else f", after {format_duration(attempt.ended - attempt.started)}"
+        hint = f"\n{attempt.error.hint}" if attempt.error.hint else ""
+        title = f"Failed attempt {attempt.attempt}, {one_line(attempt.worker)}{took}"
+        yield _section(title, f"{attempt.message}{hint}\n{usage_text(attempt.usage)}", "failed")
+
+
+def _tool_sections(use: ToolUse) -> Iterator[Data]:
+    yield _section(f"Tool call {tool_name(use)} (attempt {use.attempt}, reply {use.turn})", use.call.arguments)
+    took = "no result" if use.ended is None else format_duration(use.ended - use.started)
+    title = f"{'Error' if use.error else 'Result'} ({took})"
+    yield _section(title, use.text, "failed" if use.error else "")
+
+
+def _section(title: str, text: str, kind: str = "") -> Data:
+    """A text as it was written. `kind` says how it is marked."""
+    return {"title": one_line(title), "text": sanitize(text[:LONGEST_TEXT]), "more": _left_out(text), "kind": kind}
+
+
+def _rendered(title: str, text: str) -> Data:
+    """A text of a model as the Markdown that it mostly is."""
+    return {"title": title, "html": markdown_html(text[:LONGEST_TEXT]), "more": _left_out(text), "kind": "rendered"}
+
+
+def _left_out(text: str) -> str:
+    left = len(text) - LONGEST_TEXT
+    return format_count(left, "more character") if left > 0 else ""

@@ -1,0 +1,314 @@
+"""The page and its routes over real HTTP: what they show of stored and running runs, and to whom."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.question import Question
+from conductor_cli.server.access import CLIENT_KEY
+from conductor_cli.server.client_keys import ClientKey
+from conductor_cli.server.page import page_routes
+from conductor_cli.store.trace_store import TraceStore
+from tests.traces import make
+
+RUNS = "/v1/conductor/runs"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
+    """The routes on a server of their own. The header `x-name` stands for the key of this name."""
+    store = TraceStore(tmp_path / "traces")
+    app = Starlette(routes=page_routes(lambda: store))
+
+    async def with_key(scope: Any, receive: Any, send: Any) -> None:
+        name = dict(scope["headers"]).get(b"x-name", b"").decode()
+        await app({**scope, CLIENT_KEY: ClientKey(name=name, hash="") if name else None}, receive, send)
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        http = uvicorn.Server(uvicorn.Config(with_key, log_level="critical", ws="none", lifespan="off"))
+        thread = threading.Thread(target=http.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not http.started:
+            time.sleep(0.01)
+        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=20) as client:
+            yield client, store
+        http.should_exit = True
+        thread.join(5)
+
+
+def put(store: TraceStore, run: str, name: str, *, origin: str = "", policy: Policy | None = None) -> list[ev.Event]:
+    """Store one of the canned runs under an id."""
+    first, *others = getattr(make, name)()
+    assert isinstance(first, ev.RunStarted)
+    events: list[ev.Event] = [replace(first, run=run, origin=origin, policy=policy or first.policy), *others]
+    writer = store.open(run)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    return events
+
+
+def messages(text: str) -> list[tuple[str, str, Any]]:
+    """Kind, id and data of each server-sent event."""
+    found = []
+    for part in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in part.split("\n") if ": " in line and line[0] != ":")
+        if fields:
+            found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+    return found
+
+
+def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield tree
+    for child in tree["children"]:
+        yield from nodes(child)
+
+
+def test_the_page_runs_its_own_script_alone(server: tuple[httpx.Client, TraceStore]) -> None:
+    """The policy names the hashes of the one script and the one style; nothing in the file is a handler or foreign."""
+    reply = server[0].get("/")
+    policy = reply.headers["content-security-policy"]
+    for name in ("script", "style"):
+        (text,) = re.findall(rf"<{name}>(.*?)</{name}>", reply.text, re.DOTALL)
+        assert f"{name}-src 'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" in policy
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert reply.headers["referrer-policy"] == "no-referrer"
+    markup = re.sub(r"<(script|style)>.*?</\1>", "", reply.text, flags=re.DOTALL)
+    assert re.findall(r"\son\w+=|\sstyle=|\ssrc=|https?://(?!www\.w3\.org/2000/svg)", markup) == []
+    again = server[0].get("/", headers={"if-none-match": reply.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_html_is_written_in_one_place_of_the_page(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Only what the server has rendered becomes HTML; every other text is set as text."""
+    text = server[0].get("/").text
+    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text) == ["innerHTML"]
+    assert "body.innerHTML = policy.createHTML(section.html)" in text
+
+
+def test_the_list_is_paged_and_searched(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Newest first; `before` asks for the next page; a search finds texts."""
+    client, store = server
+    for day in (1, 2, 3):
+        put(store, f"202601{day:02}-100000-00000a", "parallel")
+    put(store, "20260104-100000-00000a", "tools")
+    first = client.get(RUNS, params={"count": 2}).json()
+    assert [row["run"][:8] for row in first["runs"]] == ["20260104", "20260103"]
+    assert (first["more"], first["runs"][1]["cost"]) == (True, "0.0042")
+    second = client.get(RUNS, params={"count": 2, "before": first["last"]}).json()
+    assert ([row["run"][:8] for row in second["runs"]], second["more"]) == (["20260102", "20260101"], False)
+    assert [row["run"][:8] for row in client.get(RUNS, params={"search": "schema"}).json()["runs"]] == ["20260104"]
+    assert client.get(RUNS, params={"state": "odd"}).status_code == 400
+    assert client.get(RUNS, params={"count": "nan"}).status_code == 400
+
+
+def test_a_run_is_its_json_and_its_tree(server: tuple[httpx.Client, TraceStore]) -> None:
+    """`GET /runs/ID` has what `trace show --json` has, and the nodes that the terminal draws."""
+    client, store = server
+    run = "20260201-100000-00000a"
+    put(store, run, "tools")
+    data = client.get(f"{RUNS}/{run}").json()
+    assert (data["state"], data["answer"], len(data["steps"])) == ("finished", "Schema B.", 2)
+    kinds = [(node["kind"], node["name"], node["state"]) for node in nodes(data["tree"])]
+    assert kinds[:3] == [("question", "", "done"), ("step", "gpt", "done"), ("tool", "files.list", "stopped")]
+    missing = client.get(f"{RUNS}/20260201-100000-nobody")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "run_not_found")
+    assert client.get(f"{RUNS}/..%2f..%2fetc%2fpasswd").status_code == 404
+
+
+def test_a_step_has_prompt_response_tools_and_failures(server: tuple[httpx.Client, TraceStore]) -> None:
+    """An opened step tells everything that happened in it; step 0 is the question with its plan and answer."""
+    client, store = server
+    run = "20260202-100000-00000a"
+    put(store, run, "tools")
+    step = client.get(f"{RUNS}/{run}/steps/1").json()
+    titles = [section["title"] for section in step["sections"]]
+    assert (titles[0], titles[1][:16], titles[-1]) == ("Prompt (user)", "Failed attempt 1", "Response")
+    assert any(title.startswith("Tool call files.read_file") for title in titles)
+    whole = client.get(f"{RUNS}/{run}/steps/0").json()
+    assert whole["answer"]["html"] == "<p>Schema B.</p>\n"
+    assert "2. claude (reads 1): Write the answer." in next(
+        s["text"] for s in whole["sections"] if s["title"] == "Plan"
+    )
+    assert client.get(f"{RUNS}/{run}/steps/9").status_code == 404
+    put(store, "20260203-100000-00000a", "nested")
+    assert client.get(f"{RUNS}/20260203-100000-00000a/steps/2.1").json()["number"] == "2.1"
+
+
+def test_events_go_on_after_the_last_one_seen(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Every event comes once, numbered; `Last-Event-ID` continues behind it; `end` says that no more come."""
+    client, store = server
+    run = "20260301-100000-00000a"
+    events = put(store, run, "retry")
+    reply = client.get(f"{RUNS}/{run}/events")
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *found, end = messages(reply.text)
+    assert [kind for kind, _, _ in found] == [event.kind for event in events]
+    assert [number for _, number, _ in found] == [str(number) for number in range(1, len(events) + 1)]
+    assert [ev.from_json(data) for _, _, data in found] == events
+    assert end == ("end", "", {"state": "finished"})
+    rest = messages(client.get(f"{RUNS}/{run}/events", headers={"last-event-id": str(len(events) - 1)}).text)
+    assert [kind for kind, _, _ in rest] == ["run_finished", "end"]
+
+
+@pytest.mark.parametrize("view", ["events", "frames"])
+def test_a_run_is_shown_while_it_is_written(server: tuple[httpx.Client, TraceStore], view: str) -> None:
+    """What another process appends to a trace reaches the page within a second, until the run has ended."""
+    client, store = server
+    run = f"20260302-100000-{view}"
+    first, *others = make.parallel()
+    assert isinstance(first, ev.RunStarted)
+    writer = store.open(run)
+    for event in (replace(first, run=run), *others[:-1]):
+        writer.write(event)
+    with client.stream("GET", f"{RUNS}/{run}/{view}") as reply:
+        text = ""
+        chunks = reply.iter_text()
+        while '"compare both counts' not in text.lower():
+            text += next(chunks)
+        assert "event: end" not in text
+        begun = time.monotonic()
+        writer.write(others[-1])
+        for chunk in chunks:
+            text += chunk
+        assert time.monotonic() - begun < 1
+    writer.close()
+    *_, last, end = messages(text)
+    assert end == ("end", "", {"state": "finished"})
+    assert last[0] == ("run_finished" if view == "events" else "frame")
+
+
+def test_a_run_whose_process_is_gone_is_interrupted(server: tuple[httpx.Client, TraceStore]) -> None:
+    """A trace that nobody writes any more ends the streams, and says so."""
+    client, store = server
+    run = "20260303-100000-00000a"
+    writer = store.open(run)
+    for event in make.parallel()[:12]:
+        writer.write(event)
+    writer.close()
+    begun = time.monotonic()
+    assert messages(client.get(f"{RUNS}/{run}/events").text)[-1][2] == {"state": "interrupted"}
+    *_, frame, end = messages(client.get(f"{RUNS}/{run}/frames").text)
+    assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
+    assert time.monotonic() - begun < 4
+
+
+def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Client, TraceStore]) -> None:
+    """At 16 times its speed a run of 11 s takes under one; each frame is later than the one before."""
+    client, store = server
+    run = "20260401-100000-00000a"
+    put(store, run, "parallel")
+    begun = time.monotonic()
+    *frames, end = messages(client.get(f"{RUNS}/{run}/frames", params={"speed": 16, "from": 1}).text)
+    assert 0.3 < time.monotonic() - begun < 2
+    times = [data["at"] for _, _, data in frames]
+    assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
+    assert frames[0][2]["state"] == "planning"
+    assert (frames[-1][2]["state"], end[2]) == ("finished", {"state": "finished"})
+    assert frames[-1][2]["tree"] == messages(client.get(f"{RUNS}/{run}/frames").text)[0][2]["tree"]
+    for wrong in ("-1", "65", "nan", "fast"):
+        assert client.get(f"{RUNS}/{run}/frames", params={"speed": wrong}).status_code == 400
+
+
+def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) -> None:
+    """The runs of other keys, and of the command line, are not there for it; without keys the owner sees all."""
+    client, store = server
+    mine, other = "20260501-100000-mine00", "20260501-100001-other0"
+    put(store, mine, "retry", origin="key anna")
+    put(store, other, "retry", origin="key bob")
+    anna = {"x-name": "anna"}
+    assert [row["run"] for row in client.get(RUNS, headers=anna).json()["runs"]] == [mine]
+    for path in ("", "/events", "/frames", "/steps/1"):
+        assert client.get(f"{RUNS}/{mine}{path}", headers=anna).status_code == 200
+        refused = client.get(f"{RUNS}/{other}{path}", headers=anna)
+        assert (refused.status_code, "bob" in refused.text) == (404, False)
+    assert client.get(f"{RUNS}/{other}").status_code == 200
+
+
+def test_a_run_with_rules_about_its_texts_is_not_shown(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Its question is left out of the list, and it does not open, unless it was asked of the server itself."""
+    client, store = server
+    secret, own = "20260502-100000-secret", "20260502-100001-own000"
+    put(store, secret, "retry", policy=Policy(local_only=True))
+    put(store, own, "retry", policy=Policy(local_only=True), origin="serve")
+    rows = {row["run"]: row for row in client.get(RUNS).json()["runs"]}
+    assert (rows[secret]["shown"], "primes" in rows[secret]["question"]) == (False, False)
+    assert (rows[own]["shown"], "primes" in rows[own]["question"]) == (True, True)
+    assert client.get(f"{RUNS}/{secret}").status_code == 403
+    assert client.get(f"{RUNS}/{own}").status_code == 200
+
+
+EVIL = '<script>owned()</script><img src=x onerror="owned()">[x](javascript:owned()) \u202eevil &#x202e; \x1b[2J'
+
+
+def test_hostile_texts_are_harmless(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Markup arrives as text, in rendered answers too; marks that reverse the reading order do not arrive at all."""
+    client, store = server
+    run = "20260601-100000-00000a"
+    texts: dict[type[ev.Event], Any] = {
+        ev.RunStarted: {"run": run, "question": Question(text=EVIL)}, ev.StepPlanned: {"subtask": EVIL},
+        ev.StepFinished: {"text": EVIL}, ev.RunFinished: {"answer": EVIL},
+    }  # fmt: skip
+    writer = store.open(run)
+    for event in make.retry():
+        writer.write(replace(event, **texts.get(type(event), {})))
+    writer.close()
+    whole = client.get(f"{RUNS}/{run}/steps/0").json()
+    step = client.get(f"{RUNS}/{run}/steps/1").json()
+    for section in (*whole["sections"], *step["sections"], whole["answer"]):
+        tags = set(re.findall(r"</?([a-z0-9]+)[^>]*>", section.get("html", "")))
+        assert tags <= {"p", "br", "pre", "code"}
+        assert not re.search(r"<[^>]*=", section.get("html", ""))
+    (frame,) = (data for kind, _, data in messages(client.get(f"{RUNS}/{run}/frames").text) if kind == "frame")
+    for data in (whole, step, frame):
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b]", json.dumps(data, ensure_ascii=False))
+    # No line of the streams is broken by what is in them.
+    raw = client.get(f"{RUNS}/{run}/events").content
+    assert all(line.split(b": ")[0] in (b"", b"id", b"event", b"data") for line in re.split(rb"[\r\n]", raw))
+
+
+def test_a_text_of_a_megabyte_is_bounded(server: tuple[httpx.Client, TraceStore]) -> None:
+    """A frame stays small, and an opened step says how much it leaves out."""
+    client, store = server
+    run = "20260602-100000-00000a"
+    texts: dict[type[ev.Event], Any] = {ev.RunStarted: {"run": run}, ev.StepFinished: {"text": "x" * 1_000_000}}
+    writer = store.open(run)
+    for event in make.retry():
+        writer.write(replace(event, **texts.get(type(event), {})))
+    writer.close()
+    assert len(client.get(f"{RUNS}/{run}/frames").content) < 20_000
+    response = client.get(f"{RUNS}/{run}/steps/1").json()["sections"][-1]
+    assert (len(response["html"]) < 250_000, response["more"]) == (True, "800,000 more characters")
+
+
+def test_a_page_that_is_closed_gives_its_place_back(server: tuple[httpx.Client, TraceStore]) -> None:
+    """More pages than may look at once can look one after another."""
+    client, store = server
+    run = "20260701-100000-00000a"
+    writer = store.open(run)
+    for event in make.parallel()[:5]:
+        writer.write(event)
+    for _ in range(70):
+        with client.stream("GET", f"{RUNS}/{run}/frames") as reply:
+            assert reply.status_code == 200
+            next(reply.iter_text())
+    writer.close()
