@@ -48,26 +48,8 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write arguments and options; many of them under the headings that their declarations name."""
-        arguments: list[tuple[str, str]] = []
-        rows: dict[str, tuple[str, str]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and parameter.param_type_name == "argument":
-                # Typer writes the type of an argument after its name, in the words of Python.
-                arguments.append((getattr(parameter, "display_name_raw", record[0]), record[1]))
-            elif record is not None:
-                rows[max(parameter.opts, key=len)] = record
-        sections = {"Arguments": arguments}
-        if len(rows) >= MANY:
-            for heading, names in HEADINGS.items():
-                sections[heading] = [rows.pop(name) for name in names if name in rows]
-        sections["Options"] = list(rows.values())
-        width = min(WIDEST_NAME, max(len(name) for part in sections.values() for name, _ in part))
-        for heading, part in sections.items():
-            if part:
-                with formatter.section(heading):
-                    write_rows(formatter, [(name.ljust(width), text) for name, text in part])
+        """Write arguments and options."""
+        write_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples of the command."""
@@ -82,6 +64,11 @@ class Group(TyperGroup):
 
     A command whose declaration has a `rich_help_panel` stands under that heading.
     """
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the options, then the commands."""
+        write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the commands, one sentence each, in as many lines as it takes."""
@@ -99,6 +86,29 @@ class Group(TyperGroup):
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the examples of the group."""
         write_examples(ctx, formatter)
+
+
+def write_options(command: AnyCommand, ctx: Context, formatter: HelpFormatter) -> None:
+    """Write arguments and options; many of them under the headings that their declarations name."""
+    arguments: list[tuple[str, str]] = []
+    rows: dict[str, tuple[str, str]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None and parameter.param_type_name == "argument":
+            # Typer writes the type of an argument after its name, in the words of Python.
+            arguments.append((getattr(parameter, "display_name_raw", record[0]), record[1]))
+        elif record is not None:
+            rows[max(parameter.opts, key=len)] = record
+    sections = {"Arguments": arguments}
+    if len(rows) >= MANY:
+        for heading, names in HEADINGS.items():
+            sections[heading] = [rows.pop(name) for name in names if name in rows]
+    sections["Options"] = list(rows.values())
+    width = min(WIDEST_NAME, max(len(name) for part in sections.values() for name, _ in part))
+    for heading, part in sections.items():
+        if part:
+            with formatter.section(heading):
+                write_rows(formatter, [(name.ljust(width), text) for name, text in part])
 
 
 def write_rows(formatter: HelpFormatter, rows: Iterable[tuple[str, str]]) -> None:

@@ -39,7 +39,8 @@ COMMANDS: Final[CommandTable] = {
     "Advanced": {
         "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:evaluate", "Compare ways of using the workers on the same cases."),
-        "serve": ("conductor_cli.cli.serve:serve", "Serve the workers as one model to other programs (HTTP)."),
+        "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
+        "launch": ("conductor_cli.cli.launch:launch", "Start a coding client over a server of its own."),
         "mcp": ("conductor_cli.cli.mcp:mcp", "Serve ask, plan, run and trace to other programs (MCP)."),
         "train": ("conductor_cli.cli.train:train", "Train a conductor model by reinforcement learning."),
     },

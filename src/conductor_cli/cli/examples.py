@@ -96,6 +96,17 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Use only the workers of a pool, at another port", "conductor serve --pool cheap --port 9000"),
         ("Try it with the demo models", "conductor serve --rehearsal"),
     ),
+    "serve keys": (
+        (
+            "Make a key for a client that may spend five dollars a day",
+            "conductor serve keys add laptop --max-cost-day 5",
+        ),
+        ("Serve to other machines, which need a key", "conductor serve --host 0.0.0.0"),
+    ),
+    "launch": (
+        ("Start Codex over your own workers", "conductor launch codex"),
+        ("Give a client arguments of its own", 'conductor launch claude --pool cheap -- -p "Explain this repository"'),
+    ),
     "mcp": (
         ("What an MCP client is told to start", "conductor mcp"),
         ("Spend at most 25 cents for each call", "conductor mcp --max-cost 0.25"),

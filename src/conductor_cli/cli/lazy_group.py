@@ -62,10 +62,7 @@ def load_command(name: str, target: str) -> AnyCommand:
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
-        found.rich_markup_mode = None  # Typer's default would import Rich for a help text
-        for below in found.registered_commands:
-            below.cls = Command
-        found.info.cls = Group
+        _prepare(found)
         command: AnyCommand = get_group(found)
     else:
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -73,3 +70,15 @@ def load_command(name: str, target: str) -> AnyCommand:
         command = get_command(single)
     command.name = name
     return command
+
+
+def _prepare(app: typer.Typer) -> None:
+    """Let a command, and all below it, look like those of this program."""
+    app.rich_markup_mode = None  # Typer's default would import Rich for a help text
+    app.info.cls = Group
+    for below in app.registered_commands:
+        below.cls = Command
+    for group in app.registered_groups:
+        group.cls = Group
+        if group.typer_instance is not None:
+            _prepare(group.typer_instance)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from conductor_cli.cli import options as opt
+from conductor_cli.cli import serve_keys
 from conductor_cli.cli.output import print_line
 from conductor_cli.server.process import HttpServer, check_packages, make_service, open_socket
 
@@ -24,6 +25,11 @@ Port = Annotated[
 ]  # fmt: skip
 
 
+app = typer.Typer(invoke_without_command=True)
+app.add_typer(serve_keys.app, name="keys")
+
+
+@app.callback()
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)
 def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0.1", port: Port = None) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
@@ -31,6 +37,8 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
     The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold for every request,
     which can only narrow them.
     """
+    if context.invoked_subcommand is not None:
+        return
     check_packages()
     from conductor_cli.server.runs import ServerOptions  # loads everything that a run needs
 
@@ -43,9 +51,10 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
     shown, number = opened.getsockname()[:2]
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"
     print_line(f"conductor serves at {url}")
+    key = "KEY" if service.access.keys() else "none"
     if not context.obj.quiet:
-        print_line(f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none, model conductor")
-        print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=none, model conductor")
+        print_line(f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor")
+        print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model conductor")
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
     raise typer.Exit(HttpServer(service, opened).run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -10,16 +11,24 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.server.client_keys import make_key
+
+if TYPE_CHECKING:
+    from conductor_cli.server.runs import ServerOptions
 
 MODEL: Final = "conductor"
 SMALL_MODEL: Final = "conductor-mini"
 
 KEY_VARIABLE: Final = "CONDUCTOR_LLM_LAUNCH_KEY"
 """The variable from which Codex reads the key: other users can read the arguments of a program."""
+
+STOP_SECONDS: Final = 10.0
+"""How long the server has to store the ends of runs when its client has ended."""
 
 _MINUTES_30: Final = "1800000"
 """In milliseconds: how long a client may hear nothing new while several workers think."""
@@ -124,6 +133,28 @@ def find_client(name: str) -> tuple[Client, str]:
     if path is None:
         raise ConfigError(f"{client.program} is not installed, or not in PATH", hint=client.install)
     return client, path
+
+
+@contextmanager
+def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    """A server in a thread, at a free port of this machine; gives its URL and the only new key. Raises `ConfigError`.
+
+    The key is in memory only. The client owns the terminal, so nothing is logged to it.
+    """
+    from conductor_cli.server.process import LOOPBACK, HttpServer, make_service, open_socket
+
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+    key, text = make_key("launch")
+    server = HttpServer(make_service(options, LOOPBACK, key), opened := open_socket(LOOPBACK, 0))
+    thread = Thread(target=server.run, name="server", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{LOOPBACK}:{opened.getsockname()[1]}", text
+    finally:
+        server.stop()
+        server.stop()  # nobody reads what still runs
+        thread.join(STOP_SECONDS)
 
 
 def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -73,15 +74,18 @@ class HttpServer:
         self._server = _make_server(service)
         self._code = 0
         self._draining: asyncio.Task[None] | None = None
+        self._ready = threading.Event()
 
     def run(self) -> int:
         """Serve until the end. Returns the exit code."""
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             self._loop = runner.get_loop()
+            self._ready.set()
             return runner.run(self._serve())
 
     def stop(self) -> None:
         """End as a signal does, from any thread: running requests may end first, and a second call stops them."""
+        self._ready.wait(CLOSING_SECONDS)
         self._loop.call_soon_threadsafe(self._end, 0)
 
     async def _serve(self) -> int:
