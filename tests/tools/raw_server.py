@@ -125,7 +125,9 @@ def main() -> None:
         print("this is no message", flush=True)
     if MODE == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        child = subprocess.Popen(  # SIGTERM stays ignored in it
+            [sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True
+        )
         note(f"child {child.pid}")
     for line in sys.stdin:
         request = json.loads(line)

@@ -192,7 +192,9 @@ def test_100_megabytes_end_the_server_and_not_us() -> None:
         (raw("garbage"), "it wrote 1,001 lines that are no message"),
         (raw("hang"), "no answer within 0.5 s"),
         (ToolServer(name="t", command=("sh", "-c", "echo no such directory >&2; exit 2")), "it has ended: no such"),
-        (ToolServer(name="t", command=("/nowhere/at/all",)), "it cannot be started or reached: No such file"),
+        (ToolServer(name="t", command=("sh", "-c", "exit 3")), "it has ended with exit code 3"),
+        (ToolServer(name="t", command=("sh", "-c", "kill -9 $$")), "it has ended by signal 9"),
+        (ToolServer(name="t", command=("/nowhere/at/all",)), "/nowhere/at/all cannot be started: No such file"),
         (ToolServer(name="t", url="http://127.0.0.1:9/mcp"), "failed"),
     ],
 )
@@ -302,7 +304,7 @@ def test_secrets_do_not_leave_through_results() -> None:
 
 
 def test_a_server_that_ignores_its_end_is_killed_with_its_children(tmp_path: Path) -> None:
-    """SIGTERM and the end of its input do not impress it; it and its child are gone within about a second."""
+    """It and a child in a session of its own ignore SIGTERM and the end of input; they are gone in about a second."""
     diary = tmp_path / "diary"
 
     async def then(desk: Desk) -> None:
@@ -312,6 +314,31 @@ def test_a_server_that_ignores_its_end_is_killed_with_its_children(tmp_path: Pat
     pids = [int(line.split()[1]) for line in diary.read_text().splitlines()]
     assert len(pids) == 2
     assert all(map(gone, pids))
+
+
+def test_nothing_is_left_when_conductor_is_killed(tmp_path: Path) -> None:
+    """A server in the middle of a call, which reads no input, ends with its child when nobody can end it any more."""
+    diary = tmp_path / "diary"
+    script = (
+        "import asyncio, sys\nfrom tests.tools.test_box import Desk, raw\n"
+        "async def main():\n"
+        "    desk = Desk(raw('stubborn', env={'DIARY': sys.argv[1]}))\n"
+        "    await desk.tools()\n    print('ready', flush=True)\n    await desk.call('hang')\n"
+        "asyncio.run(main())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(diary)], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+    pids = [int(line.split()[1]) for line in diary.read_text().splitlines()]
+    due = time.monotonic() + 5
+    while not all(map(gone, pids)):
+        assert time.monotonic() < due
+        time.sleep(0.02)
+    assert len(pids) == 2
 
 
 def test_a_cancelled_call_leaves_the_server_usable() -> None:

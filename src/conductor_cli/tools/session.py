@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 START: Final = 30.0
 """Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
-END: Final = 1.0
+END: Final = 1.5
 """Seconds for a server to end before it is left behind."""
 MOST_PAGES: Final = 100
 CONNECTION_CLOSED: Final = -32000

@@ -7,15 +7,14 @@ lines of any length, and leaves standard error to whoever owns it.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.programs.guarded import GuardedProgram, can_run_programs
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -28,7 +27,9 @@ MOST_GARBAGE: Final = 1000
 KEPT_STDERR: Final = 4096
 """Bytes of standard error that are kept, for the reason why a program ended."""
 GRACE: Final = 0.3
-"""Seconds that a program has to end by itself after its input ends, and again after SIGTERM."""
+"""Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and SIGKILL after 0.5."""
+KILLED: Final = 0.8
+"""Seconds in which the guard has killed what does not end. It goes on by itself where that is too short."""
 
 
 class ServerProgram:
@@ -39,6 +40,7 @@ class ServerProgram:
         self._env = env
         self._stderr = b""
         self._stderr_ended = asyncio.Event()
+        self._ended = asyncio.Event()
         self.problem = ""
 
     @asynccontextmanager
@@ -48,11 +50,11 @@ class ServerProgram:
         from mcp.client.stdio import get_default_environment
         from mcp.shared.message import SessionMessage
 
-        process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE, env={**get_default_environment(), **self._env},
-            start_new_session=sys.platform != "win32", limit=LONGEST_MESSAGE,
-        )  # fmt: skip
+        if not can_run_programs():
+            raise OSError(0, "programs run on Linux and macOS; on Windows use WSL")
+        environ = {**get_default_environment(), **self._env}
+        program = await GuardedProgram.start(self._command, environ=environ, limit=LONGEST_MESSAGE)
+        process = program.process
         to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -61,7 +63,7 @@ class ServerProgram:
             garbage = 0
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                 async with to_session:
-                    while line := await self._next_line(process.stdout):
+                    while line := await self._next_line(program, process.stdout):
                         message = _parse(line)
                         garbage += isinstance(message, Exception)
                         if garbage > MOST_GARBAGE:
@@ -82,6 +84,7 @@ class ServerProgram:
 
         try:
             async with anyio.create_task_group() as group:
+                group.start_soon(self._watch, program)
                 group.start_soon(read)
                 group.start_soon(write)
                 group.start_soon(self._read_stderr, process)
@@ -89,15 +92,19 @@ class ServerProgram:
                     yield read_stream, write_stream
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await end_process(process)
+                        await _end(program)
                     group.cancel_scope.cancel()
         finally:
-            kill_group(process)
+            program.close()
             _close_pipes(process)
             for stream in (to_session, read_stream, write_stream, from_session):
                 stream.close()
 
-    async def _next_line(self, stdout: asyncio.StreamReader) -> bytes:
+    async def _watch(self, program: GuardedProgram) -> None:
+        await program.watch()
+        self._ended.set()
+
+    async def _next_line(self, program: GuardedProgram, stdout: asyncio.StreamReader) -> bytes:
         """The next line; empty at the end, or where the program is not read any further."""
         try:
             line = await stdout.readuntil(b"\n")
@@ -105,7 +112,8 @@ class ServerProgram:
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
                     await self._stderr_ended.wait()
-            self.problem = self.problem or f"it has ended{self._last_words()}"
+                    await self._ended.wait()
+            self.problem = self.problem or self._how_it_ended(program)
             return b""
         except asyncio.LimitOverrunError:
             self.problem = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
@@ -115,16 +123,23 @@ class ServerProgram:
             return b""
         return line
 
-    async def _read_stderr(self, process: asyncio.subprocess.Process) -> None:
+    async def _read_stderr(self, process: Process) -> None:
         assert process.stderr is not None
         while piece := await process.stderr.read(KEPT_STDERR):
             self._stderr = (self._stderr + piece)[-KEPT_STDERR:]
         self._stderr_ended.set()
 
-    def _last_words(self) -> str:
+    def _how_it_ended(self, program: GuardedProgram) -> str:
+        """By its last words; without any, by its exit code or signal, as far as those are known by now."""
+        ending = program.ending
+        if self._ended.is_set() and ending.problem:
+            return f"{self._command[0]} cannot be started: {ending.problem}"
         lines = [one_line(line) for line in self._stderr.decode("utf-8", "replace").splitlines()]
-        last = next((line for line in reversed(lines) if line), "")
-        return f": {last:.200}" if last else ""
+        if last := next((line for line in reversed(lines) if line), ""):
+            return f"it has ended: {last:.200}"
+        if ending.signal is not None:
+            return f"it has ended by signal {ending.signal}"
+        return f"it has ended with exit code {ending.code}" if ending.code else "it has ended"
 
 
 def _parse(line: bytes) -> SessionMessage | Exception:
@@ -137,44 +152,29 @@ def _parse(line: bytes) -> SessionMessage | Exception:
         return error
 
 
-async def end_process(process: asyncio.subprocess.Process) -> None:
-    """End a program and all that it has started, within about twice `GRACE`."""
-    if process.stdin is not None:
+async def _end(program: GuardedProgram) -> None:
+    """End a program and all that it has started: first by the end of its input, then by its guard."""
+    if program.process.stdin is not None:
         with suppress(OSError, RuntimeError):
-            process.stdin.close()
-    if not await _ended(process):
-        _signal_group(process, signal.SIGTERM)
-        await _ended(process)
-    kill_group(process)
-    await _ended(process)
+            program.process.stdin.close()
+    if not await _ended(program.process, GRACE):
+        program.end()
+        await _ended(program.process, KILLED)
 
 
-async def _ended(process: asyncio.subprocess.Process) -> bool:
-    """Whether the program ends within `GRACE`. What it has started may hold its pipes open, so those do not count."""
+async def _ended(process: Process, seconds: float) -> bool:
+    """Whether the guard ends in time, which it does after the program and all that it has started."""
     loop = asyncio.get_running_loop()
-    due = loop.time() + GRACE
-    while process.returncode is None and loop.time() < due:  # noqa: ASYNC110 - see above
+    due = loop.time() + seconds
+    while process.returncode is None and loop.time() < due:  # noqa: ASYNC110 - wait() would wait for pipes as well
         await asyncio.sleep(0.005)
     return process.returncode is not None
 
 
-def kill_group(process: asyncio.subprocess.Process) -> None:
-    """Kill the program and all that it has started."""
-    _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-
-
-def _close_pipes(process: asyncio.subprocess.Process) -> None:
+def _close_pipes(process: Process) -> None:
     """Close our ends of the pipes, also of those that something which left the group holds open."""
     # No public name reaches the transport; the SDK does the same.
     transport = getattr(process, "_transport", None)
     with suppress(PermissionError):
         if transport is not None:
             transport.close()
-
-
-def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, number)

@@ -16,12 +16,13 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.command.environment import environment_of, find_program, working_directory
 from conductor_cli.models.command.events import READERS
-from conductor_cli.models.command.process import Ending, RunningProgram, can_run_programs
+from conductor_cli.models.command.process import RunningProgram
 from conductor_cli.models.command.programs import PROGRAMS, State, command_of
 from conductor_cli.models.command.prompt import fill_in, prompt_text
 from conductor_cli.models.command.reply import EventReply, PlainReply, Reply
 from conductor_cli.models.command.sandbox import View, check_shown, find_sandbox, own_files, sandbox_words
 from conductor_cli.models.features import NO_FEATURES, Features, check_features
+from conductor_cli.programs.guarded import Ending, can_run_programs
 
 T = TypeVar("T")
 
