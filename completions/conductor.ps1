@@ -22,6 +22,8 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'cost' = 'Show what was spent by day, provider and worker, and the limits per day'
             'pools' = 'Name sets of workers and choose one of them'
             'eval' = 'Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time'
+            'serve' = 'Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP'
+            'launch' = 'Start a coding client over a server of its own'
             'mcp' = 'Serve ask, plan, run and trace as tools to an MCP client, over standard input and output'
             'train' = 'Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers'
         }
@@ -81,6 +83,14 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             'add' = 'Make a pool of workers, or add one that ships (published)'
             'rm' = 'Remove a pool that was added and that is not in use; its workers stay'
             'use' = 'Choose the pool that runs use by default'
+        }
+        ' serve' = [ordered]@{
+            'keys' = 'Add and remove the keys with which clients use the server'
+        }
+        ' serve keys' = [ordered]@{
+            'add' = 'Make a key and print it'
+            'list' = 'List the keys with their limits'
+            'rm' = 'Remove a key'
         }
     }
     # the options of a command
@@ -889,6 +899,108 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '-q' = 'Print nothing but errors on stderr.'
             '--quiet' = 'Print nothing but errors on stderr.'
         }
+        ' serve' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
+            '--host' = 'The address to listen at.'
+            '--port' = 'The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' serve keys' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' serve keys add' = [ordered]@{
+            '--max-cost-day' = 'Maximum cost of all its requests on one day.'
+            '--max-cost' = 'Maximum cost of one request.'
+            '--pool' = 'The only pool that it may use.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' serve keys list' = [ordered]@{
+            '--json' = 'Print JSON.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' serve keys rm' = [ordered]@{
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
+        ' launch' = [ordered]@{
+            '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
+            '--workers' = 'Use only these workers.'
+            '--pool' = 'Use only the workers of this pool; '''' for all workers.'
+            '--conductor' = 'The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.'
+            '--tools' = 'Let every worker use these tools, in place of its own.'
+            '--no-tools' = 'Let no worker use tools.'
+            '--allow-tools' = 'Call these tools without asking: all of a server, or one of it.'
+            '--allow' = 'Ask only these workers: names, tag:NAME or provider:NAME.'
+            '--deny' = 'Never ask these workers; same syntax as --allow.'
+            '--local-only' = 'Use only models on this machine, for planning too.'
+            '--max-steps' = 'Maximum steps in the plan, 1 to 5 (with one worker: 1).'
+            '--recursion' = 'Review steps to append: the conductor checks its own answer.'
+            '--max-cost' = 'Maximum cost of the run in US dollars.'
+            '--max-tokens' = 'Maximum tokens for the run, input and output.'
+            '--max-calls' = 'Maximum worker calls for the run.'
+            '--max-time' = 'Maximum duration of the run in seconds.'
+            '--seed' = 'Seed for sampling.'
+            '--gpu-layers' = 'Layers of a local model to put on the GPU.'
+            '--adapter' = 'LoRA adapter (GGUF) for a local conductor model.'
+            '--rehearsal' = 'Use the tiny demo models that ship with conductor: no key, no download.'
+            '--no-trace' = 'Do not store a trace of this run.'
+            '-h' = 'Show this message and exit.'
+            '--help' = 'Show this message and exit.'
+            '--config' = 'Settings file to use instead of config.toml.'
+            '--color' = 'When to use colour: auto, always or never.'
+            '--debug' = 'Log internals to stderr and show tracebacks.'
+            '-q' = 'Print nothing but errors on stderr.'
+            '--quiet' = 'Print nothing but errors on stderr.'
+        }
         ' mcp' = [ordered]@{
             '--mode' = 'mini: one worker; auto: up to five steps; ultra: reason first, review after.'
             '--workers' = 'Use only these workers.'
@@ -1059,10 +1171,10 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' config show --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
         ' config get --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
         ' config get --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
-        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep'; asked = ''; paths = ''; several = $false }
+        ' config get ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb serve.parallel serve.queue serve.grace serve.drain serve.origins serve.body_mb traces.keep'; asked = ''; paths = ''; several = $false }
         ' config set --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
         ' config set --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
-        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep'; asked = ''; paths = ''; several = $false }
+        ' config set ' = @{ words = 'conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb serve.parallel serve.queue serve.grace serve.drain serve.origins serve.body_mb traces.keep'; asked = ''; paths = ''; several = $false }
         ' config path --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
         ' config path --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
         ' completions --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
@@ -1281,6 +1393,60 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
         ' eval --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
         ' eval --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
         ' eval ' = @{ words = 'rehearsal basics'; asked = ''; paths = 'file'; several = $false }
+        ' serve --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' serve --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' serve --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' serve --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' serve --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' serve --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' serve --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' serve --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' serve --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' serve --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve --host' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --port' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' serve keys --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve keys --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' serve keys add --max-cost-day' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve keys add --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve keys add --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' serve keys add --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve keys add --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' serve keys add ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' serve keys list --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve keys list --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' serve keys rm --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' serve keys rm --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' serve keys rm ' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
+        ' launch --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' launch --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }
+        ' launch --conductor' = @{ words = ''; asked = 'model names --planners'; paths = 'file'; several = $false }
+        ' launch --tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' launch --allow-tools' = @{ words = ''; asked = 'tools names'; paths = ''; several = $true }
+        ' launch --allow' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' launch --deny' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
+        ' launch --max-steps' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --recursion' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --max-cost' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --max-tokens' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --max-calls' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --max-time' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --seed' = @{ words = ''; asked = ''; paths = ''; several = $false }
+        ' launch --gpu-layers' = @{ words = 'auto all'; asked = ''; paths = ''; several = $false }
+        ' launch --adapter' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' launch --config' = @{ words = ''; asked = ''; paths = 'file'; several = $false }
+        ' launch --color' = @{ words = 'auto always never'; asked = ''; paths = ''; several = $false }
+        ' launch ' = @{ words = ''; asked = ''; paths = ''; several = $false }
         ' mcp --mode' = @{ words = 'mini auto ultra'; asked = ''; paths = ''; several = $false }
         ' mcp --workers' = @{ words = ''; asked = 'workers names --enabled'; paths = ''; several = $true }
         ' mcp --pool' = @{ words = ''; asked = 'pools names'; paths = ''; several = $false }

@@ -24,7 +24,7 @@ _conductor() {
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
     '(--version)'--version'[Show the version.]' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
-    '1:command:((ask\:Ask\ a\ question\:\ plan\ it,\ run\ the\ plan\ over\ the\ workers,\ print\ the\ answer chat\:Hold\ a\ conversation\:\ each\ question\ knows\ the\ ones\ before plan\:Plan\ a\ question\:\ print\ the\ plan\ and\ its\ estimated\ cost,\ or\ write\ the\ plan\ for\ conductor\ run\ to\ a\ file\ or\ pipe run\:Run\ a\ plan\ from\ a\ file\ or\ a\ pipe,\ as\ conductor\ plan\ wrote\ it\ or\ edited setup\:Set\ up\ what\ is\ missing\:\ keys,\ workers,\ limits,\ the\ conductor\ model doctor\:Check\ the\ installation,\ the\ model\ and\ every\ worker config\:Settings\:\ where\ they\ come\ from\ and\ what\ they\ are completions\:Print\ the\ completion\ script\ of\ a\ shell model\:Download\ and\ choose\ the\ model\ that\ plans workers\:List,\ add\ and\ test\ the\ models\ that\ answer tools\:Add\ and\ test\ tools\ that\ workers\ may\ call\ \(MCP\) keys\:Store\ and\ check\ the\ API\ keys\ of\ providers trace\:Stored\ runs\:\ list,\ search,\ show,\ replay,\ compare,\ run\ again,\ export,\ remove cost\:Show\ what\ was\ spent\ by\ day,\ provider\ and\ worker,\ and\ the\ limits\ per\ day pools\:Name\ sets\ of\ workers\ and\ choose\ one\ of\ them eval\:Compare\ single\ workers,\ voting,\ routing\ and\ conducting\ on\ the\ same\ cases\:\ accuracy,\ cost\ and\ time mcp\:Serve\ ask,\ plan,\ run\ and\ trace\ as\ tools\ to\ an\ MCP\ client,\ over\ standard\ input\ and\ output train\:Train\ a\ conductor\ by\ reinforcement\ learning\:\ sample\ plans,\ run\ them\ on\ your\ workers,\ and\ reward\ good\ answers))' \
+    '1:command:((ask\:Ask\ a\ question\:\ plan\ it,\ run\ the\ plan\ over\ the\ workers,\ print\ the\ answer chat\:Hold\ a\ conversation\:\ each\ question\ knows\ the\ ones\ before plan\:Plan\ a\ question\:\ print\ the\ plan\ and\ its\ estimated\ cost,\ or\ write\ the\ plan\ for\ conductor\ run\ to\ a\ file\ or\ pipe run\:Run\ a\ plan\ from\ a\ file\ or\ a\ pipe,\ as\ conductor\ plan\ wrote\ it\ or\ edited setup\:Set\ up\ what\ is\ missing\:\ keys,\ workers,\ limits,\ the\ conductor\ model doctor\:Check\ the\ installation,\ the\ model\ and\ every\ worker config\:Settings\:\ where\ they\ come\ from\ and\ what\ they\ are completions\:Print\ the\ completion\ script\ of\ a\ shell model\:Download\ and\ choose\ the\ model\ that\ plans workers\:List,\ add\ and\ test\ the\ models\ that\ answer tools\:Add\ and\ test\ tools\ that\ workers\ may\ call\ \(MCP\) keys\:Store\ and\ check\ the\ API\ keys\ of\ providers trace\:Stored\ runs\:\ list,\ search,\ show,\ replay,\ compare,\ run\ again,\ export,\ remove cost\:Show\ what\ was\ spent\ by\ day,\ provider\ and\ worker,\ and\ the\ limits\ per\ day pools\:Name\ sets\ of\ workers\ and\ choose\ one\ of\ them eval\:Compare\ single\ workers,\ voting,\ routing\ and\ conducting\ on\ the\ same\ cases\:\ accuracy,\ cost\ and\ time serve\:Serve\ the\ workers\ as\ one\ model\ to\ other\ programs\:\ the\ APIs\ of\ OpenAI\ and\ Anthropic\ over\ HTTP launch\:Start\ a\ coding\ client\ over\ a\ server\ of\ its\ own mcp\:Serve\ ask,\ plan,\ run\ and\ trace\ as\ tools\ to\ an\ MCP\ client,\ over\ standard\ input\ and\ output train\:Train\ a\ conductor\ by\ reinforcement\ learning\:\ sample\ plans,\ run\ them\ on\ your\ workers,\ and\ reward\ good\ answers))' \
     '*:: :->rest' && return
   [[ $state == rest ]] || return
   curcontext="${curcontext%:*}-$words[1]:"
@@ -45,6 +45,8 @@ _conductor() {
     cost) _conductor_cost ;;
     pools) _conductor_pools ;;
     eval) _conductor_eval ;;
+    serve) _conductor_serve ;;
+    launch) _conductor_launch ;;
     mcp) _conductor_mcp ;;
     train) _conductor_train ;;
   esac
@@ -253,7 +255,7 @@ _conductor_config_get() {
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep)'
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb serve.parallel serve.queue serve.grace serve.drain serve.origins serve.body_mb traces.keep)'
 }
 
 _conductor_config_set() {
@@ -263,7 +265,7 @@ _conductor_config_set() {
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
-    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb traces.keep)' \
+    '1:SECTION.KEY:(conductor.model conductor.profile conductor.adapter conductor.mode conductor.pool conductor.tools conductor.allow_tools conductor.gpu_layers conductor.context conductor.threads conductor.prepare limits.steps limits.parallel limits.attempts limits.recursion limits.seconds limits.cost limits.tokens limits.calls limits.tool_calls limits.cost_day limits.tokens_day limits.calls_day timeouts.first_token timeouts.idle timeouts.total policy.allow policy.deny policy.local_only policy.files_only policy.approve policy.project output.progress output.color output.markdown chat.context attachments.image_mb attachments.pdf_mb attachments.files attachments.total_mb serve.parallel serve.queue serve.grace serve.drain serve.origins serve.body_mb traces.keep)' \
     '2:VALUE: '
 }
 
@@ -959,6 +961,132 @@ _conductor_eval() {
     '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
     '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
     '1::rehearsal|basics|CASES.jsonl: _conductor_values "" files rehearsal basics'
+}
+
+_conductor_serve() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(--mode)'--mode='[mini: one worker; auto: up to five steps; ultra: reason first, review after.]:mini|auto|ultra:(mini auto ultra)' \
+    '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
+    '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
+    '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
+    '(--max-steps)'--max-steps='[Maximum steps in the plan, 1 to 5 (with one worker: 1).]:N: ' \
+    '(--recursion)'--recursion='[Review steps to append: the conductor checks its own answer.]:N: ' \
+    '(--max-cost)'--max-cost='[Maximum cost of the run in US dollars.]:USD: ' \
+    '(--max-tokens)'--max-tokens='[Maximum tokens for the run, input and output.]:N: ' \
+    '(--max-calls)'--max-calls='[Maximum worker calls for the run.]:N: ' \
+    '(--max-time)'--max-time='[Maximum duration of the run in seconds.]:S: ' \
+    '(--seed)'--seed='[Seed for sampling.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model to put on the GPU.]:auto|all|N:(auto all)' \
+    '(--adapter)'--adapter='[LoRA adapter (GGUF) for a local conductor model.]:FILE:_files' \
+    '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
+    '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
+    '(--host)'--host='[The address to listen at.]:ADDRESS: ' \
+    '(--port)'--port='[The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.]:N: ' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:command:((keys\:Add\ and\ remove\ the\ keys\ with\ which\ clients\ use\ the\ server))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    keys) _conductor_serve_keys ;;
+  esac
+}
+
+_conductor_serve_keys() {
+  local curcontext=$curcontext state line
+  typeset -A opt_args
+  _arguments -s -S -C \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:command:((add\:Make\ a\ key\ and\ print\ it list\:List\ the\ keys\ with\ their\ limits rm\:Remove\ a\ key))' \
+    '*:: :->rest' && return
+  [[ $state == rest ]] || return
+  curcontext="${curcontext%:*}-$words[1]:"
+  case $words[1] in
+    add) _conductor_serve_keys_add ;;
+    list) _conductor_serve_keys_list ;;
+    rm) _conductor_serve_keys_rm ;;
+  esac
+}
+
+_conductor_serve_keys_add() {
+  _arguments -s -S \
+    '(--max-cost-day)'--max-cost-day='[Maximum cost of all its requests on one day.]:USD: ' \
+    '(--max-cost)'--max-cost='[Maximum cost of one request.]:USD: ' \
+    '(--pool)'--pool='[The only pool that it may use.]:NAME: _conductor_values "pools names" none' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:NAME: '
+}
+
+_conductor_serve_keys_list() {
+  _arguments -s -S \
+    '(--json)'--json'[Print JSON.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]'
+}
+
+_conductor_serve_keys_rm() {
+  _arguments -s -S \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:NAME: '
+}
+
+_conductor_launch() {
+  _arguments -s -S \
+    '(--mode)'--mode='[mini: one worker; auto: up to five steps; ultra: reason first, review after.]:mini|auto|ultra:(mini auto ultra)' \
+    '(--workers)'--workers='[Use only these workers.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--pool)'--pool='[Use only the workers of this pool; '\'''\'' for all workers.]:NAME: _conductor_values "pools names" none' \
+    '(--conductor)'--conductor='[The model that plans: a name, a GGUF file, provider/model, a URL (its first chat model) or URL#MODEL.]:NAME|PATH|URL: _conductor_values "model names --planners" files' \
+    '(--tools)'--tools='[Let every worker use these tools, in place of its own.]:A,B: _conductor_values "tools names" list' \
+    '(--no-tools)'--no-tools'[Let no worker use tools.]' \
+    '(--allow-tools)'--allow-tools='[Call these tools without asking: all of a server, or one of it.]:A,B.C: _conductor_values "tools names" list' \
+    '(--allow)'--allow='[Ask only these workers: names, tag:NAME or provider:NAME.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--deny)'--deny='[Never ask these workers; same syntax as --allow.]:A,B: _conductor_values "workers names --enabled" list' \
+    '(--local-only)'--local-only'[Use only models on this machine, for planning too.]' \
+    '(--max-steps)'--max-steps='[Maximum steps in the plan, 1 to 5 (with one worker: 1).]:N: ' \
+    '(--recursion)'--recursion='[Review steps to append: the conductor checks its own answer.]:N: ' \
+    '(--max-cost)'--max-cost='[Maximum cost of the run in US dollars.]:USD: ' \
+    '(--max-tokens)'--max-tokens='[Maximum tokens for the run, input and output.]:N: ' \
+    '(--max-calls)'--max-calls='[Maximum worker calls for the run.]:N: ' \
+    '(--max-time)'--max-time='[Maximum duration of the run in seconds.]:S: ' \
+    '(--seed)'--seed='[Seed for sampling.]:N: ' \
+    '(--gpu-layers)'--gpu-layers='[Layers of a local model to put on the GPU.]:auto|all|N:(auto all)' \
+    '(--adapter)'--adapter='[LoRA adapter (GGUF) for a local conductor model.]:FILE:_files' \
+    '(--rehearsal)'--rehearsal'[Use the tiny demo models that ship with conductor: no key, no download.]' \
+    '(--no-trace)'--no-trace'[Do not store a trace of this run.]' \
+    '(-h --help)'{-h,--help}'[Show this message and exit.]' \
+    '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
+    '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
+    '(--debug)'--debug'[Log internals to stderr and show tracebacks.]' \
+    '(-q --quiet)'{-q,--quiet}'[Print nothing but errors on stderr.]' \
+    '1:CLIENT: ' \
+    '*:[-- ARGS]: '
 }
 
 _conductor_mcp() {
