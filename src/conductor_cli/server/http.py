@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -23,10 +24,12 @@ from conductor_cli.server.access import CLIENT_KEY, AccessRules
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.base import ClientApi
 from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.messages import Api as Messages
 from conductor_cli.server.api.registry import PATHS, load_api
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.body import read_json
 from conductor_cli.server.client_keys import ClientKey
+from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.hub import HubLimits, RunHub, ServedRun
 from conductor_cli.server.joining import request_key, says_retry
 from conductor_cli.server.metrics import Metrics
@@ -65,7 +68,10 @@ class Service:
         joined = self.hub.join(key, is_retry=is_retry)
         if joined is not None:
             return joined
-        narrator = Narrator(holds_text=holds_text(request), keeps_events=request.include_events)
+        narrator = Narrator(
+            holds_text=holds_text(request), keeps_events=request.include_events,
+            sign=partial(client_calls, ids=self.runs.call_ids),
+        )  # fmt: skip
         return self.hub.begin(
             key, lambda run: read_work(self.runs, request, run, client), narrator,
             origin=client_origin(client), model=request.model,
@@ -114,6 +120,23 @@ class CreateAnswer:
         return RunAnswer(self._service.hub, served, api, request)
 
 
+class CountTokens:
+    """POST /v1/messages/count_tokens: how long a request is, by an estimate."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read the request and count it."""
+        http, api = Request(scope, receive), Messages()
+        try:
+            data = await http.body()
+            counted = await asyncio.to_thread(lambda: api.count_tokens(read_json(data), {}))
+        except ClientDisconnect:
+            return
+        except RequestError as error:
+            await send_error(send, api, error, {})
+            return
+        await JSONResponse(counted)(scope, receive, send)
+
+
 # Other routes
 
 
@@ -159,6 +182,7 @@ def build_app(service: Service) -> Starlette:
         routes=[
             *answers,
             *StoredResponses(service.hub).routes,
+            Route("/v1/messages/count_tokens", CountTokens(), methods=["POST"]),
             Route("/v1/models", routes.models),
             Route("/health", routes.health),
             Route("/metrics", routes.metrics),

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -323,7 +323,10 @@ class RunHub:
         try:
             async with self._turns:
                 await self.runs.perform(await read_work(served.id), served.show)
-            served.end(outcome_of(served.narrator.trace, served.reasoning, now=local_now()))
+            ended = outcome_of(served.narrator.trace, served.reasoning, now=local_now())
+            if isinstance(ended, Outcome):
+                ended = replace(ended, tool_calls=served.narrator.sign(served.narrator.trace))
+            served.end(ended)
         except RequestError as error:
             served.end(error)
         except ConductorError as error:

@@ -8,8 +8,9 @@ already: it stays, and the answer follows as a paragraph of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from conductor_cli.core import events as ev
@@ -41,13 +42,19 @@ class AnswerText:
 Piece = Reasoning | AnswerText | ToolCall | ev.Event
 
 
+SignCalls = Callable[[Trace], tuple[ToolCall, ...]]
+
+
 class Narrator:
     """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
 
-    With `keeps_events` each event is a piece too.
+    With `keeps_events` each event is a piece too. `sign` gives the calls of a run with the ids that a client sees.
     """
 
-    def __init__(self, *, holds_text: bool = False, keeps_events: bool = False) -> None:
+    def __init__(
+        self, *, holds_text: bool = False, keeps_events: bool = False, sign: SignCalls = attrgetter("tool_calls")
+    ) -> None:
+        self.sign = sign
         self.trace = Trace()
         """The run so far, without the texts of steps that are not done."""
         self.shown = ""
@@ -122,7 +129,7 @@ class Narrator:
         if rest:
             yield AnswerText(rest)
         self.shown = written + rest
-        yield from event.tool_calls
+        yield from self.sign(self.trace)
 
     def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from conductor_cli.app.attach import Attacher
+from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
-from conductor_cli.core.chat import Message, Tool
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.question import Conversation, File, Question, Turn
+from conductor_cli.core.question import File
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.daily_spend import USER, Spender
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
+from conductor_cli.server.conversation import Asked, continue_response, read_conversation
 from conductor_cli.server.origins import client_origin
 from conductor_cli.server.runs import Runs, Work
 from conductor_cli.server.served_models import ServedModel, find_model
@@ -35,14 +38,45 @@ async def read_work(runs: Runs, request: ClientRequest, run: str, client: Client
         settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
     settings = lowered(settings, asked, "the request")
     attachments = Attachments(settings.paths.attachments)
-    files = await _attach(request, Attacher(attachments, settings))
+    what = await _read_asked(runs, request, Attacher(attachments, settings), client_origin(client))
+    if what.plan is not None:  # a review would be the step that answers
+        settings = lowered(settings, {"limits.recursion": 0}, "the conversation")
     return Work(
-        settings=settings, store=TraceStore(settings.paths.traces), question=read_question(request, files),
+        settings=settings, store=TraceStore(settings.paths.traces), question=what.question, plan=what.plan,
         only=runs.options.workers, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request),
         origin=client_origin(client),
         spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
     )  # fmt: skip
+
+
+async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, origin: str) -> Asked:
+    """What is run for a request. Raises `RequestError` or `ConductorError`."""
+    store = TraceStore(attacher.settings.paths.traces)
+
+    def read_trace(run: str) -> Trace | None:
+        """The trace of a run of the same client."""
+        try:
+            trace = store.ended(run, pieces=False)
+        except UsageError:
+            return None
+        return trace if (trace.run, trace.origin) == (run, origin) else None
+
+    files: dict[str, File] = {}
+    if request.previous:
+        earlier = await asyncio.to_thread(read_trace, request.previous)
+        if earlier is None:
+            text = "there is no response that this one could continue: it was deleted, or never stored"
+            raise RequestError(400, "previous_response_not_found", text, param="previous_response_id")
+        request = continue_response(request, earlier, runs.call_ids)
+        files = {file.attachment.sha256: file for file in earlier.question.files if file.attachment is not None}
+    files |= await _attach(request, attacher, known=files)
+    if request.messages[-1:] and not any(message.tool_calls for message in request.messages):
+        return read_conversation(request, files, (), read_trace, runs.call_ids)
+    pool = rehearsal_pool() if runs.options.rehearsal else None
+    if pool is None:
+        pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
+    return await asyncio.to_thread(read_conversation, request, files, pool.names, read_trace, runs.call_ids)
 
 
 def _pool_for(client: ClientKey | None, model: ServedModel, settings: Settings) -> str:
@@ -72,53 +106,18 @@ def lowered(settings: Settings, limits: Mapping[str, Any], origin: str) -> Setti
     return replace(settings, values=values, origins=origins)
 
 
-async def _attach(request: ClientRequest, attacher: Attacher) -> tuple[File, ...]:
-    """The files that the messages carry, each once. Raises `RequestError`."""
+async def _attach(request: ClientRequest, attacher: Attacher, known: Collection[str]) -> dict[str, File]:
+    """The files that the messages carry, by their SHA-256, without those that are `known`. Raises `RequestError`."""
     carried = {each.sha256: each for message in request.messages for each in message.attachments}
-    files = []
+    files = {}
     for data in request.blobs.values():
         attacher.attachments.add(data)
     for sha256, attachment in carried.items():
+        if sha256 in known:
+            continue
         try:
             # A PDF is read by a process of its own, which takes a moment.
-            files.append(await asyncio.to_thread(attacher.take, request.blobs[sha256], attachment.name))
+            files[sha256] = await asyncio.to_thread(attacher.take, request.blobs[sha256], attachment.name)
         except UsageError as error:
             raise RequestError(400, "invalid_file", error.message) from None
-    return tuple(files)
-
-
-def read_question(request: ClientRequest, files: Sequence[File] = ()) -> Question:
-    """The question of a conversation: its last text of the user, with what came before. Raises `RequestError`."""
-    talk = [message for message in request.messages if message.role != "system"]
-    asked = [index for index, message in enumerate(talk) if message.role == "user"]
-    if not asked:
-        raise RequestError(400, "no_user_message", "the messages hold no message of the user", param="messages")
-    only = request.tool_choice.name if isinstance(request.tool_choice, Tool) else ""
-    conversation = Conversation(
-        messages=tuple(talk), tools=request.tools,
-        tool_choice="required" if isinstance(request.tool_choice, Tool) else request.tool_choice, only_tool=only,
-        parallel_tool_calls=request.parallel_tool_calls, max_tokens=request.max_tokens,
-        temperature=request.temperature, stop=request.stop,
-    )  # fmt: skip
-    return Question(
-        text=talk[asked[-1]].content,
-        system="\n\n".join(message.content for message in request.messages if message.role == "system"),
-        history=tuple(_turns(talk[: asked[-1]])),
-        files=tuple(files),
-        schema=request.schema or ({"type": "object"} if request.json_only else None),
-        conversation=conversation,
-    )
-
-
-def _turns(talk: Sequence[Message]) -> Iterator[Turn]:
-    """The texts of a conversation as questions, each with all that was answered to it."""
-    question, answers = "", list[str]()
-    for message in talk:
-        if message.role == "user":
-            if question or answers:
-                yield Turn(question=question, answer="\n\n".join(answers))
-            question, answers = message.content, []
-        elif message.role == "assistant" and message.content:
-            answers.append(message.content)
-    if question or answers:
-        yield Turn(question=question, answer="\n\n".join(answers))
+    return files

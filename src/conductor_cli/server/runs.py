@@ -6,11 +6,13 @@ The settings are read for each call, so that what the user changes holds from th
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,11 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.daily_spend import USER, DailySpend, Spender
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.config import model_semaphores
+from conductor_cli.server.call_ids import CallIds, load_secret
 from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
+
+log = logging.getLogger(__name__)
 
 ShowEvent = Callable[[Event], None]
 """Called with each event, after it was stored. It must not wait."""
@@ -96,6 +101,15 @@ class Runs:
         self._loaded = LoadedModels()
         self._spends: dict[tuple[Spender, Path, DayLimits, str], DailySpend] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
+
+    @cached_property
+    def call_ids(self) -> CallIds:
+        """What signs the ids of calls that clients make."""
+        try:
+            return CallIds(load_secret(self.settings().paths.state))
+        except OSError as error:
+            log.warning("calls of tools go on only until this server ends: their secret cannot be kept: %s", error)
+            return CallIds(secrets.token_bytes(32))
 
     async def close(self) -> None:
         """Close the models, and the record of what was spent."""

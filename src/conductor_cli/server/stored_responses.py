@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from conductor_cli.server.access import error_envelope
 from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
 from conductor_cli.server.api.responses_encoder import RESPONSE, ResponsesEncoder
+from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.hub import RunHub, ServedRun
 from conductor_cli.server.origins import origin_of
 from conductor_cli.server.outcomes import outcome_of
@@ -67,7 +69,7 @@ class StoredResponses:
         trace = await asyncio.to_thread(self._stored, http, run)
         created = int(datetime.fromisoformat(trace.time).timestamp())
         encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"))
-        return _ended(encoder, outcome_of(trace, now=local_now()))
+        return _ended(encoder, _outcome(trace, self._hub))
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
@@ -101,6 +103,12 @@ class StoredResponses:
         if trace.run != run or trace.origin != origin_of(http.scope):
             raise _unknown(run)
         return trace
+
+
+def _outcome(trace: Trace, hub: RunHub) -> Outcome | RequestError:
+    """How a stored run ended, as its client was told."""
+    ended = outcome_of(trace, now=local_now())
+    return replace(ended, tool_calls=client_calls(trace, hub.runs.call_ids)) if isinstance(ended, Outcome) else ended
 
 
 def _run_of(http: Request) -> str:

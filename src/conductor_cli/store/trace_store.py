@@ -88,19 +88,19 @@ class TraceStore:
         if empty:
             raise UsageError(f"{self.path(run)} has no complete event", hint=f"conductor trace rm {run} deletes it")
 
-    def trace(self, run: str) -> Trace:
+    def trace(self, run: str, *, pieces: bool = True) -> Trace:
         """The trace of a stored run. Raises `UsageError` as `events` does."""
         trace = Trace()
-        for event in self.events(run):
+        for event in self.events(run, pieces=pieces):
             trace = apply_event(trace, event)
         return trace
 
-    def ended(self, name: str) -> Trace:
+    def ended(self, name: str, *, pieces: bool = True) -> Trace:
         """The trace of the run called `name`. Raises `UsageError`, also while another process is writing it."""
         run = self.find(name)
         if self.is_running(run):
             raise UsageError(f"run {run} is still running", hint="wait until it ends, or stop it first")
-        return self.trace(run)
+        return self.trace(run, pieces=pieces)
 
     def is_running(self, run: str) -> bool:
         """Whether another process is writing this run."""
