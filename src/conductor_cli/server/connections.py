@@ -130,6 +130,9 @@ class _BoundedConnection(Base):
             self._stalled = None
         super().resume_writing()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nobody has to be told: the request is answered as any other."""
+
     def _expect(self, seconds: float | None) -> None:
         """Break the connection off in so many seconds; None for never."""
         if self._sending is not None:

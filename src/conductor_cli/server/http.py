@@ -14,13 +14,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.access import CLIENT_KEY, AccessRules
+from conductor_cli.core.sanitize import one_line
+from conductor_cli.server.access import CLIENT_KEY, AccessRules, error_envelope
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.base import ClientApi
 from conductor_cli.server.api.failures import request_error
@@ -165,6 +167,15 @@ class Routes:
         return Response(text, headers={"content-type": kind})
 
 
+async def _answer_error(http: Request, error: Exception) -> Response:
+    """What no route has answered: an unknown path, a wrong method, or a failure of this server."""
+    status = getattr(error, "status_code", 500)
+    said = {404: f"there is no {one_line(http.url.path)[:100]}", 405: f"{http.method} is not for this path"}
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "internal_error")
+    failed = RequestError(status, code, said.get(status, "the server failed; its log says where"))
+    return JSONResponse(error_envelope(http.url.path, failed), status, getattr(error, "headers", None))
+
+
 def build_app(service: Service) -> Starlette:
     """The application over `service`, which it closes at its end."""
 
@@ -188,5 +199,6 @@ def build_app(service: Service) -> Starlette:
             Route("/metrics", routes.metrics),
             *page_routes(open_trace_store),
         ],
+        exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
         lifespan=lifespan,
     )

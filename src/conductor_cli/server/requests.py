@@ -13,7 +13,7 @@ from conductor_cli.app.rehearsal import rehearsal_pool
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.daily_spend import USER, Spender
@@ -33,10 +33,14 @@ async def read_work(runs: Runs, request: ClientRequest, run: str, client: Client
     model = find_model(request.model, request.effort, now)
     pool = _pool_for(client, model, now)
     settings = runs.settings(model.settings | ({"conductor.pool": pool} if pool else {}))
-    asked = {} if request.max_cost is None else {"limits.cost": request.max_cost}
     if client is not None and client.max_cost is not None:
         settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
-    settings = lowered(settings, asked, "the request")
+    if request.max_cost is not None:
+        try:
+            settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
+        except ConfigError:
+            message = "conductor.max_cost must be an amount of US dollars above 0"
+            raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
     attachments = Attachments(settings.paths.attachments)
     what = await _read_asked(runs, request, Attacher(attachments, settings), client_origin(client))
     if what.plan is not None:  # a review would be the step that answers
