@@ -26,7 +26,7 @@ from conductor_cli.server.access import CLIENT_KEY, AccessRules, error_envelope
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.base import ClientApi
 from conductor_cli.server.api.failures import request_error
-from conductor_cli.server.api.messages import Api as Messages
+from conductor_cli.server.api.messages import Messages
 from conductor_cli.server.api.registry import PATHS, load_api
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.body import read_json

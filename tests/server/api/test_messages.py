@@ -11,12 +11,12 @@ import pytest
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.usage import Usage
-from conductor_cli.server.api.messages import Api
+from conductor_cli.server.api.messages import Messages
 from conductor_cli.server.api.messages_encoder import MessagesEncoder
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage
 from tests.media_files import pdf, png
 
-API = Api()
+API = Messages()
 ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
 TOOL = {"name": "edit", "description": "Edit.", "input_schema": {"type": "object"}}
 CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')

@@ -43,7 +43,7 @@ _CHOICES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "any": "required", 
 _TOKENS_PER_MESSAGE: Final = 4
 
 
-class Api:
+class Messages:
     """`POST /v1/messages` and `/v1/messages/count_tokens`."""
 
     name = "messages"

@@ -1,0 +1,222 @@
+"""Conversations with a client's own tools over real HTTP: the worker that asked goes on, in each API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from conductor_cli.server.api.messages_encoder import SIGNATURE
+from tests.cli.stage import TWO, Stage, says
+from tests.server.plain_api import Serving, serving
+from tests.servers import Script, SeenStep, Wire, delta, usage
+
+EDIT = {"name": "edit", "description": "Edit a file."}
+SCHEMA = {"type": "object", "properties": {"file": {"type": "string"}}}
+TOOLS = {
+    "chat/completions": [{"type": "function", "function": EDIT | {"parameters": SCHEMA}}],
+    "responses": [{"type": "function", **EDIT, "parameters": SCHEMA}],
+    "messages": [EDIT | {"input_schema": SCHEMA}],
+}
+
+
+def asks(*files: str, text: str = "I edit.") -> Script:
+    """A model that asks for an edit of each file, with the arguments in pieces."""
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        frames = [delta(text)]
+        for index, name in enumerate(files):
+            call = {"index": index, "id": f"own{index}", "type": "function", "function": {"name": "edit"}}
+            frames.append(delta(tool_calls=[call]))
+            pieces = ('{"file": ', f'"{name}"', "}")
+            frames += [delta(tool_calls=[{"index": index, "function": {"arguments": each}}]) for each in pieces]
+        await wire.frames(*frames, delta(finish="tool_calls"), usage(), "[DONE]")
+
+    return script
+
+
+def by_turns(*scripts: Script) -> Script:
+    """A model that does one after the other, and the last one from then on."""
+    left = list(scripts)
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(seen, wire)
+
+    return script
+
+
+class Talk:
+    """A client's conversation in one of the APIs, as its SDK keeps it."""
+
+    def __init__(self, server: Serving, api: str) -> None:
+        self.server = server
+        self.api = api
+        self.turns: list[Any] = [{"role": "user", "content": "Rename it."}]
+        self.calls: list[tuple[str, str]] = []
+        self.text = ""
+
+    def post(self, **more: Any) -> httpx.Response:
+        name = "input" if self.api == "responses" else "messages"
+        body = {"model": "conductor", "tools": TOOLS[self.api], name: self.turns, "max_tokens": 500, **more}
+        return httpx.post(f"{self.server.url}/v1/{self.api}", json=body, timeout=30)
+
+    def ask(self, **more: Any) -> httpx.Response:
+        """One answer, whose calls and text are kept, and which joins the conversation."""
+        response = self.post(**more)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        if self.api == "messages":
+            blocks = answer["content"]
+            self.calls = [(each["id"], each["input"]["file"]) for each in blocks if each["type"] == "tool_use"]
+            self.text = "".join(each["text"] for each in blocks if each["type"] == "text")
+            self.turns.append({"role": "assistant", "content": blocks})
+        elif self.api == "responses":
+            calls = [each for each in answer["output"] if each["type"] == "function_call"]
+            self.calls = [(each["call_id"], json.loads(each["arguments"])["file"]) for each in calls]
+            said = [part for each in answer["output"] if each["type"] == "message" for part in each["content"]]
+            self.text = "".join(part["text"] for part in said)
+            self.turns += answer["output"]
+        else:
+            message = answer["choices"][0]["message"]
+            functions = [(each["id"], each["function"]) for each in message.get("tool_calls", ())]
+            self.calls = [(own, json.loads(function["arguments"])["file"]) for own, function in functions]
+            self.text = message["content"] or ""
+            self.turns.append(message)
+        return response
+
+    def give(self, results: Mapping[str, str] | None = None) -> None:
+        """Results for the calls of the last answer, by their ids."""
+        results = {call: f"edited {name}" for call, name in self.calls} if results is None else results
+        if self.api == "messages":
+            blocks = [{"type": "tool_result", "tool_use_id": call, "content": text} for call, text in results.items()]
+            self.turns.append({"role": "user", "content": [*blocks, {"type": "text", "text": "Go on."}]})
+        elif self.api == "responses":
+            outputs = [{"type": "function_call_output", "call_id": call, "output": t} for call, t in results.items()]
+            self.turns += outputs
+        else:
+            self.turns += [{"role": "tool", "tool_call_id": call, "content": text} for call, text in results.items()]
+
+
+def messages(seen: SeenStep) -> Sequence[Mapping[str, Any]]:
+    sent: Sequence[Mapping[str, Any]] = seen.json["messages"]
+    return sent
+
+
+@pytest.mark.parametrize("api", TOOLS)
+def test_the_worker_that_asked_goes_on_for_two_turns_of_tools(stage: Stage, api: str) -> None:
+    """Nothing is planned again; it is sent all that it was sent before, with its own ids, and then the results."""
+    stage.configure()
+    stage.plan = TWO
+    stage.models["beta"] = by_turns(asks("a.py", "b.py"), asks("c.py"), says("Done."))
+    with serving() as server:
+        talk = Talk(server, api)
+        talk.ask()
+        assert ([name for _, name in talk.calls], talk.text) == (["a.py", "b.py"], "I edit.")
+        assert all(len(call) <= 64 and "own" not in call for call, _ in talk.calls)
+        talk.give()
+        talk.ask()
+        talk.give()
+        talk.ask()
+    assert (talk.calls, talk.text) == ([], "Done.")
+    first, second, third = map(messages, stage.asked("beta"))
+    assert second[: len(first)] == first
+    assert third[: len(second)] == second
+    assert [each.get("tool_call_id") for each in second[len(first) :] if each["role"] == "tool"] == ["own0", "own1"]
+    assert (len(stage.asked("planner")), len(stage.asked("alpha"))) == (1, 1)
+
+
+def test_a_streamed_call_of_messages_has_its_signed_id_and_arguments(stage: Stage) -> None:
+    """The narration is a thinking block, the call a block of its own, with the reason of the end."""
+    stage.configure()
+    stage.models["alpha"] = asks("a.py")
+    with serving() as server:
+        stream = Talk(server, "messages").post(stream=True, thinking={"type": "adaptive"})
+    events = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    opened = [each["content_block"]["type"] for each in events if each["type"] == "content_block_start"]
+    assert opened == ["thinking", "text", "tool_use"]
+    deltas = [each["delta"] for each in events if each["type"] == "content_block_delta"]
+    assert "step 1" in "".join(each.get("thinking", "") for each in deltas)
+    assert [each["partial_json"] for each in deltas if "partial_json" in each] == ['{"file": "a.py"}']
+    assert [each["signature"] for each in deltas if "signature" in each] == [SIGNATURE]
+    assert (events[-2]["delta"]["stop_reason"], events[-1]["type"]) == ("tool_use", "message_stop")
+
+
+def test_results_with_a_forged_id_or_of_another_server_are_planned_anew(stage: Stage) -> None:
+    """They are no error: whoever is planned reads calls and results."""
+    stage.configure()
+    stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
+    with serving() as server:
+        talk = Talk(server, "chat/completions")
+        talk.ask()
+        forged = talk.calls[0][0][:-4] + "AAAA"
+        talk.turns[-1]["tool_calls"][0]["id"] = forged
+        talk.give({forged: "edited it"})
+        talk.ask()
+    assert talk.text == "Done."
+    assert len(stage.asked("planner")) == 2
+    assert messages(stage.asked("alpha")[1])[-1]["content"] == "edited it"
+
+
+def test_when_the_worker_was_removed_somebody_else_goes_on(stage: Stage) -> None:
+    """The conversation is planned anew, with the client's own messages."""
+    stage.configure()
+    stage.models["alpha"] = asks("a.py")
+    with serving() as server:
+        talk = Talk(server, "chat/completions")
+        talk.ask()
+        stage.configure(workers=("beta",))
+        stage.plan = "beta | - | Answer it."
+        talk.give()
+        talk.ask()
+    assert talk.text == "beta answers"
+    assert messages(stage.asked("beta")[0])[-1]["content"] == "edited a.py"
+
+
+def test_a_missing_result_is_refused_by_the_name_of_its_call(stage: Stage) -> None:
+    """In the envelope of the API; no worker is asked."""
+    stage.configure()
+    stage.models["alpha"] = asks("a.py", "b.py")
+    with serving() as server:
+        talk = Talk(server, "messages")
+        talk.ask()
+        (given, _), (missing, _) = talk.calls
+        talk.give({given: "edited"})
+        refused = talk.post()
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert missing in refused.json()["error"]["message"]
+    assert len(stage.asked("alpha")) == 1
+
+
+def test_a_response_goes_on_from_the_id_of_the_one_before(stage: Stage) -> None:
+    """Only the results are sent; the worker gets the whole conversation."""
+    stage.configure()
+    stage.models["alpha"] = by_turns(asks("a.py"), says("Done."))
+    with serving() as server:
+        talk = Talk(server, "responses")
+        before = talk.ask().json()["id"]
+        talk.turns.clear()
+        talk.give()
+        talk.ask(previous_response_id=before)
+        unknown = talk.post(previous_response_id="resp_20261122-000000-000000")
+    assert talk.text == "Done."
+    first, second = map(messages, stage.asked("alpha"))
+    assert second[: len(first)] == first
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (400, "previous_response_not_found")
+
+
+def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
+    """An estimate, at once."""
+    stage.configure()
+    with serving() as server:
+        talk = Talk(server, "messages/count_tokens")
+        body = {"model": "conductor", "messages": talk.turns, "tools": TOOLS["messages"]}
+        counted = httpx.post(f"{server.url}/v1/messages/count_tokens", json=body)
+        refused = httpx.post(f"{server.url}/v1/messages/count_tokens", json={"model": "conductor"})
+    assert 20 < counted.json()["input_tokens"] < 60
+    assert refused.json()["error"]["type"] == "invalid_request_error"
+    assert not stage.server.requests
