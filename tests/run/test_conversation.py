@@ -13,6 +13,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import continue_with_results
 from conductor_cli.core.policy import Policy, PoolPolicy
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Conversation, File, Question, Turn
 from conductor_cli.core.toolbox import RunTools
 from conductor_cli.core.usage import Usage
@@ -71,6 +72,14 @@ def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -
     bob = ScriptedModel([ASKS])
     play(cast(bob, "B | | answer\n"), asked())
     assert bob.requests[0].messages == (Message(role="system", content="Be brief."), *TALK)
+
+
+def test_a_worker_that_was_trained_on_prompts_of_its_own_gets_these() -> None:
+    """A conversation would mean nothing to the demo models."""
+    bob = ScriptedModel([["done"]])
+    profile = WorkerProfile(render=lambda question, step, seen: f"{question.text}|{step.subtask}|{len(seen)}")
+    play(cast(bob, worker_profile=profile), asked())
+    assert [message.content for message in bob.requests[0].messages] == ["Rename the function.|rename it|1"]
 
 
 def test_calls_of_the_clients_tools_end_the_run() -> None:

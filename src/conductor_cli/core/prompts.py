@@ -194,9 +194,10 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     `final`: the answer goes to the user. What does not fit the worker's context is shortened in the middle: first the
     answers it sees, each to an equal share, then the question. A message that the profile renders is shortened as one.
     `withheld` says what the worker is not shown of the question. Files that it accepts go along as attachments.
-    A client's conversation goes to the answering step as it is, with the answers that the step sees after its end.
+    A client's conversation goes to the answering step as it is, with the answers that the step sees after its end,
+    unless the worker knows only prompts of its own.
     """
-    if final and question.conversation is not None:
+    if final and question.conversation is not None and profile.render is None:
         return _conversation_messages(question, question.conversation, step, seen), ""
     accepts = worker.accepts or ()
     attachments = question.attachments_for(accepts)
