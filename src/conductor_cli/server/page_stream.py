@@ -61,22 +61,30 @@ async def event_stream(path: Path, after: int) -> AsyncIterator[bytes]:
     """Each event of a trace from number `after` + 1 on, named by its kind, and `end` when no more will come."""
     number = 0
     async for lines in _blocks(TraceTail(path)):
-        kind = ""
-        block = b""
-        for line in lines:
-            number += 1
-            # A file may have been edited by hand: nothing in it may end the line of `data`.
-            text = escape_json(line.decode("utf-8", "replace"))
-            found = _KIND.match(text)
-            kind = found[1] if found else "unknown"
-            if number > after:
-                block += _message(kind, text, number)
-        if block or not lines:
-            yield block or b": \n\n"
+        if not lines:
+            yield b": \n\n"
+            continue
+        messages, kind = await anyio.to_thread.run_sync(_messages, lines, number, after)
+        number += len(lines)
+        if messages:
+            yield messages
         if kind in _ENDS:
             yield _end("finished" if kind == "run_finished" else "failed")
             return
     yield _end("interrupted")
+
+
+def _messages(lines: list[bytes], number: int, after: int) -> tuple[bytes, str]:
+    """The lines behind number `number` as server-sent events, without those up to `after`; the kind of the last."""
+    found, kind = [], ""
+    for place, line in enumerate(lines, start=number + 1):
+        # A file may have been edited by hand: nothing in it may end the line of `data`.
+        text = escape_json(line.decode("utf-8", "replace"))
+        named = _KIND.match(text)
+        kind = named[1] if named else "unknown"
+        if place > after:
+            found.append(_message(kind, text, place))
+    return b"".join(found), kind
 
 
 async def _blocks(tail: TraceTail) -> AsyncIterator[list[bytes]]:
@@ -110,8 +118,9 @@ async def frame_stream(path: Path) -> AsyncIterator[bytes]:
     while True:
         try:
             live = tail.is_written()
-            lines = await anyio.to_thread.run_sync(tail.read)
-            trace = await anyio.to_thread.run_sync(_folded, trace, lines)
+            lines = await anyio.to_thread.run_sync(tail.read) if tail.is_behind() else []
+            if lines:
+                trace = await anyio.to_thread.run_sync(_folded, trace, lines)
         except (OSError, DecodeError):  # the run was deleted, or the file is damaged from here on
             yield _end("unreadable")
             return

@@ -12,7 +12,7 @@ from typing import Final
 
 from conductor_cli.store.trace_file import is_live
 
-BLOCK: Final = 1 << 20
+BLOCK: Final = 256 << 10
 """Bytes that are read at once."""
 
 STARTING: Final = 1.0
