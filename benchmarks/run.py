@@ -35,6 +35,7 @@ NAMES: Final = (
     "money",
     "traces",
     "rehearsal",
+    "serve",
 )
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")

@@ -22,17 +22,19 @@ from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.conversation import Asked, continue_response, read_conversation
 from conductor_cli.server.origins import client_origin
 from conductor_cli.server.runs import Runs, Work
-from conductor_cli.server.served_models import ServedModel, find_model
+from conductor_cli.server.served_models import ServedModel, find_model, guess_settings
 from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 
 
 async def read_work(runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None) -> Work:
     """The work that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`."""
-    now = runs.settings()
-    model = find_model(request.model, request.effort, now)
-    pool = _pool_for(client, model, now)
-    settings = runs.settings(model.settings | ({"conductor.pool": pool} if pool else {}))
+    settings = runs.settings(guess_settings(request.model))
+    model = find_model(request.model, request.effort, settings)
+    pool = _pool_for(client, model, settings)
+    chosen = model.settings | ({"conductor.pool": pool} if pool else {})
+    if any(settings[name] != value for name, value in chosen.items()):
+        settings = runs.settings(chosen)
     if client is not None and client.max_cost is not None:
         settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
     if request.max_cost is not None:

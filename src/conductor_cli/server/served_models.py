@@ -33,6 +33,12 @@ class ServedModel:
         return {"conductor.mode": self.mode} | ({"conductor.pool": self.pool} if self.pool else {})
 
 
+def guess_settings(name: str) -> dict[str, str]:
+    """The settings that a model's name alone says, so that they need not be read twice: reading takes a while."""
+    mode = MODELS.get(name)
+    return {"conductor.mode": mode} if mode else {}
+
+
 def model_names(settings: Settings) -> tuple[str, ...]:
     """The names that may be asked for. A server that was started with a pool of its own offers no others."""
     if "conductor.pool" in settings.given:
@@ -48,6 +54,6 @@ def find_model(name: str, effort: str, settings: Settings) -> ServedModel:
         raise RequestError(404, "model_not_found", message, param="model")
     fixed = MODELS.get(name)
     default = cast("Mode", settings["conductor.mode"])
-    if "conductor.mode" not in settings.given:
+    if fixed is None and "conductor.mode" not in settings.given:
         default = EFFORTS.get(effort.strip().lower(), default)
     return ServedModel(name=name, mode=fixed or default, pool="" if name in MODELS else name)

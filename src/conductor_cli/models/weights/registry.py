@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -120,8 +121,18 @@ class RegistryModel:
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
     """All models, the default first. Raises `ConfigError` for an invalid file."""
     chosen = environ.get(VARIABLE, "")
-    path = Path(chosen).expanduser() if chosen else SHIPPED
-    hint = f"correct the file that {VARIABLE} names" if chosen else "install conductor-llm again"
+    if not chosen:
+        return _load_shipped()
+    return _read_registry(Path(chosen).expanduser(), f"correct the file that {VARIABLE} names")
+
+
+@cache
+def _load_shipped() -> tuple[RegistryModel, ...]:
+    """The models of this package. A server asks for them with each request."""
+    return _read_registry(SHIPPED, "install conductor-llm again")
+
+
+def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
     try:
         # Some editors on Windows begin a file with a byte order mark, which TOML does not allow.
         tables = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("models")

@@ -1,0 +1,247 @@
+"""What `conductor serve` adds to a worker in mode mini: to each token, to the first one, and in memory.
+
+The upstream is a process of its own that plans at once and writes 50 tokens a second to each stream. Each token holds
+its number and the moment at which it was sent, by the clock that all processes of a machine share. The client reads all
+streams at once and checks that every token came, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+from figures import Figure, Table, show
+
+RATE: Final = 50
+"""Tokens a second of each stream."""
+
+FEW, MANY = 100, 500
+"""Streams at once."""
+
+SECONDS: Final = 6
+"""How long a stream takes."""
+
+
+@dataclass
+class Stream:
+    """What one stream gave: the seconds to its first token, and those of each token from the upstream to here."""
+
+    first: float = 0.0
+    tokens: list[float] = field(default_factory=list)
+    is_whole: bool = False
+
+
+def measure() -> Table:
+    """Everything, with one server for each part."""
+    with upstream() as worker:
+        with served(worker) as (url, _):
+            asyncio.run(read_all(url, 5, over=0.5))
+            alone = asyncio.run(read_all(url, 20, over=10.0))
+            few = asyncio.run(read_all(url, FEW, over=SECONDS - 1.0))
+            burst = asyncio.run(read_all(url, FEW, over=0.0))
+        with served(worker) as (url, process):
+            many = asyncio.run(read_all(url, MANY, over=10.0, seconds=20))
+            memory = process.memory_full_info().uss
+            cpu = sum(process.cpu_times()[:2])
+    lost = [sum(not stream.is_whole for stream in streams) for streams in (few, burst, many)]
+    return Table(
+        title="serve",
+        about=(
+            f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a second, each in a "
+            "process of its own. The first token counts from the request, the others from when the worker sent them."
+        ),
+        figures=(
+            Figure(what="first token, one stream at a time, median", value=percentile(firsts(alone), 50), unit="ms"),
+            Figure(
+                what=f"first token, {FEW} streams, median", value=percentile(firsts(few), 50), unit="ms", bound=0.01
+            ),
+            Figure(what=f"first token, {FEW} streams, 99th", value=percentile(firsts(few), 99), unit="ms", bound=0.03),
+            Figure(
+                what=f"first token, {FEW} requests in one moment, 99th", value=percentile(firsts(burst), 99), unit="ms",
+                also="they wait for each other",
+            ),
+            Figure(what=f"a token, {FEW} streams, median", value=percentile(rests(few), 50), unit="us", bound=0.005),
+            Figure(what=f"a token, {FEW} streams, 99th", value=percentile(rests(few), 99), unit="us"),
+            Figure(what=f"a token, {MANY} streams, median", value=percentile(rests(many), 50), unit="ms"),
+            Figure(what="processor time of the server for a token", value=cpu / len(rests(many)), unit="us"),
+            Figure(what=f"memory of the server, {MANY} streams", value=memory, unit="MB", bound=400 * 2**20),
+            Figure(what="streams with tokens lost or out of order", value=sum(lost), unit="tokens", bound=0),
+        ),
+    )  # fmt: skip
+
+
+def firsts(streams: list[Stream]) -> list[float]:
+    """Seconds from each request to its first token."""
+    return [stream.first for stream in streams]
+
+
+def rests(streams: list[Stream]) -> list[float]:
+    """Seconds that each later token took from the upstream to here."""
+    return [seconds for stream in streams for seconds in stream.tokens[1:]]
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which so many percent are."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share / 100))]
+
+
+# The client
+
+
+async def read_all(url: str, count: int, *, over: float, seconds: float = SECONDS) -> list[Stream]:
+    """So many streams, begun one after the other within `over` seconds, each `seconds` long."""
+
+    async def one(number: int) -> Stream:
+        await asyncio.sleep(over * number / count)
+        return await read(url, f"{number}", int(seconds * RATE))
+
+    return await asyncio.gather(*(one(number) for number in range(count)))
+
+
+async def read(url: str, question: str, tokens: int) -> Stream:
+    """One stream. A client that is slow itself would make the server look slow, so this one only cuts bytes."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+    text = f"Say {tokens} tokens. {question}"
+    body = json.dumps(
+        {"model": "conductor-mini", "stream": True, "messages": [{"role": "user", "content": text}]}
+    ).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n"
+    stream = Stream()
+    began = time.monotonic()
+    writer.write(head.encode() + body)
+    expected, rest = 0, b""
+    while b"data: [DONE]" not in rest:
+        data = await reader.read(1 << 16)
+        if not data:
+            break
+        now = time.monotonic()
+        *events, rest = (rest + data).split(b"\n\n")
+        for event in events:
+            at = event.find(b'"content":"<')
+            if at < 0:
+                rest = event if b"[DONE]" in event else rest
+                continue
+            for piece in event[at + 12 :].partition(b'"')[0].split(b"<"):
+                number, _, sent = piece.rstrip(b"> ").partition(b"@")
+                if int(number) != expected:
+                    raise AssertionError(f"token {number!r} came in place of {expected}")
+                expected += 1
+                stream.first = stream.first or now - began
+                stream.tokens.append(now - float(sent))
+    writer.close()
+    stream.is_whole = expected == tokens
+    return stream
+
+
+# The server and its upstream
+
+
+@contextmanager
+def served(worker: str) -> Iterator[tuple[str, psutil.Process]]:
+    """A `conductor serve` with a home of its own: its address and its process."""
+    with tempfile.TemporaryDirectory() as home:
+        config = Path(home) / "config.toml"
+        tables = "".join(
+            f'[workers.{name}]\nkind = "openai-compatible"\nbase_url = "{worker}"\nmodel = "{name}"\n'
+            f"parallel = {MANY}\n"
+            for name in ("alpha", "beta")
+        )
+        config.write_text(
+            f'[conductor]\nmodel = "{worker}#planner"\n[serve]\nparallel = {MANY}\n{tables}', encoding="utf-8"
+        )
+        names = ("CONFIG", "DATA", "STATE", "CACHE")
+        environ = {**os.environ, "HOME": home, **{f"XDG_{name}_HOME": home for name in names}}
+        command = [sys.executable, "-m", "conductor_cli", "serve", "--port", "0", "--config", str(config)]
+        process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1], psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextmanager
+def upstream() -> Iterator[str]:
+    """The address of the planner and the workers, as long as the context."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "upstream"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+    finally:
+        process.communicate()
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection of the upstream: requests one after the other until the client goes."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"POST "):
+                body = b'{"object":"list","data":[{"id":"planner"},{"id":"alpha"},{"id":"beta"}]}'
+                kind = b"content-type: application/json"
+                writer.write(b"HTTP/1.1 200 OK\r\n%s\r\ncontent-length: %d\r\n\r\n%s" % (kind, len(body), body))
+                continue
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            asked = json.loads(await reader.readexactly(int(length.partition(b":")[2])))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            await write_answer(asked, writer)
+            send(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+            send(writer, {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}})
+            writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+    except (ConnectionError, asyncio.IncompleteReadError):
+        writer.close()
+
+
+async def write_answer(asked: dict[str, object], writer: asyncio.StreamWriter) -> None:
+    """A plan of one step, or as many tokens as the last message asks for, 50 a second, the first at once."""
+    if asked["model"] == "planner":
+        send(writer, {"choices": [{"index": 0, "delta": {"content": PLAN}, "finish_reason": None}]})
+        return
+    count = int(str(asked["messages"]).rpartition("Say ")[2].partition(" ")[0])
+    began = time.monotonic()
+    for number in range(count):
+        wait = began + number / RATE - time.monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        token = f"<{number}@{time.monotonic():.6f}>"
+        send(writer, {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]})
+
+
+PLAN: Final = "A"
+
+
+def send(writer: asyncio.StreamWriter, frame: dict[str, object]) -> None:
+    """One event in one HTTP chunk."""
+    data = b"data: %s\n\n" % json.dumps({"object": "chat.completion.chunk", "model": "m", **frame}).encode()
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+async def run_upstream() -> None:
+    """Serve until standard input ends."""
+    listening = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+    print(listening.sockets[0].getsockname()[1], flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    listening.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["upstream"]:
+        asyncio.run(run_upstream())
+    else:
+        show(measure())
