@@ -55,7 +55,9 @@ _STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "un
 _SHOWN: Final = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds")
 _HIDDEN: Final = "(not shown: its rules keep it from other programs)"
 
-_PRIVATE: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_PRIVATE: Final = {
+    "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
 T = TypeVar("T")
 
 
