@@ -61,9 +61,6 @@ class ChatCompletions:
         return {"error": error_object(error)}
 
 
-Api = ChatCompletions
-
-
 def _read_body(body: Mapping[str, Any]) -> ClientRequest:
     _refuse_impossible(body)
     carried = Carried()

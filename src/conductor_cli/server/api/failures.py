@@ -7,6 +7,7 @@ from typing import Final
 
 from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.server.api.overflow import TOO_LONG
 from conductor_cli.server.api.request import RequestError
 
 BUSY_SECONDS: Final = 30.0
@@ -41,7 +42,7 @@ def request_error(failure: Failure, run: str = "", *, now: datetime | None = Non
         status = 504 if code == "limit_time" else 429
         retry_after = _until_midnight(now) if code.endswith("_day") and now is not None else None
     if failure.reason == "length":
-        status, code, retry_after = 400, "context_length_exceeded", None
+        status, code, retry_after = 400, TOO_LONG, None
     said = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]
     message = f"{said} ({hint})" if hint else said

@@ -7,7 +7,6 @@ text has begun is not narrated, so that an answer stays one block. `conductor` b
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -15,6 +14,7 @@ from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.events import Event
 from conductor_cli.core.tool_calls import parse_arguments
 from conductor_cli.core.usage import Usage
+from conductor_cli.server.api.overflow import TOO_LONG, anthropic_words
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
 from conductor_cli.server.api.sse import named_event
 from conductor_cli.server.api.usage import conductor_object
@@ -29,9 +29,6 @@ _ERROR_TYPES: Final = {
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
     529: "overloaded_error",
 }  # fmt: skip
-
-_TOKENS: Final = re.compile(r"\b(\d{3,9}) tokens\b|\((\d{3,9})(?: tokens)?\)|\b(\d{3,9}) >|> (\d{3,9})\b", re.ASCII)
-"""Numbers of tokens as the errors of providers say them."""
 
 _Block = Literal["thinking", "text"]
 
@@ -140,18 +137,8 @@ class MessagesEncoder:
 def error_envelope(error: RequestError, run: str = "", tokens: int | None = None) -> dict[str, Any]:
     """The body of an error. `tokens` is about how long the request is, for one that is too long."""
     kind = _ERROR_TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-    message = _too_long(error.message, tokens) if error.code == "context_length_exceeded" else error.message
+    message = anthropic_words(error.message, tokens) if error.code == TOO_LONG else error.message
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": run or None}
-
-
-def _too_long(message: str, tokens: int | None) -> str:
-    """The wording by which clients know that they must shorten, with the two numbers that they show if known."""
-    found = sorted(int(next(filter(None, groups))) for groups in _TOKENS.findall(message))
-    if tokens is not None and len(found) == 1 and tokens > found[0]:
-        found.append(tokens)
-    if len(found) < 2 or found[0] == found[-1]:
-        return f"prompt is too long: {message}"
-    return f"prompt is too long: {found[-1]} tokens > {found[0]} maximum"
 
 
 _NOTHING_CACHED: Final = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}

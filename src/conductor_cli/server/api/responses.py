@@ -69,9 +69,6 @@ class Responses:
         return {"error": error_object(error)}
 
 
-Api = Responses
-
-
 def _read_request(body: Mapping[str, Any]) -> ClientRequest:
     for name, reason in _IMPOSSIBLE.items():
         if body.get(name):

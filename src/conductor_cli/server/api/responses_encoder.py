@@ -11,6 +11,7 @@ from typing import Any, Final
 from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.events import Event, to_json
 from conductor_cli.server.api.openai_errors import error_object
+from conductor_cli.server.api.overflow import TOO_LONG
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
 from conductor_cli.server.api.response_items import INCOMPLETE, Item, MessageItem, ReasoningItem, call_item, whole_items
 from conductor_cli.server.api.sse import named_event
@@ -83,10 +84,10 @@ class ResponsesEncoder:
 
     def failed(self, error: RequestError) -> bytes:
         """Some clients read only the first of the two events, others only the second."""
-        told = {"code": _code_of_failure(error), "message": error.message}
+        own = error_object(error)
+        told = {"code": _code_of_failure(error), "message": own["message"]}
         begun = [self._open.item("incomplete")] if self._open is not None else []
         response = self._response("failed", [*self._output, *begun]) | {"error": told}
-        own = error_object(error)
         failed = self._event("response.failed", response=response)
         return failed + self._event("error", code=own["code"], message=own["message"], param=own["param"], error=own)
 
@@ -174,7 +175,7 @@ class ResponsesEncoder:
 
 def _code_of_failure(error: RequestError) -> str:
     """One of the codes that OpenAI has. It decides whether Codex sends the request again: not after the first two."""
-    if error.code == "context_length_exceeded":
+    if error.code == TOO_LONG:
         return error.code
     if (error.status < 500 and error.retry_after is None) or error.code.startswith("limit"):
         return "invalid_prompt"

@@ -1,0 +1,76 @@
+"""A conversation that no model can hold: the words by which clients know that they must shorten it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.redact import Secrets
+from conductor_cli.models.api_errors import error_in_body
+from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.messages import Messages
+from conductor_cli.server.api.overflow import tokens_over
+from conductor_cli.server.api.responses import Responses
+from tests.models.test_api_errors import TOO_LONG
+
+COUNTS: dict[str, tuple[int, int] | None] = {
+    "openai": (204308, 128000), "openai-window": None, "openai-limit": (509178, 272000), "vllm": (4097, 4096),
+    "vllm-prompt": (11466, 8192), "vllm-reply": (5000, 4096), "llama-server": (9412, 8192),
+    "llama-cpp-python": (1418, 256), "llama-cpp-python-500": (1418, 256), "sglang": (516368, 262144),
+    "sglang-total": (71897, 64000), "ollama": None, "ollama-input": None, "lm-studio": (13055, 4096),
+    "lm-studio-old": (10136, 7866), "lm-studio-cut": (15028, 7424), "gemini": (1196265, 1048575),
+    "anthropic": (213462, 200000), "xai": (537812, 131072), "mistral": (40000, 32768), "openrouter": (42832, 32768),
+    "groq": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("server", TOO_LONG)
+def test_the_numbers_are_those_that_the_provider_said(server: str) -> None:
+    """Each provider has its own sentence; one without both numbers has none."""
+    error = error_in_body("claude-haiku-4-5-20251001", TOO_LONG[server][1], Secrets())
+    assert tokens_over(error.message) == COUNTS[server]
+
+
+def test_a_local_model_says_both_numbers_too() -> None:
+    """The name of its file has numbers of its own."""
+    said = "the prompt has 9000 tokens, and the context of qwen2.5-128000-q4.gguf holds 4096"
+    assert tokens_over(said) == (9000, 4096)
+
+
+def test_an_estimate_stands_in_where_it_is_larger() -> None:
+    """A provider may say only how many tokens its model holds."""
+    assert tokens_over("the context length is 8,192 tokens", 9000) == (9000, 8192)
+    assert tokens_over("the context length is 8192 tokens", 8000) is None
+    assert tokens_over("prompt is too long: 9000 tokens > 8192 maximum", 9500) == (9000, 8192)
+
+
+SAID = "prompt is too long: 213462 tokens > 200000 maximum"
+OPENAI = (
+    "This model's maximum context length is 200000 tokens. However, your messages resulted in 213462 tokens. "
+    "Please reduce the length of the messages."
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "words"), [(ChatCompletions(), OPENAI), (Responses(), OPENAI), (Messages(), SAID)], ids=lambda each: ""
+)
+def test_each_api_has_its_own_sentence(api: Any, words: str) -> None:
+    """The status is 400, the words and the code are those of the API's own provider."""
+    error = request_error(Failure(kind="worker", message=f"bob: {SAID}", reason="length"))
+    assert error.status == 400
+    told = api.error(error)["error"]
+    assert told["message"] == words
+    assert told.get("code", "context_length_exceeded") == "context_length_exceeded"
+    assert told["type"] == "invalid_request_error"
+
+
+def test_words_without_numbers_are_kept() -> None:
+    """The sentence says nevertheless what clients look for."""
+    error = request_error(Failure(kind="worker", message="bob: it does not fit", reason="length"))
+    message = ChatCompletions().error(error)["error"]["message"]
+    assert "exceeds the context window" in message
+    assert "bob: it does not fit" in message
+    assert "reduce the length of the messages" in message
