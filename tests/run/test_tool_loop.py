@@ -218,11 +218,12 @@ def test_calls_of_a_step_and_of_a_run_are_bounded() -> None:
 
 
 def test_a_worker_that_never_answers_has_no_answer() -> None:
-    """A model that asks for tools although it may not any more fails like any model without a word."""
-    conductor = with_tools(says(*asks(("look", {}))), Box(), limits=Limits(attempts=1))
-    run, events = play(conductor)
+    """A model that asks for tools although it may not any more fails, and is not tried again at the same cost."""
+    run, events = play(with_tools(says(*asks(("look", {}))), Box(), limits=Limits(attempts=3)))
     assert run.trace.state == "failed"
-    assert of(events, ev.StepFailed)[-1].error.reason == "empty_answer"
+    [failed] = of(events, ev.StepFailed)
+    assert failed.error.message.endswith("it asked for tools again instead of answering")
+    assert (failed.error.reason, failed.retry_in) == ("empty_answer", None)
 
 
 def test_a_long_result_is_shortened_for_the_worker_and_in_the_trace() -> None:

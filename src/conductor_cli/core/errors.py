@@ -188,16 +188,13 @@ class ModelError(ConductorError):
 
     reason: ModelErrorReason
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what adapters know of a failure
         self, reason: ModelErrorReason, message: str, *, hint: str = "", retry_after: float | None = None,
-        usage: Usage | None = None,
+        usage: Usage | None = None, retryable: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(message, hint=hint, reason=reason)
+        self.retryable = reason in RETRYABLE if retryable is None else retryable
+        """Whether the same call may succeed a moment later."""
         self.kind = _KIND_OF_REASON.get(reason, "worker")
         self.usage = usage
         self.retry_after = retry_after
-
-    @property
-    def retryable(self) -> bool:
-        """Whether the same call may succeed a moment later."""
-        return self.reason in RETRYABLE

@@ -183,7 +183,11 @@ class Attempt:
             async for chunk in chunks:
                 self._take(call, chunk)
         # In a last turn a model may go on asking; nobody calls anything for it any more.
-        call.asked = call.collector.calls() if request.tools and request.tool_choice != "none" else ()
+        asked = call.collector.calls() if request.tools else ()
+        call.asked = asked if request.tool_choice != "none" else ()
+        if asked and not call.asked and not self._text.strip():
+            # The next attempt would call all the tools again, and most likely end here.
+            raise ModelError("empty_answer", "it asked for tools again instead of answering", retryable=False)
         if not self._text.strip() and not call.asked:
             raise ModelError("empty_answer", "the answer is empty")
 
