@@ -69,7 +69,7 @@ def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
     ("words", "said"),
     [
         (("tools", "add", "x"), "need a command or a url"),
-        (("tools", "add", "x", "ftp://example.com"), "added x"),
+        (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
         (
             ("tools", "add", "x", "http://example.com/mcp", "--header", "Authorization: Bearer abc"),
             "secrets do not belong",
@@ -85,7 +85,7 @@ def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
     ],
 )
 def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: str) -> None:
-    """Each mistake says what is wrong; a word that is no address is a program's name, which may come later."""
+    """Each mistake says what is wrong; nothing is added."""
     done = tools.inside(*words)
     assert said in done.out + done.err
     assert done.code == (0 if said == "added x" else 2)
@@ -103,7 +103,7 @@ def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
     done = tools.inside("tools", "test", "bad", "none")
     assert done.code == 1
     assert "bad failed: it has ended: no such directory: /data" in done.out
-    assert "none failed: it cannot be started or reached: No such file or directory" in done.out
+    assert "/missing cannot be started: No such file or directory" in done.out
 
 
 def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
@@ -138,6 +138,8 @@ def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> Non
     assert "--allow-tools t.write" in done.err
     assert "write hello" not in diary(tools)
     assert tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t.write").out == "the tool says: written\n"
+    idle = tools.inside("ask", "?", "--allow-tools", "t.write")
+    assert "--allow-tools t allows nothing, because no worker has these tools: --tools t" in idle.err
     assert "write hello" in diary(tools)
 
 

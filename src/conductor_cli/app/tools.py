@@ -54,8 +54,13 @@ def pool_with_tools(
         able = not asking or worker.name not in models or "tools" in models[worker.name].features
         unable += [] if able else [worker.name]
         workers.append(replace(worker, tools=names if able else ()))
-    remarks = (f"without tools, which they cannot be sent: {', '.join(unable)}",) if unable else ()
-    return Pool(workers=tuple(workers)), remarks
+    remarks = [f"without tools, which they cannot be sent: {', '.join(unable)}"] if unable else []
+    if settings.origins[ALLOW_SETTING] == "command line":
+        idle = [name for name in _allowed_tools(settings) if not any(name in worker.tools for worker in workers)]
+        remarks += [
+            f"--allow-tools {name} allows nothing, because no worker has these tools: --tools {name}" for name in idle
+        ]
+    return Pool(workers=tuple(workers)), tuple(remarks)
 
 
 def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:

@@ -98,6 +98,8 @@ def _server(words: Sequence[str]) -> dict[str, Any]:
         if len(words) > 1:
             raise UsageError(f"nothing may follow the address {words[0]!r:.80}", hint="put options before it")
         return {"url": words[0]}
+    if "://" in words[0]:
+        raise UsageError(f"{words[0]!r:.80} is not an address of http or https", hint="a command goes after --")
     return {"command": list(words)}
 
 
