@@ -71,6 +71,11 @@ def test_a_worker_that_is_not_shown_the_files_sees_nothing() -> None:
     question = ask(IMAGE)
     found = find_viewers(question, shown(question, eye=Question(text="What?")), POOL)
     assert found.names == {"image": ("both",)}
+    nobody = find_viewers(question, shown(question, **dict.fromkeys(("eye", "both"), Question(text="What?"))), POOL)
+    assert nobody_sees(nobody, absent=()) == (
+        "nobody who may see chart.png accepts images",
+        "eye and both could, but a rule hides the files: conductor config show",
+    )
 
 
 def test_a_substitute_sees_what_the_planned_worker_would() -> None:

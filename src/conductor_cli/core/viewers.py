@@ -23,10 +23,14 @@ _PLURALS: Final[Mapping[MediaKind, str]] = {"image": "images", "pdf": "PDFs"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewers:
-    """For each kind of attachment without text that a question has: one file of it, and the workers that can see it."""
+    """For each kind of attachment without text that a question has: one file of it, and the workers that can see it.
+
+    `hidden` are those that could if the policy did not hide the file from them.
+    """
 
     files: Mapping[MediaKind, str]
     names: Mapping[MediaKind, tuple[str, ...]]
+    hidden: Mapping[MediaKind, tuple[str, ...]]
 
     def seen_by(self, worker: str) -> frozenset[MediaKind]:
         """The kinds that a worker can see."""
@@ -74,7 +78,11 @@ def find_viewers(question: Question, shown: Mapping[str, Question], pool: Pool) 
         )
         for kind in files
     }
-    return Viewers(files=files, names=names)
+    hidden = {
+        kind: tuple(one.name for one in pool if kind in (one.accepts or ()) and one.name not in names[kind])
+        for kind in files
+    }
+    return Viewers(files=files, names=names, hidden=hidden)
 
 
 def nobody_sees(viewers: Viewers, absent: Collection[str]) -> tuple[str, str]:
@@ -83,6 +91,9 @@ def nobody_sees(viewers: Viewers, absent: Collection[str]) -> tuple[str, str]:
         if set(names) - set(absent):
             continue
         could = f"{format_list(names)} could, but cannot be used; " if names else ""
+        if hidden := viewers.hidden.get(kind):
+            hint = f"{format_list(hidden)} could, but a rule hides the files: conductor config show"
+            return f"nobody who may see {viewers.files[kind]} accepts {_PLURALS[kind]}", hint
         hint = f"{could}if a worker can, say so: conductor workers add NAME --accepts {kind}"
         return f"no worker of this run accepts {_PLURALS[kind]}, so nobody could see {viewers.files[kind]}", hint
     return "", ""
