@@ -71,6 +71,7 @@ def test_prune_deletes_what_no_trace_names(tmp_path: Path) -> None:
     trace(traces, "b", one)
     kept.store([one, two])
     assert kept.prune(traces) == 0
+    assert [kept.prunable(traces, runs) for runs in ((), ("a",), ("b",), ("a", "b"))] == [0, 4, 0, 7]
     (traces / "a.jsonl").unlink()
     assert kept.prune(traces) == len(b"two!")
     assert (kept.holds(one), kept.holds(two)) == (True, False)

@@ -86,6 +86,13 @@ def find_old_runs(store: TraceStore, older_than: str | None, keep: int | None, n
     return [run for run in store.rows()[keep or 0 :] if run.run < before and not store.is_running(run.run)]
 
 
+def size_of_runs(store: TraceStore, runs: Sequence[StoredRun]) -> int:
+    """How many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
+    attachments = Attachments(app_paths(os.environ).attachments)
+    own = attachments.prunable(store.directory, {run.run for run in runs}) if runs else 0
+    return own + sum(max(run.size, 0) for run in runs)
+
+
 def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
     """Delete runs. Returns those that were deleted, and why the others could not be."""
     deleted, errors = [], []

@@ -21,6 +21,7 @@ from conductor_cli.app.traces import (
     forget_removed,
     make_run_query,
     open_trace_store,
+    size_of_runs,
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -223,7 +224,7 @@ def prune(
         raise UsageError("--older-than or --keep is missing", hint="conductor trace prune --older-than 30d --keep 100")
     store = open_trace_store()
     old = find_old_runs(store, older_than, keep, datetime.now(UTC))
-    size = f"{format_count(len(old), 'run')}, {format_size(sum(max(run.size, 0) for run in old))}"
+    size = f"{format_count(len(old), 'run')}, {format_size(size_of_runs(store, old))}"
     if dry_run:
         for run in old:
             print_text(f"{run.run}  {run.title[:50]}".rstrip())

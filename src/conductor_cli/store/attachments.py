@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
@@ -77,15 +77,27 @@ class Attachments:
             return 0
         freed = 0
         with suppress(OSError), self._lock():
-            stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
-            for digest in _named_in(traces) if stored else ():
-                stored.pop(digest, None)
-            for path in stored.values():
+            for path in self._unneeded(traces):
                 with suppress(OSError):
                     size = path.stat().st_size
                     path.unlink()
                     freed += size
         return freed
+
+    def prunable(self, traces: Path, without: Collection[str]) -> int:
+        """How many bytes `prune` would free if the traces of these runs were deleted."""
+        size = 0
+        with suppress(OSError):
+            for path in self._unneeded(traces, without):
+                size += path.stat().st_size
+        return size
+
+    def _unneeded(self, traces: Path, without: Collection[str] = ()) -> Iterable[Path]:
+        """What no trace names, those of some runs aside. Raises `OSError`."""
+        stored = {path.name: path for path in self._directory.glob("??/*") if len(path.name) == 64}
+        for digest in _named_in(traces, without) if stored else ():
+            stored.pop(digest, None)
+        return stored.values()
 
     def _path(self, digest: str) -> Path:
         # The hash may come from an edited plan file.
@@ -97,9 +109,12 @@ class Attachments:
         return exclusive_lock(self._directory / ".lock")
 
 
-def _named_in(traces: Path) -> Iterator[str]:
+def _named_in(traces: Path, without: Collection[str]) -> Iterator[str]:
     """The hash of every attachment that a trace names. Raises `OSError`: then nothing may be deleted."""
+    left_out = {f"{run}{SUFFIX}" for run in without}
     for path in traces.glob(f"*{SUFFIX}"):
+        if path.name in left_out:
+            continue
         with suppress(FileNotFoundError), path.open("rb") as file:
             for line in file:
                 for found in _NAMED.finditer(line):
