@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.app.attach import Attacher
+from conductor_cli.core.formatting import format_size
 from tests.cli.stage import ONE, TWO, Stage, explained, refuses
 from tests.media_files import gif, jpeg, pdf, png, webp
 from tests.servers import SeenStep, Wire, loopback
@@ -140,8 +141,19 @@ def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_tra
     assert file.parent.name == file.name[:2]
     assert seeing.inside("trace", "rm", "last").code == 0
     assert stored(seeing) == [file]
+    trace = seeing.inside("trace", "show", "last", "--json").json["trace"]
+    size = format_size(Path(trace).stat().st_size + len(png()))
+    assert f"would delete 1 run, {size}" in seeing.inside("trace", "prune", "--keep", "0", "--dry-run").out
     assert seeing.inside("trace", "prune", "--keep", "0", "--yes").code == 0
     assert stored(seeing) == []
+
+
+def test_a_url_after_f_names_the_option_for_it(seeing: Stage) -> None:
+    """Nothing is fetched, and the whole URL is in the hint."""
+    done = seeing.inside("ask", "What?", "-f", "https://example.com/a/chart.png")
+    assert done.code == 2
+    assert "https://example.com/a/chart.png is a URL, not a file" in done.err
+    assert "--fetch https://example.com/a/chart.png" in done.err
 
 
 def test_a_run_without_a_trace_stores_no_bytes(seeing: Stage, tmp_path: Path) -> None:
@@ -206,6 +218,9 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage,
     assert done.code == 0, done.err
     assert "chart.png is a PDF document, not a PNG image, and is attached as such" in done.err
     assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
+    (tmp_path / "notes.txt").write_bytes(png())
+    told = seeing.inside("ask", "What?", "-f", tmp_path / "notes.txt").err
+    assert "notes.txt is a PNG image, and is attached as such" in told
 
 
 @pytest.mark.parametrize(

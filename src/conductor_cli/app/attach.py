@@ -63,6 +63,9 @@ class Attacher:
                 data = self._read(file, path.name, before)
                 after = os.fstat(file.fileno())
         except OSError as error:
+            if path.parts[:1] in {("http:",), ("https:",)}:
+                url = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
+                raise UsageError(f"{url} is a URL, not a file", hint=f"--fetch {url}") from None
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
@@ -91,6 +94,8 @@ class Attacher:
             raise UsageError(f"{name} is empty", hint=f"a {NAMES[claimed]} was expected")
         if claimed and found and found != claimed:
             self.tell(f"{name} is a {NAMES[found]}, not a {NAMES[claimed]}, and is attached as such")
+        elif found and not claimed and "." in name:
+            self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
         if not found:
             self._check_size(name, found, len(data))
             return File(name=name, text=decode_text(data, name))
