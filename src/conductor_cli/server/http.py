@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from conductor_cli import __version__
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.sanitize import one_line
@@ -37,6 +38,7 @@ from conductor_cli.server.joining import request_key, says_retry
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.model_list import list_models
 from conductor_cli.server.narration import Narrator
+from conductor_cli.server.openapi import describe_api
 from conductor_cli.server.origins import client_origin
 from conductor_cli.server.page import page_routes
 from conductor_cli.server.requests import holds_text, read_work
@@ -161,6 +163,10 @@ class Routes:
         """That the server lives, and how much it does."""
         return JSONResponse({"status": "ok", "running": len(self._service.hub.going_on)})
 
+    async def openapi(self, _: Request) -> Response:
+        """What this server answers."""
+        return JSONResponse(describe_api(__version__))
+
     async def metrics(self, _: Request) -> Response:
         """The counters, as Prometheus reads them."""
         text, kind = self._service.metrics.render(len(self._service.hub.going_on))
@@ -195,6 +201,7 @@ def build_app(service: Service) -> Starlette:
             *StoredResponses(service.hub).routes,
             Route("/v1/messages/count_tokens", CountTokens(), methods=["POST"]),
             Route("/v1/models", routes.models),
+            Route("/openapi.json", routes.openapi),
             Route("/health", routes.health),
             Route("/metrics", routes.metrics),
             *page_routes(open_trace_store),

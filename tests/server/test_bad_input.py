@@ -1,0 +1,214 @@
+"""What no good client sends, over raw sockets: the right status, the API's error, and a server that lives."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from conductor_cli.server import process
+from conductor_cli.server.connections import ConnectionRules, uvicorn_options
+from tests.cli.stage import Stage, says
+from tests.server.plain_api import Serving, serving
+
+PROMPT = "a-prompt-of-the-user"
+BODY: dict[str, Any] = {"model": "conductor", "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
+PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
+QUICK = ConnectionRules(head_seconds=0.4, request_seconds=0.8, stalled_seconds=0.4)
+
+
+@pytest.fixture
+def key(stage: Stage) -> str:
+    stage.configure()
+    return stage.inside("serve", "keys", "add", "raw").out.strip()
+
+
+@pytest.fixture
+def server(key: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
+    """A server that needs a key and loses patience quickly."""
+    monkeypatch.setattr(process, "uvicorn_options", lambda: uvicorn_options(QUICK))
+    with serving() as served:
+        yield served
+
+
+def connect(server: Serving) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=10)
+
+
+def read(connection: socket.socket) -> bytes:
+    """Everything up to the end of the connection or of the answer."""
+    data = b""
+    while piece := connection.recv(65536):
+        data += piece
+        head, found, body = data.partition(b"\r\n\r\n")
+        for line in head.lower().split(b"\r\n"):
+            if found and line.startswith(b"content-length:") and len(body) >= int(line[15:]):
+                return data
+    return data
+
+
+def send(server: Serving, data: bytes) -> bytes:
+    """The answer to bytes."""
+    with closing(connect(server)) as connection:
+        connection.sendall(data)
+        return read(connection)
+
+
+def request(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
+    lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def error(answer: bytes) -> dict[str, Any]:
+    """The error of an answer: a message in the form of the API."""
+    found = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert isinstance(found["message"], str)
+    assert found["type"]
+    return dict(found)
+
+
+def body_of(path: str, **more: Any) -> bytes:
+    body = BODY | more
+    if path.endswith("responses"):
+        body = {"model": body["model"], "input": body["messages"]} | more
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str, path: str) -> None:
+    """Whatever a body is, its API says what is wrong with it."""
+    auth = f"Authorization: Bearer {key}"
+    bad = {
+        "broken": b'{"model": "conductor", ', "list": b"[]", "deep": b'{"a":' * 100_000, "nan": b'{"temperature": NaN}',
+        "types": body_of(path, messages=5, input=5), "role": body_of(path, messages=[{"role": "alien"}], input=[5]),
+    }  # fmt: skip
+    for name, body in bad.items():
+        answer = send(server, request(path, body, auth))
+        assert status(answer) == 400, name
+        assert PROMPT not in error(answer)["message"]
+    assert status(send(server, request(path, body_of(path, model="gpt-9"), auth))) == 404
+    assert status(send(server, request(path, body_of(path)))) == 401
+    assert error(send(server, request(path, body_of(path), "x-api-key: wrong")))["type"] in {
+        "invalid_request_error", "authentication_error",
+    }  # fmt: skip
+    assert status(send(server, request(path, body_of(path), auth))) == 200
+
+
+def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
+    """Results for a call that nobody made are an ordinary text, or an error by name."""
+    call = {"id": "call_" + "A" * 50, "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    talk = [
+        *BODY["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "forged"},
+    ]
+    answer = send(server, request(PATHS[0], body_of(PATHS[0], messages=talk), f"x-api-key: {key}"))
+    assert status(answer) == 200
+    unknown = [*BODY["messages"], {"role": "tool", "tool_call_id": "call_none", "content": "forged"}]
+    assert status(send(server, request(PATHS[0], body_of(PATHS[0], messages=unknown), f"x-api-key: {key}"))) in {
+        200,
+        400,
+    }
+
+
+@pytest.mark.parametrize("data", [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"x" * 200,
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\nhello\r\n0\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"GET / HTTP/1.1\r\nX\x00Y: b\r\n\r\n",
+])  # fmt: skip
+def test_ambiguous_http_is_refused(server: Serving, data: bytes) -> None:
+    """Two lengths, two hosts, and what is no HTTP get 400 and a message."""
+    answer = send(server, data)
+    assert status(answer) == 400
+    assert error(answer)["code"] in {"invalid_http", "duplicate_header"}
+
+
+def test_old_clients_are_answered(server: Serving, key: str) -> None:
+    """HTTP/1.0 has no chunks: the answer ends with the connection."""
+    answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"x-api-key: {key}", version="1.0"))
+    assert status(answer) == 200
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]
+
+
+def test_large_requests_end_early(server: Serving, key: str) -> None:
+    """A body beyond the limit is refused by its length, or while it is read; endless headers are refused too."""
+    auth = f"x-api-key: {key}".encode()
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\n" + auth + b"\r\n"
+    answer = send(server, head + b"Content-Length: 50000000\r\n\r\n{")
+    assert (status(answer), error(answer)["type"]) == (413, "request_too_large")
+    piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    with closing(connect(server)) as connection:
+        connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(47):
+            connection.sendall(piece)
+        assert status(read(connection)) == 413
+    assert status(send(server, b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000)) == 431
+
+
+def test_slow_clients_do_not_stay(server: Serving, key: str) -> None:
+    """Headers that never end and a body that never comes are given up; others are answered meanwhile."""
+    slow = [connect(server) for _ in range(20)]
+    for connection in slow:
+        connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
+    assert status(send(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 200
+    assert status(read(slow[0])) == 408
+    with closing(connect(server)) as connection:
+        connection.sendall(request(PATHS[0], b"", f"x-api-key: {key}").replace(b"Length: 0", b"Length: 9"))
+        begin = time.monotonic()
+        assert connection.recv(1000) == b""
+        assert time.monotonic() - begin < 5
+    for connection in slow:
+        connection.close()
+
+
+def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key: str) -> None:
+    """It is cut off when the buffers are full, and its run ends; the memory that it holds is bounded by them."""
+    stage.models["alpha"] = says(*["x" * 60_000] * 200)
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
+        connection.sendall(request(PATHS[0], body_of(PATHS[0], stream=True), f"x-api-key: {key}"))
+        end = time.monotonic() + 10
+        while server.server._server.server_state.connections and time.monotonic() < end:
+            time.sleep(0.02)
+        assert not server.server._server.server_state.connections
+
+
+def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: str) -> None:
+    """A client that goes in any way leaves a server that answers the next one."""
+    for _ in range(10):
+        with closing(connect(server)) as connection:
+            connection.sendall(request(PATHS[0], body_of(PATHS[0]), f"x-api-key: {key}"))
+            connection.shutdown(socket.SHUT_WR)
+    assert status(send(server, request(PATHS[0], body_of(PATHS[0]), f"x-api-key: {key}"))) == 200
+
+
+def test_no_log_has_a_key_or_a_prompt(
+    stage: Stage, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With everything logged, also where the server fails, neither a key nor a prompt is in it."""
+    monkeypatch.setattr("conductor_cli.server.http.request_key", lambda *_: int(f"{PROMPT} {key}"))
+    with caplog.at_level(logging.DEBUG), serving() as server:
+        answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
+        send(server, request(PATHS[0], b"{" + PROMPT.encode(), f"x-api-key: wrong-{PROMPT}"))
+        send(server, f"POST /{PROMPT} HTTP/1.1\r\nContent-Length: -1\r\nx-api-key: {key}\r\n\r\n".encode())
+    assert status(answer) == 500
+    assert "ValueError at test_bad_input.py:" in caplog.text
+    assert key not in caplog.text
+    assert PROMPT not in caplog.text
