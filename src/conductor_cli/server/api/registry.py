@@ -15,7 +15,7 @@ PATHS: Final = {
 }
 """The module of each API, by the path at which a client creates an answer."""
 
-CLASSES: Final = {"chat_completions": "ChatCompletions", "responses": "Responses", "messages": "Api"}
+CLASSES: Final = {"chat_completions": "ChatCompletions", "responses": "Responses", "messages": "Messages"}
 """The class in each module."""
 
 
