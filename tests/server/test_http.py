@@ -12,7 +12,7 @@ from conductor_cli.config import load_settings
 from conductor_cli.server import http as http_module
 from conductor_cli.server.requests import lowered
 from conductor_cli.store.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, breaks, refuses, says
+from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
 from tests.server.plain_api import PlainApi, serving
 
 
@@ -144,3 +144,19 @@ def test_counters_and_health_say_what_was_done(stage: Stage) -> None:
     assert 'conductor_tokens_total{kind="output",part="answer"} 7.0' in counters
     assert health == {"status": "ok", "running": 0}
     assert head.status_code == 200
+
+
+def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title of a conversation costs one call of the worker with the lowest price."""
+    stage.configure(workers=())
+    prices = {"alpha": "input = 2\noutput = 8", "beta": "input = 1\noutput = 2"}
+    tables = [f"{stage.worker(name)}\n[workers.{name}.price]\n{price}" for name, price in prices.items()]
+    stage.config.write_text(stage.config.read_text() + "\n".join(tables))
+    monkeypatch.setattr(http_module, "recognise", lambda *_: "title")
+    with serving() as server:
+        answer = server.ask("Write a title.").json()
+    assert answer["text"] == "beta answers"
+    assert not stage.asked(PLANNER)
+    assert TraceStore(stage.traces).ended(answer["run"]).steps[0].step.subtask == "Write a title of the conversation."

@@ -30,6 +30,7 @@ from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.messages import Messages
 from conductor_cli.server.api.registry import PATHS, load_api
 from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.background import recognise
 from conductor_cli.server.body import read_json
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.conversation import client_calls
@@ -67,17 +68,20 @@ class Service:
         self.metrics = Metrics()
         self.hub = RunHub(self.runs, self.limits, observe=self.metrics.count_run)
 
-    def serve(self, request: ClientRequest, key: str, client: ClientKey | None, *, is_retry: bool) -> ServedRun:
+    def serve(
+        self, request: ClientRequest, key: str, client: ClientKey | None, headers: Mapping[str, str]
+    ) -> ServedRun:  # fmt: skip
         """The run for a request: the one that is there, or a new one. Raises `RequestError`."""
-        joined = self.hub.join(key, is_retry=is_retry)
+        joined = self.hub.join(key, is_retry=says_retry(headers))
         if joined is not None:
             return joined
         narrator = Narrator(
             holds_text=holds_text(request), keeps_events=request.include_events,
             sign=partial(client_calls, ids=self.runs.call_ids),
         )  # fmt: skip
+        purpose = recognise(request, headers)
         return self.hub.begin(
-            key, lambda run: read_work(self.runs, request, run, client), narrator,
+            key, lambda run: read_work(self.runs, request, run, client, purpose), narrator,
             origin=client_origin(client), model=request.model,
         )  # fmt: skip
 
@@ -120,7 +124,7 @@ class CreateAnswer:
         body, request = await asyncio.to_thread(parse) if len(data) > LARGE else parse()
         client: ClientKey | None = http.scope.get(CLIENT_KEY)
         key = request_key(client.name if client is not None else "", self._module, body, request)
-        served = self._service.serve(request, key, client, is_retry=says_retry(headers))
+        served = self._service.serve(request, key, client, headers)
         return RunAnswer(self._service.hub, served, api, request)
 
 

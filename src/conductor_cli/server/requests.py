@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.rehearsal import rehearsal_pool
@@ -14,10 +14,12 @@ from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.daily_spend import USER, Spender
 from conductor_cli.server.api.request import ClientRequest, RequestError
+from conductor_cli.server.background import Background
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.conversation import Asked, continue_response, read_conversation
 from conductor_cli.server.origins import client_origin
@@ -26,9 +28,24 @@ from conductor_cli.server.served_models import ServedModel, find_model, guess_se
 from conductor_cli.store.attachments import Attachments
 from conductor_cli.store.trace_store import TraceStore
 
+SUBTASKS: Final[Mapping[Background, str]] = {
+    "title": "Write a title of the conversation.",
+    "tags": "Write tags of the conversation.",
+    "follow_ups": "Suggest questions that may follow.",
+    "search_queries": "Write search queries.",
+    "commit_message": "Write the message of a commit.",
+    "compaction": "Summarize the conversation.",
+}
+"""The subtask that a trace shows for a background request. The worker is sent the client's own words."""
 
-async def read_work(runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None) -> Work:
-    """The work that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`."""
+
+async def read_work(
+    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: Background | None = None
+) -> Work:  # fmt: skip
+    """The work that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`.
+
+    A background request, for a `purpose`, is not planned: the cheapest worker does it alone.
+    """
     settings = runs.settings(guess_settings(request.model))
     model = find_model(request.model, request.effort, settings)
     pool = _pool_for(client, model, settings)
@@ -45,6 +62,8 @@ async def read_work(runs: Runs, request: ClientRequest, run: str, client: Client
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
     attachments = Attachments(settings.paths.attachments)
     what = await _read_asked(runs, request, Attacher(attachments, settings), client_origin(client))
+    if purpose is not None and what.plan is None and not runs.options.rehearsal:
+        what = replace(what, plan=await _cheapest_alone(settings, runs.options.workers, purpose))
     if what.plan is not None:  # a review would be the step that answers
         settings = lowered(settings, {"limits.recursion": 0}, "the conversation")
     return Work(
@@ -83,6 +102,15 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, or
     if pool is None:
         pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
     return await asyncio.to_thread(read_conversation, request, files, pool.names, read_trace, runs.call_ids)
+
+
+async def _cheapest_alone(settings: Settings, only: Sequence[str], purpose: Background) -> Plan | None:
+    """A plan of one step on the worker with the lowest price; None where no worker has a price."""
+    pool, _ = await resolve_pool(settings, None, only)
+    priced = [(worker.price.input + worker.price.output, worker.name) for worker in pool if worker.price is not None]
+    if not priced:
+        return None
+    return Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),))
 
 
 def _pool_for(client: ClientKey | None, model: ServedModel, settings: Settings) -> str:
