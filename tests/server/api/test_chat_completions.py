@@ -184,7 +184,7 @@ def test_a_choice_of_tools_narrows_them() -> None:
         ({"seed": 2**70}, "seed"),
         ({"stop": [1]}, "stop[0]"),
         ({"stream": "yes"}, "stream"),
-        ({"conductor": {"max_cost": -1}}, "conductor.max_cost"),
+        ({"conductor": {"max_cost": 0}}, "conductor.max_cost"),
         ({"conductor": {"max_cost": "NaN"}}, "conductor.max_cost"),
         ({"conductor": {"max_costs": 1}}, "conductor"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),

@@ -93,8 +93,8 @@ def read_max_cost(body: Mapping[str, Any]) -> Decimal | None:
         cost = Decimal(str(value)) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
     except InvalidOperation:
         cost = None
-    if cost is None or not cost.is_finite() or cost < 0:
-        raise refused("conductor.max_cost", "must be a number of US dollars, 0 or more")
+    if cost is None or not cost.is_finite() or cost <= 0:
+        raise refused("conductor.max_cost", "must be an amount of US dollars above 0")
     return cost
 
 
