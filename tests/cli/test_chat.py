@@ -131,8 +131,13 @@ def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> 
     assert any("its first 1 turn are no longer sent" in notice.text for notice in chat.runs[-1].notices)
 
 
-def test_attached_file_is_sent_with_all_following_questions(stage: Stage, tmp_path: Path) -> None:
-    """A file whose name has a space can be attached; it stays attached after a run without an answer."""
+def test_attached_file_is_sent_with_all_following_questions(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file whose name has a space can be attached; it stays attached after a run without an answer.
+
+    /file then says that it was sent, and `-` cannot take it back.
+    """
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     stage.models["alpha"] = refuses(400)
@@ -144,6 +149,11 @@ def test_attached_file_is_sent_with_all_following_questions(stage: Stage, tmp_pa
         stage.models.clear()
         await chat.ask("Where is it?")
         await chat.ask("Sure?")
+        capsys.readouterr()
+        await enter(chat, "/file -")
+        told = capsys.readouterr().err
+        assert "was sent, and goes with later questions too" in told
+        assert "next question" not in told
 
     chat = run_in_chat(work)
     assert [len(run.question.files) for run in chat.runs] == [1, 1, 1]

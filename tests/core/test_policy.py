@@ -180,6 +180,8 @@ def test_a_policy_without_workers_gives_the_reason_for_each() -> None:
     local = "policy.local_only keeps everything on this machine, and x is not"
     assert caught.value.message == f"the policy allows no worker (ann: {local}; bob: {local})"
     assert permitted(Policy(deny=("ann",))).names == ("bob", "self")
+    hidden = Party(name="cat", recipient="unknown", kind="x")
+    assert Policy(local_only=True).denial_reason(hidden).endswith("this machine, and who reads this is unknown")
     assert permitted(Policy(deny=("self",))).names == ("ann", "bob")
     many = pool(*(Worker(name=f"w{number}", kind="x") for number in range(6)))
     with pytest.raises(PolicyError, match=r"w3: .*; and 2 more"):

@@ -65,7 +65,7 @@ class Attacher:
         except OSError as error:
             if path.parts[:1] in {("http:",), ("https:",)}:
                 url = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
-                raise UsageError(f"{url} is a URL, not a file", hint=f"--fetch {url}") from None
+                raise UsageError(f"{url} is a URL, not a file", hint=f"conductor ask --fetch {url}") from None
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")

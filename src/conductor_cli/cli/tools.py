@@ -16,6 +16,7 @@ from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.table import Column
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 
@@ -37,7 +38,8 @@ def list_tools(context: typer.Context, json: opt.Json = False) -> None:
         read_by = f"{row.recipient} (forbidden)" if row.objection else row.recipient
         about = one_line(row.configured.table.about) or UNKNOWN
         cells.append([row.name, one_line(row.where), read_by, ", ".join(row.workers) or UNKNOWN, about])
-    print_table(("NAME", "SERVER", "READ BY", "WORKERS", "ABOUT"), cells)
+    columns = (Column("NAME"), Column("SERVER", shrink=16), Column("READ BY", drop=2), Column("WORKERS", drop=1))
+    print_table((*columns, Column("ABOUT", shrink=16)), cells)
 
 
 @app.command("add")

@@ -54,7 +54,9 @@ class Policy:
         `allow` is about workers: a conductor on this machine need not be in it.
         """
         if self.local_only and not party.local:
-            return f"policy.local_only keeps everything on this machine, and {party.recipient} is not"
+            is_unknown = party.recipient == UNKNOWN_PROVIDER
+            elsewhere = "who reads this is unknown" if is_unknown else f"{party.recipient} is not"
+            return f"policy.local_only keeps everything on this machine, and {elsewhere}"
         for selector in self.deny:
             if selector_matches(selector, party, widely=True):
                 unknown = party.recipient == UNKNOWN_PROVIDER and selector.startswith("provider:")

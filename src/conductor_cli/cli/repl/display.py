@@ -101,7 +101,9 @@ def print_limits(known: Sequence[Setting], settings: Settings) -> None:
 
 def print_files(new: Sequence[File], old: Sequence[File]) -> None:
     """Print which files go with the next question: new ones, and those of earlier questions."""
-    for file in (*old, *new):
+    for file in old:
+        print_notice(f"{describe_file(file)} was sent, and goes with later questions too")
+    for file in new:
         print_notice(f"{describe_file(file)} goes with the next question")
     if not new and not old:
         print_notice("no file is attached")
