@@ -12,7 +12,7 @@ from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.events import Event, to_json
 from conductor_cli.server.api.openai_errors import error_object
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
-from conductor_cli.server.api.sse import DONE, HEARTBEAT, data_event
+from conductor_cli.server.api.sse import DONE, HEARTBEAT, data_event, json_bytes
 from conductor_cli.server.api.usage import chat_usage, conductor_object
 
 FINISHES: Final[dict[Finish, str]] = {"length": "length", "refusal": "content_filter"}
@@ -30,6 +30,8 @@ class ChatEncoder:
         # With the usage in a chunk of its own, OpenAI says in all others that it comes later.
         self._tail = {"usage": None} if request.include_usage else {}
         self._calls = 0
+        # Every token is a chunk of its own, so what is the same around each is made once.
+        self._before_text, self._after_text = self._chunk({"content": ""}).split(b'"content":""', 1)
 
     def begin(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
@@ -47,7 +49,7 @@ class ChatEncoder:
         return data_event({**self._head, "choices": [], **self._tail, "conductor": {"event": to_json(event)}})
 
     def text(self, text: str) -> bytes:
-        return self._chunk({"content": text}) if text else b""
+        return b'%b"content":%b%b' % (self._before_text, json_bytes(text), self._after_text) if text else b""
 
     def tool_call(self, call: ToolCall) -> bytes:
         index, self._calls = self._calls, self._calls + 1

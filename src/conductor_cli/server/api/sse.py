@@ -15,11 +15,16 @@ DONE: Final = b"data: [DONE]\n\n"
 """What ends a stream of Chat Completions."""
 
 
+def json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """A JSON value in one line."""
+    return _ENCODE(value).encode()
+
+
 def data_event(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """A JSON value as an event without a name."""
-    return b"data: %b\n\n" % _ENCODE(value).encode()
+    return b"data: %b\n\n" % json_bytes(value)
 
 
 def named_event(name: str, value: Any) -> bytes:  # noqa: ANN401 - any JSON value
     """A JSON value as an event of this name."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), _ENCODE(value).encode())
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), json_bytes(value))
