@@ -80,6 +80,7 @@ class RunAnswer:
             data = b"".join(_encode(encoder, piece) for piece in pieces) if pieces else encoder.heartbeat()
             if data:
                 await _send_body(send, data, more=True)
+                reader.told()
         if reader.is_gone:
             return False
         await _send_body(send, self._last_frames(encoder), more=False)

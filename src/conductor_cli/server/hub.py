@@ -153,15 +153,20 @@ class Reader:
         if self._timer is not None:
             self._timer.cancel()
 
+    def told(self) -> None:
+        """The client was sent something: a piece may also become nothing in its API."""
+        self._last = asyncio.get_running_loop().time()
+
     async def pieces(self) -> list[Piece] | None:
         """What is new, as soon as there is something; nothing after a silence; None at the end or when it has left."""
         while not self.is_gone:
             self._woken.clear()
             found = self._take()
-            if found or self._is_silent:
-                self._is_silent = False
-                self._last = asyncio.get_running_loop().time()
+            if found:
                 return found
+            if self._is_silent:
+                self._is_silent = False
+                return []
             if self.run.ended is not None:
                 return None
             if self._timer is None:
