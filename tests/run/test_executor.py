@@ -33,7 +33,7 @@ def test_the_prompt_that_was_sent_is_in_the_stream() -> None:
 
 def test_only_the_last_step_knows_that_its_answer_goes_to_the_user() -> None:
     """And only there the schema of the answer is shown."""
-    ann = says("yes")
+    ann = says("42")
     question = Question(text="6*7?", schema={"type": "integer"})
     play(setting("A | - | one\nA | 1 | two", {"ann": ann}), question)
     first, last = (request.messages[-1].content for request in ann.requests)

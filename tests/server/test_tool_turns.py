@@ -220,3 +220,32 @@ def test_tokens_of_messages_are_counted_without_a_run(stage: Stage) -> None:
     assert 20 < counted.json()["input_tokens"] < 60
     assert refused.json()["error"]["type"] == "invalid_request_error"
     assert not stage.server.requests
+
+
+def test_an_answer_in_json_is_held_until_it_follows_the_schema(stage: Stage) -> None:
+    """The first answer is never shown; the worker is told what is wrong with it."""
+    stage.configure()
+    stage.models["alpha"] = by_turns(says("{}"), says('{"file": ', '"a.py"}'))
+    schema = SCHEMA | {"required": ["file"]}
+    with serving() as server:
+        stream = Talk(server, "messages").post(
+            stream=True, tools=[], output_config={"format": {"type": "json_schema", "schema": schema}}
+        )
+    events = [json.loads(line[6:]) for line in stream.text.splitlines() if line.startswith("data: ")]
+    assert "".join(each["delta"].get("text", "") for each in events if "index" in each and "delta" in each) == (
+        '{"file": "a.py"}'
+    )
+    assert "'file' is a required property" in messages(stage.asked("alpha")[1])[-1]["content"]
+
+
+def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
+    """Streamed or not: a client would parse it."""
+    stage.configure()
+    form = {"type": "json_object"}
+    with serving() as server:
+        talk = Talk(server, "chat/completions")
+        whole = talk.post(tools=[], response_format=form)
+        stream = talk.post(tools=[], response_format=form, stream=True)
+    assert (whole.status_code, whole.json()["error"]["code"]) == (502, "invalid_answer")
+    assert '"code":"invalid_answer"' in stream.text
+    assert "alpha answers" not in "".join(line for line in stream.text.splitlines() if '"content":' in line)

@@ -18,7 +18,7 @@ Resume = Annotated[
 ]
 Schema = Annotated[
     Path | None,
-    typer.Option("--schema", metavar="FILE", help="JSON Schema of the answer; exit code 7 if the answer is not JSON."),
+    typer.Option("--schema", metavar="FILE", help="JSON Schema of the answer; exit code 7 if the answer breaks it."),
 ]
 
 

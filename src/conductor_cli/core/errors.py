@@ -52,6 +52,7 @@ ModelErrorReason = Literal[
     "timeout",  # connect, first token, idle or total time ran out
     "broken",  # the stream ended or turned to garbage in the middle
     "empty_answer",  # the model ended without a word
+    "schema",  # the answer does not follow its JSON Schema
     "file",  # a model file is missing or damaged
     "internal",  # our adapter met something it does not know
 ]
@@ -70,6 +71,7 @@ FailureReason = Literal[
     "worker_excluded",  # the worker was left out before the run began
     "answer_truncated",  # the answer reached the worker's token limit
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
+    "answer_not_schema",  # a JSON Schema was given and the answer does not follow it
     "output_closed",  # nobody reads the output any more
     "output_failed",  # the output cannot be written
     "step_not_run",  # the step was never started

@@ -22,6 +22,7 @@ from conductor_cli.core.recovery import describe_failed_attempts
 from conductor_cli.core.tool_calls import CallCollector
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
+from conductor_cli.run.answer_schema import schema_fault, with_fault
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
 from conductor_cli.run.tool_loop import Reply, ToolLoop, conversation_tokens, open_tool_loop
@@ -30,7 +31,10 @@ from conductor_cli.run.tool_loop import Reply, ToolLoop, conversation_tokens, op
 class Attempt:
     """The `attempt`-th call for step `number`, to `worker`."""
 
-    def __init__(self, state: RunState, number: int, worker: Worker, attempt: int) -> None:
+    def __init__(
+        self, state: RunState, number: int, worker: Worker, attempt: int, repair: tuple[Message, ...] = ()
+    ) -> None:
+        """`repair` are the messages that ask for an answer again, because it broke its JSON Schema."""
         self._state = state
         self._number = number
         self._worker = worker
@@ -41,6 +45,9 @@ class Attempt:
         """The event that the attempt begins, until it has begun."""
         self._conversation: Conversation | None = None
         """A client's conversation, where this attempt gives its next reply."""
+        self.repair = repair
+        """After an error of reason `schema`: the messages that tell the worker what is wrong."""
+        self._may_repair = not repair
         self.usage = NO_USAGE
         """What the calls have cost that have ended."""
 
@@ -48,7 +55,9 @@ class Attempt:
     def text_is_out(self) -> bool:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
-        shown = state.config.streams_answer and not state.nested and state.record(self._number).last
+        # An answer with a schema is shown when it is complete.
+        streams = state.config.streams_answer and state.question.schema is None
+        shown = streams and not state.nested and state.record(self._number).last
         return shown and bool(self._text.strip())
 
     async def make(self) -> None:
@@ -58,6 +67,7 @@ class Attempt:
         """
         state = self._state
         messages = self._prompt()
+        messages = self.repair or messages
         self._conversation = self._client_conversation()
         # A step whose client has tools does not get others: one reply cannot wait for both.
         has_client_tools = self._conversation is not None and bool(self._conversation.tools)
@@ -77,11 +87,22 @@ class Attempt:
                 limit = isinstance(error, LimitReached)
                 state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
             raise
+        self._check_schema(messages, reply)
         finished = ev.StepFinished(
             at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
             finish=self._finish, tool_calls=reply.calls, provider_data=reply.provider_data if reply.calls else {},
         )  # fmt: skip
         state.emit(finished)
+
+    def _check_schema(self, messages: tuple[Message, ...], reply: Reply) -> None:
+        """Raise `ModelError` where an answer breaks its JSON Schema, and its worker was not told so before."""
+        state = self._state
+        schema, answers = state.question.schema, state.record(self._number).last and state.final
+        if schema is None or not answers or reply.calls or self._finish == "length" or not self._may_repair:
+            return
+        if fault := schema_fault(self._text, schema):
+            self.repair = with_fault(messages, self._text, fault)
+            raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
 
     def _client_conversation(self) -> Conversation | None:
         """The client's conversation, where this attempt gives its next reply."""

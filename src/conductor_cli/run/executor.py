@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
@@ -83,11 +84,11 @@ class _WorkerStep:
         """Make all attempts with one worker. Returns who is to try next, if anyone."""
         state = self._state
         self._tried.append(name)
-        turn = 0
+        turn, repair = 0, tuple[Message, ...]()
         while True:
             turn += 1
             self._attempt += 1
-            call = Attempt(state, self._number, state.config.pool[name], self._attempt)
+            call = Attempt(state, self._number, state.config.pool[name], self._attempt, repair)
             try:
                 await call.make()
             except PolicyError as error:
@@ -99,24 +100,41 @@ class _WorkerStep:
                 state.add_error(self._number, failure)
                 if error.reason in FATAL:
                     state.resources.mark_down(name, failure)
-                # No retry once the run is ending, nor after text that the user has already seen as the answer.
-                if state.draining or call.text_is_out:
-                    self._fail(failure, call.usage)
-                    return None
-                if not error.retryable or turn >= state.config.limits.attempts:
-                    if error.reason == "connect":
-                        state.resources.mark_down(name, failure)  # other steps need not find out again
-                    substitute = self._substitute()
-                    self._fail(failure, call.usage, substitute=substitute)
-                    if substitute is not None:
-                        tell_of_changes(state, self._number)
-                    return substitute
-                wait = retry_wait(turn + 1, error.retry_after, state.config.random)
+                wait = self._wait_before_retry(call, error, turn)
+                if wait is None:
+                    return self._end_worker(name, call, error, failure)
                 self._fail(failure, call.usage, retry_in=wait)
-                tell_of_changes(state, self._number)
+                repair = call.repair
+                if not repair:  # otherwise what was done with tools stays in the messages
+                    tell_of_changes(state, self._number)
                 await asyncio.sleep(wait)
             else:
                 return None
+
+    def _wait_before_retry(self, call: Attempt, error: ModelError, turn: int) -> float | None:
+        """Seconds until the same worker is asked again; None where it is not."""
+        # No retry once the run is ending, nor after text that the user has already seen as the answer.
+        if self._state.draining or call.text_is_out:
+            return None
+        if error.reason == "schema":  # once, whatever the limit on attempts
+            return 0.0
+        if not error.retryable or turn >= self._state.config.limits.attempts:
+            return None
+        return retry_wait(turn + 1, error.retry_after, self._state.config.random)
+
+    def _end_worker(self, name: str, call: Attempt, error: ModelError, failure: Failure) -> str | None:
+        """Report that a worker has failed for good. Returns who is to try next, if anyone."""
+        state = self._state
+        if state.draining or call.text_is_out:
+            self._fail(failure, call.usage)
+            return None
+        if error.reason == "connect":
+            state.resources.mark_down(name, failure)  # other steps need not find out again
+        substitute = self._substitute()
+        self._fail(failure, call.usage, substitute=substitute)
+        if substitute is not None:
+            tell_of_changes(state, self._number)
+        return substitute
 
     def _substitute(self) -> str | None:
         """Who may do the step instead: it sees of the question no less than the planned worker would."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
 from conductor_cli.run.state import RunState
 
 
@@ -40,15 +39,16 @@ def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     return last.tool_calls if last is not None and last.state == "done" else ()
 
 
-def is_not_json(answer: str, question: Question) -> bool:
-    """Whether a JSON Schema was given and the answer is not JSON at all. Whether it fits the schema is not checked."""
-    if question.schema is None:
-        return False
-    try:
-        json.loads(answer)
-    except (ValueError, RecursionError):
-        return True
-    return False
+def schema_failure(answer: str, question: Question) -> Failure | None:
+    """What is wrong with an answer that breaks the JSON Schema of its question; None where nothing is."""
+    fault = "" if question.schema is None else schema_fault(answer, question.schema)
+    if not fault:
+        return None
+    if fault == NOT_JSON:
+        message = "the answer is not JSON, which the schema requires"
+        return Failure(kind="partial", message=message, reason="answer_not_json")
+    message = f"the answer does not follow the JSON Schema: {fault}"
+    return Failure(kind="partial", message=message, reason="answer_not_schema")
 
 
 def failure_of(state: RunState) -> Failure:

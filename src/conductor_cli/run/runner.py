@@ -23,7 +23,7 @@ from conductor_cli.core.trace import ENDED, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, is_not_json, tool_calls_of
+from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, schema_failure, tool_calls_of
 from conductor_cli.run.planner import Planner
 from conductor_cli.run.state import RunState, StopKind
 from conductor_cli.run.tool_approval import ToolVerdict
@@ -326,9 +326,9 @@ class Run:
             state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
             return
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
-        if not (partial or calls or state.nested) and is_not_json(answer, state.question):
-            message = "the answer is not JSON, which the schema requires"
-            partial, error = True, Failure(kind="partial", message=message, reason="answer_not_json")
+        if not (partial or calls or state.nested):
+            error = schema_failure(answer, state.question)
+            partial = error is not None
         finished = ev.RunFinished(
             at=state.now(), answer=answer, usage=usage, partial=partial, error=error, tool_calls=calls
         )  # fmt: skip

@@ -19,6 +19,7 @@ from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.event_lines import describe_event
+from conductor_cli.server.outcomes import SCHEMA_BROKEN
 from conductor_cli.views.run_text import apply_without_deltas, describe_notice, find_step, quote_text
 
 SHORTENED: Final = 200
@@ -126,6 +127,8 @@ class Narrator:
         """What is missing of the answer. Where another text is out already, that one stays the answer."""
         written = "".join(self._written)
         rest = event.answer[len(written) :] if event.answer.startswith(written) else ""
+        if event.error is not None and event.error.reason in SCHEMA_BROKEN:
+            rest = ""
         if rest:
             yield AnswerText(rest)
         self.shown = written + rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from conductor_cli.core.chat import Finish
 from conductor_cli.core.errors import Failure
@@ -14,11 +15,16 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.request import Outcome, RequestError, ServedUsage, StepUsage
 
+SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
+"""Why an answer is a failure to a client that gave a JSON Schema."""
+
 
 def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None) -> Outcome | RequestError:
     """How a run ended. `reasoning` is what was told of it, `now` the local time, for limits of a day."""
     if trace.state != "finished":
         return request_error(_cause(trace), trace.run, now=now)
+    if trace.error is not None and trace.error.reason in SCHEMA_BROKEN:
+        return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
     return Outcome(
         run=trace.run, text=trace.answer, finish=_finish(trace), usage=served_usage(trace), reasoning=reasoning,
         tool_calls=trace.tool_calls,

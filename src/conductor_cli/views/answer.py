@@ -14,6 +14,7 @@ from conductor_cli.core.events import (
     Event,
     RunFailed,
     RunFinished,
+    RunStarted,
     StepDelta,
     StepFailed,
     StepPlanned,
@@ -81,13 +82,17 @@ class AnswerStream:
         self._open_sink = open_sink
         self._sink: AnswerSink | None = None
         self._step = 0
+        self._holds_text = False
+        """Whether the answer is written when it is complete, because a JSON Schema is checked first."""
         self._pieces: list[str] = []
         self._sanitizer = StreamSanitizer()
 
     def show(self, event: Event) -> None:
         self._step = answering_step(event, self._step)
         match event:
-            case StepDelta(text=text) if event.step == self._step and text:
+            case RunStarted():
+                self._holds_text = event.question.schema is not None
+            case StepDelta(text=text) if event.step == self._step and text and not self._holds_text:
                 self._pieces.append(text)
                 self._write(self._sanitizer.feed(text))
             case StepFailed() if event.step == self._step and not event.final:

@@ -1,0 +1,77 @@
+"""A JSON Schema of the answer: one repair by the same worker, then a clear end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk
+from conductor_cli.core.usage import Usage
+from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
+from tests.run.kit import QUESTION, play, says, setting
+
+SCHEMA = {"type": "object", "properties": {"apples": {"type": "integer"}}, "required": ["apples"]}
+ASKED = replace(QUESTION, schema=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ('{"apples": 3}', ""),
+        ("three", NOT_JSON),
+        ('```json\n{"apples": 3}\n```', NOT_JSON),
+        ("[" * 100_000, NOT_JSON),
+        ("{}", "'apples' is a required property"),
+        ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
+    ],
+)
+def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
+    """With the place in the value."""
+    assert schema_fault(answer, SCHEMA) == fault
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": 7}, {"$ref": "https://example.org/x"}, {"$ref": "#"}, {"pattern": "(a+)+$"}]
+)
+def test_a_schema_that_cannot_be_used_asks_only_for_json(schema: dict[str, object]) -> None:
+    """Nothing is fetched, nothing runs for ever, nothing crashes."""
+    assert schema_fault('"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"', schema) == ""
+    assert schema_fault("text", schema) == NOT_JSON
+
+
+def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
+    """Once, although one attempt is allowed; what failed is told, and both calls count."""
+    bob = ScriptedModel([["{}"], ['{"apples": 3}']])
+    conductor = setting("A | | count them\n", {"ann": bob})
+    conductor = replace(conductor, limits=replace(conductor.limits, attempts=1), streams_answer=True)
+    run, stream = play(conductor, ASKED)
+    end = stream[-1]
+    assert isinstance(end, ev.RunFinished)
+    assert (end.answer, end.partial, end.usage.calls) == ('{"apples": 3}', False, 3)
+    first, again = bob.requests
+    assert again.messages[: len(first.messages)] == first.messages
+    assert again.messages[-2].content == "{}"
+    assert "'apples' is a required property" in again.messages[-1].content
+    (failed,) = run.trace.steps[0].failed
+    assert (failed.error.reason, failed.retry_in) == ("schema", 0.0)
+
+
+def test_after_one_repair_the_fault_is_the_end() -> None:
+    """The answer is kept as a partial one, and says what it breaks."""
+    run, _ = play(setting("A | | count them\n", {"ann": says("{}")}), ASKED)
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("{}", True, 7)
+    assert run.trace.error is not None
+    assert (run.trace.error.reason, len(run.trace.steps[0].failed)) == ("answer_not_schema", 1)
+    assert "'apples' is a required property" in run.trace.error.message
+
+
+def test_only_the_answer_is_held_to_the_schema() -> None:
+    """Earlier steps write what they like, and an answer that was cut off is not asked for again."""
+    cut = ScriptedModel([['{"app', Chunk(usage=Usage(calls=1), finish="length")]])
+    run, _ = play(setting("A | | find\nB | 1 | count\n", {"ann": says("prose"), "bob": cut}), ASKED)
+    assert [len(record.failed) for record in run.trace.steps] == [0, 0]
+    assert run.trace.error is not None
+    assert run.trace.error.reason == "answer_truncated"
