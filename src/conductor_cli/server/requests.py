@@ -96,7 +96,7 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, or
         request = continue_response(request, earlier, runs.call_ids)
         files = {file.attachment.sha256: file for file in earlier.question.files if file.attachment is not None}
     files |= await _attach(request, attacher, known=files)
-    if request.messages[-1:] and not any(message.tool_calls for message in request.messages):
+    if not any(message.tool_calls for message in request.messages):
         return read_conversation(request, files, (), read_trace, runs.call_ids)
     pool = rehearsal_pool() if runs.options.rehearsal else None
     if pool is None:
