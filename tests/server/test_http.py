@@ -80,15 +80,41 @@ def test_a_run_that_fails_says_so_in_the_stream_and_by_status(stage: Stage) -> N
     assert whole.status_code == 502
 
 
-def test_text_that_is_out_stays_when_the_worker_breaks_off(stage: Stage) -> None:
-    """A stream cannot take text back, so the attempt is not made again, and the end has what was written."""
+def test_a_worker_that_breaks_off_is_an_error_after_its_text(stage: Stage) -> None:
+    """A stream cannot take text back, so the attempt is not made again; the client is told, and may try again."""
     stage.configure(more="[limits]\nattempts = 3")
     stage.models["alpha"] = breaks("It is ")
     with serving() as server:
         pieces = server.stream()
     assert "".join(text for kind, text in pieces if kind == "text") == "It is "
-    assert pieces[-1] == ("end", "It is ")
+    assert pieces[-1] == ("failed", "workers_failed")
     assert len(stage.asked("alpha")) == 1
+
+
+def test_a_whole_answer_that_broke_off_is_an_error_too(stage: Stage) -> None:
+    """Half an answer with status 200 would pass for one that reached its limit of tokens."""
+    stage.configure()
+    stage.models["alpha"] = stage.models["beta"] = breaks("It is ")
+    with serving() as server:
+        assert server.ask().status_code == 502
+
+
+def test_an_answer_that_reached_its_limit_ends_for_that_reason(stage: Stage) -> None:
+    """The text stays, and the client learns that it was cut."""
+    stage.configure()
+    stage.models["alpha"] = says("It is ", finish="length")
+    with serving() as server:
+        answer = server.ask().json()
+    assert (answer["text"], answer["finish"]) == ("It is ", "length")
+
+
+def test_nothing_is_told_of_the_run_behind_the_text_of_the_answer(stage: Stage) -> None:
+    """Clients that join reasoning to the text before it would write it into a file."""
+    stage.configure()
+    with serving() as server:
+        kinds = [kind for kind, _ in server.stream()]
+    assert kinds[-1] == "end"
+    assert "reasoning" not in kinds[kinds.index("text") :]
 
 
 def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:

@@ -136,7 +136,9 @@ class Narrator:
 
     def _narrate(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         is_edge = isinstance(event, ev.RunStarted | ev.RunFinished | ev.RunFailed)
-        line = "" if is_edge else describe_event(event, trace)
+        # Clients such as aider join reasoning that follows the text to it, and write it into a file.
+        is_late = bool(self._written) and isinstance(event, ev.StepFinished | ev.StepFailed | ev.StepStopped)
+        line = "" if is_edge or is_late else describe_event(event, trace)
         if isinstance(event, ev.StepFinished) and line:
             line = f"{line}, {_spent(event.usage)}" if event.usage.tokens else line
             record = find_step(trace, event.step)

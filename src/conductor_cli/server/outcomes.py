@@ -21,7 +21,7 @@ SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
 
 def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None) -> Outcome | RequestError:
     """How a run ended. `reasoning` is what was told of it, `now` the local time, for limits of a day."""
-    if trace.state != "finished":
+    if trace.state != "finished" or _broke_off(trace):
         return request_error(_cause(trace), trace.run, now=now)
     if trace.error is not None and trace.error.reason in SCHEMA_BROKEN:
         return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
@@ -60,6 +60,16 @@ def _rest(total: Usage, part: Usage) -> Usage:
         calls=max(total.calls - part.calls, 0),
         unpriced=max(total.unpriced - part.unpriced, 0),
     )
+
+
+def _broke_off(trace: Trace) -> bool:
+    """Whether the answer is the beginning of one whose worker failed.
+
+    Clients try again after an error. An end for the reason `length` they take for a limit that their user should raise.
+    """
+    if not trace.partial or trace.error is None or trace.error.kind not in ("worker", "unreachable"):
+        return False
+    return all(record.text != trace.answer for record in trace.steps if record.state == "done")
 
 
 def _finish(trace: Trace) -> Finish:

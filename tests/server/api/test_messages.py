@@ -60,6 +60,12 @@ def test_a_request_as_claude_code_sends_it_is_read() -> None:
     assert request.ignored == ("top_k", "tools[1] of type 'web_search_20260101'")
 
 
+@pytest.mark.parametrize(("effort", "read"), [("low", "low"), ("high", ""), ("max", "max")])
+def test_an_effort_that_is_the_default_asks_for_nothing(effort: str, read: str) -> None:
+    """Claude Code sends `high` with each request, which is what the API does without it."""
+    assert parsed(user(text("Fix it.")), output_config={"effort": effort}).effort == read
+
+
 def test_calls_and_results_of_a_conversation_are_read() -> None:
     """Thinking that is sent back is dropped; results come before what the user says beside them."""
     image = {"type": "image", "source": base64_source(png(4, 3), "image/png")}

@@ -101,13 +101,19 @@ def _read_body(body: Mapping[str, Any]) -> ClientRequest:
         max_tokens=whole_number(body, "max_tokens", 1),
         temperature=number(body, "temperature", 0, 2),
         stop=read_stop(body, "stop_sequences"),
-        effort=effort if isinstance(effort := config.get("effort"), str) else "",
+        effort=_read_effort(config),
         stream=bool(optional(body, "stream", bool)),
         include_usage=True,
         max_cost=read_max_cost(body),
         shows_reasoning=_shows_thinking(body),
         ignored=(*ignored_fields(body, _READ), *left_out),
     )
+
+
+def _read_effort(config: Mapping[str, Any]) -> str:
+    """The effort. `high` is the default of this API, which Claude Code sends with each request: it asks for nothing."""
+    effort = config.get("effort")
+    return effort if isinstance(effort, str) and effort != "high" else ""
 
 
 def _shows_thinking(body: Mapping[str, Any]) -> bool:
