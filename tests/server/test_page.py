@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -22,8 +23,8 @@ from starlette.applications import Starlette
 from conductor_cli.core import events as ev
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.question import Question
-from conductor_cli.server.access import CLIENT_KEY
-from conductor_cli.server.client_keys import ClientKey
+from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules
+from conductor_cli.server.client_keys import ClientKey, make_key
 from conductor_cli.server.page import page_routes
 from conductor_cli.store.trace_store import TraceStore
 from tests.traces import make
@@ -312,3 +313,18 @@ def test_a_page_that_is_closed_gives_its_place_back(server: tuple[httpx.Client, 
             assert reply.status_code == 200
             next(reply.iter_text())
     writer.close()
+
+
+def test_the_page_needs_no_key_and_what_it_reads_does(server: tuple[httpx.Client, TraceStore]) -> None:
+    """Behind the server's own rules, `/` is open, and every address that it reads asks for the key."""
+    key, text = make_key("anna")
+    app: Any = Access(Starlette(routes=page_routes(lambda: server[1])), AccessRules(keys=lambda: (key,)))
+
+    async def statuses(headers: dict[str, str]) -> list[int]:
+        paths = ("/", RUNS, f"{RUNS}/a", f"{RUNS}/a/events", f"{RUNS}/a/frames", f"{RUNS}/a/steps/1")
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=headers) as client:
+            return [(await client.get(path)).status_code for path in paths]
+
+    assert asyncio.run(statuses({})) == [200, 401, 401, 401, 401, 401]
+    assert asyncio.run(statuses({"authorization": f"Bearer {text}"})) == [200, 200, 404, 404, 404, 404]
