@@ -93,7 +93,7 @@ complete -c conductor -n "__conductor_at ' ask'" -l system -x -d 'System text fo
 complete -c conductor -n "__conductor_at ' ask'" -s c -l continue -d 'Continue the last run as a conversation.'
 complete -c conductor -n "__conductor_at ' ask'" -l continue-from -x -k -a '(__conductor_names trace names)' -d 'Continue the run with this id as a conversation.'
 complete -c conductor -n "__conductor_at ' ask'" -l resume -x -k -a '(__conductor_names trace names)' -d 'Finish a run that was stopped; finished steps are not repeated.'
-complete -c conductor -n "__conductor_at ' ask'" -l schema -r -F -d 'JSON Schema of the answer; exit code 7 if the answer is not JSON.'
+complete -c conductor -n "__conductor_at ' ask'" -l schema -r -F -d 'JSON Schema of the answer; exit code 7 if the answer breaks it.'
 complete -c conductor -n "__conductor_at ' ask'" -s h -l help -d 'Show this message and exit.'
 complete -c conductor -n "__conductor_at ' ask'" -l config -r -F -d 'Settings file to use instead of config.toml.'
 complete -c conductor -n "__conductor_at ' ask'" -l color -x -a 'auto always never' -d 'When to use colour: auto, always or never.'

@@ -139,7 +139,7 @@ Register-ArgumentCompleter -Native -CommandName @('conductor', 'conductor-llm') 
             '--continue' = 'Continue the last run as a conversation.'
             '--continue-from' = 'Continue the run with this id as a conversation.'
             '--resume' = 'Finish a run that was stopped; finished steps are not repeated.'
-            '--schema' = 'JSON Schema of the answer; exit code 7 if the answer is not JSON.'
+            '--schema' = 'JSON Schema of the answer; exit code 7 if the answer breaks it.'
             '-h' = 'Show this message and exit.'
             '--help' = 'Show this message and exit.'
             '--config' = 'Settings file to use instead of config.toml.'

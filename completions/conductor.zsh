@@ -84,7 +84,7 @@ _conductor_ask() {
     '(-c --continue)'{-c,--continue}'[Continue the last run as a conversation.]' \
     '(--continue-from)'--continue-from='[Continue the run with this id as a conversation.]:ID: _conductor_values "trace names" none' \
     '(--resume)'--resume='[Finish a run that was stopped; finished steps are not repeated.]:ID: _conductor_values "trace names" none' \
-    '(--schema)'--schema='[JSON Schema of the answer; exit code 7 if the answer is not JSON.]:FILE:_files' \
+    '(--schema)'--schema='[JSON Schema of the answer; exit code 7 if the answer breaks it.]:FILE:_files' \
     '(-h --help)'{-h,--help}'[Show this message and exit.]' \
     '(--config)'--config='[Settings file to use instead of config.toml.]:FILE:_files' \
     '(--color)'--color='[When to use colour: auto, always or never.]:auto|always|never:(auto always never)' \
