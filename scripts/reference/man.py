@@ -85,7 +85,7 @@ def _body(command: Command) -> Iterator[str]:
 
 
 def _synopsis(command: Command) -> Iterator[str]:
-    shown = [c for c in command.walk() if c.options or not c.commands] if command.words else [command]
+    shown = [c for c in command.walk() if len(c.options) > 1 or not c.commands] if command.words else [command]
     for place, each in enumerate(shown):
         yield from [".br"] if place else []
         yield f"\\fBconductor{_plain(each.path)}\\fR {_plain(each.usage)}".rstrip()

@@ -100,7 +100,7 @@ def test_many_options_stand_under_headings(stage: Stage) -> None:
 
 def test_what_few_people_need_stands_apart(stage: Stage) -> None:
     """Training, evaluation and the server are under "Advanced"; a command has examples, a group too."""
-    assert {"pools", "eval", "mcp", "train"} == COMMANDS["Advanced"].keys()
+    assert {"pools", "eval", "serve", "launch", "mcp", "train"} == COMMANDS["Advanced"].keys()
     shown = stage.inside("workers", "--help").out
     assert shown.index("Commands:") < shown.index("  test ") < shown.index("Advanced:") < shown.index("  calibrate ")
     assert "\nExamples:\n  # Add a model of Ollama\n  conductor workers add fast" in shown
