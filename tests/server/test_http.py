@@ -186,3 +186,16 @@ def test_a_background_request_is_done_by_the_cheapest_worker_without_a_plan(
     assert answer["text"] == "beta answers"
     assert not stage.asked(PLANNER)
     assert TraceStore(stage.traces).ended(answer["run"]).steps[0].step.subtask == "Write a title of the conversation."
+
+
+def test_a_background_request_without_prices_is_one_call_of_a_chosen_worker(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cheapest there; a whole plan, and a review, would still be too much for a title."""
+    stage.configure()
+    stage.plan = TWO
+    monkeypatch.setattr(http_module, "recognise", lambda *_: "title")
+    with serving() as server:
+        run = server.ask("Write a title.", effort="max").json()["run"]
+    trace = TraceStore(stage.traces).ended(run)
+    assert (trace.mode, len(trace.steps), trace.usage.calls) == ("mini", 1, 2)

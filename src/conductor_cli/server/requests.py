@@ -44,10 +44,13 @@ async def read_work(
 ) -> Work:  # fmt: skip
     """The work that a request asks for, as the run `run`. Raises `RequestError` or `ConductorError`.
 
-    A background request, for a `purpose`, is not planned: the cheapest worker does it alone.
+    A background request, for a `purpose`, is not planned: the cheapest worker does it alone. Where no worker has a
+    price, the planner only chooses the worker.
     """
     settings = runs.settings(guess_settings(request.model))
     model = find_model(request.model, request.effort, settings)
+    if purpose is not None:
+        model = replace(model, mode="mini")
     pool = _pool_for(client, model, settings)
     chosen = model.settings | ({"conductor.pool": pool} if pool else {})
     if any(settings[name] != value for name, value in chosen.items()):
