@@ -138,7 +138,7 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
     ("name", "arguments", "said"),
     [
         ("workers", ["--workers", "alpha"], "at least two workers to choose between; there are: alpha"),
-        ("cases", ["--cases", "nowhere.jsonl"], "cannot read nowhere.jsonl"),
+        ("cases", ["--cases", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         ("cost", ["--max-cost", "1"], "--max-cost needs prices, and no price is known for alpha, beta"),
         ("cost", ["--cost-weight", "0.1"], "--cost-weight needs prices, and no price is known for alpha, beta"),
         ("libraries", ["--vllm"], "training needs vllm, which cannot be imported"),
