@@ -179,7 +179,7 @@ def test_a_plan_is_edited(three: Stage) -> None:
 def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong: str, said: str) -> None:
     """The error names the step, and the plan on offer stays; `e` opens the editor on the text that was written."""
     edit = editor(three, wrong, "text = text + ' '", "sys.exit(3)")
-    with terminal(three, "ask", "--approve", "hi", size=(120, 60), EDITOR=edit) as shown:
+    with terminal(three, "ask", "--approve", "hi", size=(250, 60), EDITOR=edit) as shown:
         press(shown, "e", said)
         shown.until(lambda screen: screen.count(CHOICES) == 2)
         shown.program.send("e")

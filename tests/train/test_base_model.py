@@ -113,8 +113,10 @@ def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
-def test_a_missing_model_is_not_downloaded(name: str) -> None:
+def test_a_missing_model_is_not_downloaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says how to get it; no connection is made."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as caught:
         find_base_model(name)
     assert caught.value.hint.startswith(f"hf download {name}")
