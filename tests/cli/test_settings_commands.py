@@ -44,7 +44,7 @@ def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
 
 
 def test_a_worker_is_changed_by_adding_it_again(stage: Stage) -> None:
-    """What is said anew wins and the rest stays; a worker of another kind begins anew."""
+    """A new value wins and the rest stays; a worker of another kind keeps nothing."""
     add = ["workers", "add", "gamma", "--kind"]
     stage.inside(*add, "openai-compatible", "--base-url", stage.url, "--model", "one")
     stage.inside(*add, "openai-compatible", "--model", "two")

@@ -370,7 +370,7 @@ def test_the_user_is_told_before_a_change_may_be_repeated() -> None:
     broken = [ModelError("overloaded", "busy")]
     conductor = with_tools(ScriptedModel([asks(("write", {})), broken, ["done"]]), box)
     _, events = play(conductor)
-    said = "step 1 begins anew; it may repeat what may have changed something: write of web"
+    said = "step 1 starts again and may repeat calls that can change something: write of web"
     assert said in notices(events)
     conductor = with_tools(says(*asks(("write", {}))), box)
     stopped, _ = play_and_stop(conductor, 0.5, "cancelled")
@@ -382,4 +382,4 @@ def test_reading_again_needs_no_warning() -> None:
     """A retry after calls that change nothing says nothing about them."""
     model = ScriptedModel([asks(("look", {})), [ModelError("overloaded", "busy")], ["done"]])
     _, events = play(with_tools(model, Box()))
-    assert not any("begins anew" in text for text in notices(events))
+    assert not any("starts again" in text for text in notices(events))

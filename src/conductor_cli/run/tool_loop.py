@@ -202,7 +202,7 @@ def conversation_tokens(messages: Sequence[Message], loop: ToolLoop | None) -> i
 
 
 def tell_of_changes(state: RunState, number: int) -> None:
-    """Before a step begins anew: tell the user which of its calls may have changed something and may be repeated.
+    """Before a step starts again: tell the user which of its calls may have changed something and may be repeated.
 
     They are those of the newest attempt, or of the run that this one resumes.
     """
@@ -213,7 +213,7 @@ def tell_of_changes(state: RunState, number: int) -> None:
     made = (use for use in record.tools if use.attempt == newest and use.server and not use.read_only)
     names = dict.fromkeys(f"{use.call.name} of {use.server}" for use in made)
     if names:
-        text = f"step {number} begins anew; it may repeat what may have changed something: {', '.join(names)}"
+        text = f"step {number} starts again and may repeat calls that can change something: {', '.join(names)}"
         state.notice(text, number, recovered=True)
 
 
