@@ -12,7 +12,7 @@ from random import Random
 from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.profile import BRIEF
+from conductor_cli.core.profile import BRIEF, Profile
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
@@ -36,15 +36,15 @@ def lessons(number: int, count: int, seed: int = 1) -> tuple[Lesson, ...]:
     return tuple(lesson(draw_case(random, str(place), "train"), workers) for place in range(count))
 
 
-def lesson(case: Case, workers: Sequence[Worker]) -> Lesson:
+def lesson(case: Case, workers: Sequence[Worker], profile: Profile = BRIEF) -> Lesson:
     """The prompt that `conductor ask` sends for a question, and the best plan by the cards."""
     pool = Pool(workers=tuple(workers))
     conductor = Conductor(
-        model=None, pool=pool, workers={}, profile=BRIEF, limits=Limits(steps=MAX_STEPS), constrained=False
+        model=None, pool=pool, workers={}, profile=profile, limits=Limits(steps=MAX_STEPS), constrained=False
     )
     request = conductor.planning_request(Question(text=case.question))
     messages = tuple({"role": message.role, "content": message.content} for message in request.messages)
-    return Lesson(messages, plan_text(best_plan(case, pool), pool))
+    return Lesson(messages, plan_text(case, pool, profile))
 
 
 def best_plan(case: Case, pool: Pool) -> Plan:
@@ -56,8 +56,13 @@ def best_plan(case: Case, pool: Pool) -> Plan:
     return Plan(steps=tuple(steps))
 
 
-def plan_text(plan: Plan, pool: Pool) -> str:
-    """A plan as the planner writes it."""
+def plan_text(case: Case, pool: Pool, profile: Profile = BRIEF) -> str:
+    """The best plan as the planner writes it: where the profile has a table, each worker with the skill of its row."""
     rules = PlanRules(workers=pool.names, steps=MAX_STEPS)
-    context = plan_format_context(BRIEF, pool, rules, "auto", constrained=False)
-    return PLAN_FORMATS[BRIEF.plan_format].render(plan, context)
+    context = plan_format_context(profile, pool, rules, "auto", constrained=False)
+    lines = PLAN_FORMATS[profile.plan_format].render(best_plan(case, pool), context).splitlines()
+    if not context.skills:
+        return "\n".join(lines)
+    cells = [line.rpartition(context.bar) for line in lines]
+    skills = [step.skill for step in case.steps]
+    return "\n".join(f"{head}{bar}{skill} {label}" for (head, bar, label), skill in zip(cells, skills, strict=True))

@@ -26,7 +26,7 @@ COMMAND: Final = (sys.executable, "-m", "scripts.smollm2.commands")
 class Scale:
     """How long everything is. `workers` are those that GRPO draws from, `cases` its questions."""
 
-    supervised_steps: int = 600
+    supervised_steps: int = 200
     steps: int = 60
     prompts: int = 4
     group: int = 8

@@ -43,7 +43,7 @@ class Course:
     Each step has `questions` lessons. The layers below `first_layer` are left as they are, which saves time.
     """
 
-    steps: int = 600
+    steps: int = 200
     questions: int = 12
     rate: float = 6e-4
     warmup: int = 8
@@ -120,24 +120,25 @@ def train(  # noqa: PLR0913 - what a stage is made of
 
 def loss_of(model: Any, packed: Packed) -> Any:  # noqa: ANN401 - a model of transformers; a tensor
     """The mean loss of the tokens that are wanted. Only for these the vocabulary is computed."""
-    owners = torch.tensor(packed.owners)
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    device = inner.device
+    owners = torch.tensor(packed.owners, device=device)
     same = (owners[:, None] == owners[None, :]) | (owners[None, :] == 0)
     sees = (same & torch.ones_like(same).tril())[None, None]
-    wanted = torch.tensor(packed.wanted)
+    wanted = torch.tensor(packed.wanted, device=device)
     at = wanted != IGNORED
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    with torch.autocast("cpu", torch.bfloat16, enabled=inner.dtype == torch.bfloat16):
+    with torch.autocast(device.type, torch.bfloat16, enabled=inner.dtype == torch.bfloat16):
         hidden = inner.model(
-            input_ids=torch.tensor([packed.tokens]), position_ids=torch.tensor([packed.positions]),
-            attention_mask=sees, use_cache=False,
+            input_ids=torch.tensor([packed.tokens], device=device),
+            position_ids=torch.tensor([packed.positions], device=device), attention_mask=sees, use_cache=False,
         ).last_hidden_state[0][at]  # fmt: skip
         logits = linear(hidden, inner.get_output_embeddings().weight)
     return cross_entropy(logits.float(), wanted[at])
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether numbers of 16 bits are multiplied in hardware: by a CPU with AMX."""
-    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
+    """Whether numbers of 16 bits are multiplied in hardware: by a CPU with AMX. A GPU is fast enough with 32."""
+    return not torch.cuda.is_available() and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def _step(model: Any, optimizer: Any, packed: Packed) -> float:  # noqa: ANN401
@@ -162,14 +163,14 @@ def _resume(base: Path, out: Path, course: Course) -> tuple[Any, Any, int]:
         task_type="CAUSAL_LM",
     )  # fmt: skip
     with quiet_libraries():
-        model = get_peft_model(plain, config)
+        model = get_peft_model(plain, config).to("cuda" if torch.cuda.is_available() else "cpu")
     model.train()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=course.rate, betas=(0.9, 0.98), weight_decay=0.0)
     path = out / STATE
     if not path.exists():
         return model, optimizer, 0
-    state = torch.load(path, weights_only=True)
+    state = torch.load(path, weights_only=True, map_location=model.device)
     if state["form"] != _form(course):
         raise ConfigError(f"{path} belongs to another course", hint=f"remove {out} to start over")
     model.load_state_dict(state["weights"], strict=False)

@@ -16,6 +16,8 @@ Labels = Literal["letters", "numbers", "cards"]
 
 Template = Literal["plain", "published"]
 
+Cards = Literal["lines", "table"]
+
 GOOD: Final = 0.85
 """A strength of at least this on a card means that a worker is good at something."""
 
@@ -34,9 +36,10 @@ class Profile:
 
     `plan_format` is a key of `PLAN_FORMATS`. `order` and `bar` are the columns of the native one and what separates
     them. `labels` is how workers are called; `names` says whether the conductor is also shown their names, descriptions
-    and strengths; `fewshots` and `rules` whether the prompt has
-    examples, and says how a team works. `template` is the text around them: plain English
-    (`prompts.py`), or that of the published recipe (`published_prompt.py`), whose reply reasons first.
+    and strengths; `cards` whether strengths stand on the worker's line, or in a table with a row for each skill, the
+    best worker first, where a row begins as the worker column of a plan does; `fewshots` and `rules` whether the prompt
+    has examples, and says how a team works. `template` is the text around them: plain English (`prompts.py`), or that
+    of the published recipe (`published_prompt.py`), whose reply reasons first.
 
     `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
     trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
@@ -49,6 +52,7 @@ class Profile:
     bar: str = " | "
     labels: Labels = "letters"
     names: bool = True
+    cards: Cards = "lines"
     fewshots: bool = True
     rules: bool = True
     template: Template = "plain"
@@ -71,13 +75,15 @@ A reply has the 1024 tokens of the recipe.
 BRIEF: Final = Profile(
     name="brief",
     order=("subtask", "access", "worker"),
+    cards="table",
     fewshots=False,
     rules=False,
     sampling=Sampling(max_tokens=400),
 )
 """A model that was trained on short prompts: the form of a plan, the workers with their cards, the question.
 
-It knows the rules from its training. It names the worker last, when the subtask is known.
+It knows the rules from its training. It names the worker last, when the subtask is known, and before it the skill that
+the step needs: whom to choose is then what follows the same word in the table, and no figures have to be compared.
 """
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")

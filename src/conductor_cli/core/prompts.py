@@ -13,18 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from conductor_cli.core.card_lines import skills_for, worker_lines
 from conductor_cli.core.chat import Attachment, Message, Request
 from conductor_cli.core.events import Mode
 from conductor_cli.core.fewshots import FEWSHOTS, Example
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Plan, PlanRules, RejectedPlan, Revision, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
-from conductor_cli.core.pool import RATED, Pool, Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
 from conductor_cli.core.published_prompt import published_messages
 from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import TAG_CHARS, fence, question_text, shorten
-from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
 CONDUCTOR_CHARS = 6000
@@ -47,6 +47,7 @@ def plan_format_context(
     return PlanFormatContext(
         rules=rules,
         labels=labels_for(pool.workers, profile.labels),
+        skills=skills_for(pool.workers, profile),
         order=profile.order,
         bar=profile.bar,
         constrained=constrained,
@@ -91,8 +92,7 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
         messages, prefill, cuts = [*messages, *follow_up], "" if follow_up else prefill, ()
     elif profile.render is None:
         fixed = _fixed_part(profile, context) + "\n\n"
-        cards = [_card_line(label, pool[name], profile) for label, name in context.labels.items()]
-        prefix = fixed + "The workers:\n" + "\n".join(cards)
+        prefix = fixed + "The workers:\n" + "\n".join(worker_lines(pool.workers, profile, context))
         cuts = (len(fixed), len(prefix))
         changing = _changing_part(question, pool, plan_format, context, rules)
         messages = [Message(role="system", content=prefix), Message(role="user", content=changing), *follow_up]
@@ -147,33 +147,12 @@ def _example(example: Example, profile: Profile, context: PlanFormatContext) -> 
     own = PlanFormatContext(
         rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning,
         single=context.single,
-        labels=labels_for(example.workers, profile.labels),
+        labels=labels_for(example.workers, profile.labels), skills=skills_for(example.workers, profile),
     )  # fmt: skip
     plan = example.plan if context.reasoning else Plan(steps=example.plan.steps)
-    workers = "\n".join(_card_line(own.label(worker.name), worker, profile) for worker in example.workers)
+    workers = "\n".join(worker_lines(example.workers, profile, own))
     text = plan_format_for(profile, own).render(plan, own)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"
-
-
-def _card_line(label: str, worker: Worker, profile: Profile) -> str:
-    """At most about 50 tokens: label, name, model, what it is about, its card; or the label and nothing more."""
-    if not profile.names:
-        return label
-    model = one_line(worker.model_name)[:48]
-    # A worker that is named after its model needs no second name.
-    short = model.rpartition("/")[2].removesuffix(":latest").replace(":", "-").lower()
-    named_after = worker.name.lower().startswith(short)
-    about = ", ".join(filter(None, ("" if named_after else model, one_line(worker.about))))
-    named = f"{one_line(worker.name)}: {about}" if about else one_line(worker.name)
-    words = "" if worker.card.strengths.keys() - {RATED} else one_line(worker.card.words)[:60]
-    card = ", ".join(filter(None, (words, _format_card(worker.card.strengths))))
-    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
-
-
-def _format_card(strengths: Mapping[str, float]) -> str:
-    """The four strongest tags of a card, with their strengths."""
-    best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
-    return ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
 
 
 def _changing_part(

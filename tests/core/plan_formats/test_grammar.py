@@ -120,6 +120,23 @@ def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.Data
         assert step.worker in context.rules.workers
 
 
+def test_a_grammar_admits_a_skill_before_a_label() -> None:
+    """Every skill and none, with a worker that is up; each text is read as that worker."""
+    context = PlanFormatContext(
+        rules=PlanRules(workers=("a", "b"), steps=1), labels=labels_of("abc", "letters"), constrained=True,
+        skills=("math", "creative writing"),
+    )  # fmt: skip
+    grammar, found = Grammar(PLAN_FORMATS["native"].grammar(context)), set()
+    for seed in range(60):
+        text = grammar.draw(random.Random(seed))
+        plan = plan_in("native", text, context)
+        assert isinstance(plan, Plan)
+        cell = text.split(" | ")[0]
+        assert context.labels[cell.rpartition(" ")[2]] == plan.steps[0].worker
+        found.add(cell)
+    assert found == {f"{skill}{label}" for skill in ("", "math ", "creative writing ") for label in "AB"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
     """Every number of steps, every access list and every allowed worker turn up among enough draws."""

@@ -359,6 +359,18 @@ def test_labels_win_over_names_that_look_like_them() -> None:
     assert (parse_worker("B", context), parse_worker("a", context), parse_worker("A b", context)) == ("a", "b", "b")
 
 
+def test_a_skill_may_stand_before_a_label() -> None:
+    """One that the planner was shown, whatever its case; any other word is no skill."""
+    context = replace(TERMS, skills=("history", "creative writing"), order=("subtask", "access", "worker"))
+    assert steps("Find it. | - | history B\nRhyme. | 1 | Creative Writing cyd", context) == [
+        ("bob", (), "Find it."), ("cyd", (1,), "Rhyme."),
+    ]  # fmt: skip
+    assert steps("Find it. | - | A", context) == [("ann", (), "Find it.")]
+    assert parse_worker("history D", context) is None
+    assert parse_worker("botany B", context) is None
+    assert "subtask | access | skill and worker" in NATIVE.instructions(context)
+
+
 def test_names_with_marks_of_their_own_are_found() -> None:
     """Decoration is taken off only where the name does not have it."""
     context = PlanFormatContext(rules=PlanRules(workers=("gpt (fast)", "o1.")), labels={"A": "gpt (fast)", "B": "o1."})

@@ -148,6 +148,9 @@ def test_a_lesson_is_the_prompt_of_a_run_and_its_best_plan() -> None:
     assert [message.content for message in model.requests[0].messages] == [each["content"] for each in item.messages]
     assert "You conduct" not in item.messages[0]["content"]
     assert "Example" not in item.messages[0]["content"]
+    for step, line in zip(case.steps, item.plan.splitlines(), strict=True):
+        assert f"\n- {line.rpartition(' | ')[2]} " in item.messages[0]["content"]
+        assert f" | {step.skill} " in line
 
 
 def test_lessons_of_a_step_share_their_workers() -> None:
@@ -178,7 +181,7 @@ def test_plans_are_judged_by_validity_split_and_choice() -> None:
 def test_a_question_is_measured_with_the_plan_the_planner_wrote() -> None:
     """A good plan over perfect workers is right, whatever the best single worker can do."""
     pool = Pool(workers=tuple(replace(each, card=Card(strengths=PERFECT)) for each in ABLE))
-    written = plan_text(best_plan(JOIN, pool), pool)
+    written = plan_text(JOIN, pool)
     found = asyncio.run(measure(JOIN, pool, ScriptedModel([[written]]), seed=1))
     assert (found["valid"], found["split"], found["right"], found["best"], found["single"]) == (True,) * 5
     found = asyncio.run(measure(JOIN, pool, ScriptedModel([["no plan"]]), seed=1))

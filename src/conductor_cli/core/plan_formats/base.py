@@ -22,7 +22,8 @@ ANSWER_DIRECTLY: Final = "Answer the question."
 class PlanFormatContext:
     """How a plan is written in one conversation with a conductor.
 
-    `labels` maps each label to a worker's name, in the order of the pool. `constrained` says that a grammar constrains
+    `labels` maps each label to a worker's name, in the order of the pool. `skills` are words that may stand before a
+    label, to say what the worker is chosen for: `history B`. `constrained` says that a grammar constrains
     the text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
     columns of a line. `reasoning` says that free text comes before the plan, `single` that the plan is one label and
     nothing else. `first` is the number of the first step to be read: more than 1 when earlier steps stand and the text
@@ -31,6 +32,7 @@ class PlanFormatContext:
 
     rules: PlanRules
     labels: Mapping[str, str]
+    skills: tuple[str, ...] = ()
     order: tuple[Column, Column, Column] = ("worker", "access", "subtask")
     bar: str = " | "
     constrained: bool = False
@@ -116,7 +118,8 @@ class PlanFormat:
 def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     """The worker that a piece of text names: by label, else by name, in any case, with or without decoration.
 
-    Words may follow (`gpt (fast)`), but a letter that begins a sentence is not a label.
+    A skill may come first (`history B`). Words may follow (`gpt (fast)`), but a letter that begins a sentence is no
+    label.
     """
     known = {f"{label} {name}".lower(): name for label, name in context.labels.items()}
     known |= {name.lower(): name for name in context.rules.workers}
@@ -127,7 +130,9 @@ def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
     head = re.split(r"[\s:,(]", text, maxsplit=1)[0]
     if len(head) == 1 and re.match(r"\s+\w", text[1:]):
         head = ""
-    for candidate in (whole, text, text.removeprefix("worker").strip(), head):
+    skills = (f"{skill.lower()} " for skill in context.skills)
+    skilled = [text.removeprefix(skill) for skill in skills if text.startswith(skill)]
+    for candidate in (whole, text, text.removeprefix("worker").strip(), *skilled, head):
         if candidate in known:
             return known[candidate]
     return None

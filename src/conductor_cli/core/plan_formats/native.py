@@ -200,7 +200,9 @@ def grammar(context: PlanFormatContext) -> str:
         root = f"({base.literal(ACCEPT)} | {root})"
     if context.reasons:
         root = f'thought{{0,8}} "plan:\\n" {root}'
-    lines = [f"root ::= {root}", f"label ::= {labels}"]
+    skills = [f"{skill} " for skill in context.skills]
+    named = f"({base.alternatives(skills)})? ({labels})" if skills else labels
+    lines = [f"root ::= {root}", f"label ::= {named}"]
     for number in range(context.first, last + 1):
         follows = f' ("\\n" step{number + 1})?' if number < last else ""
         columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
@@ -215,7 +217,8 @@ def grammar(context: PlanFormatContext) -> str:
 
 def instructions(context: PlanFormatContext) -> str:
     """Instructions for the conductor on how to write a plan."""
-    columns = context.bar.join(context.order)
+    names = {"worker": "skill and worker"} if context.skills else {}
+    columns = context.bar.join(names.get(column, column) for column in context.order)
     text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
     if context.reasons:
         text += f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
