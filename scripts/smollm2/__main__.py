@@ -1,7 +1,7 @@
 """`make smollm2`: train a small pretrained model to conduct, from its file to an adapter. It can be run again.
 
-One stage of one thread runs after the other; `stages` names them. A call of a stage takes at most `--minutes`; it
-stores its state and exits with 3 if there is more to do. Each call is a line of `stages.jsonl`.
+`stages` names the stages. Each has one thread, and two of them run at once. A call of a stage takes at most
+`--minutes`; it stores its state and exits with 3 if there is more to do. Each call is a line of `stages.jsonl`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--trial", action="store_true", help="the whole way in minutes; its figures mean nothing")
     parser.add_argument("--minutes", type=float, default=20.0, help="the longest that a call of a stage may take")
     parser.add_argument("--port", type=int, default=PORT, help="the port of the scripted workers on this machine")
+    parser.add_argument("--jobs", type=int, default=2, help="stages in parallel, each with one thread")
     parser.add_argument("--once", action="store_true", help="call each stage that is ready once, then exit")
     parser.add_argument("--status", action="store_true", help="print what is done and what is missing, do nothing")
     return parser.parse_args(words)
@@ -47,7 +48,7 @@ def main() -> int:
         signal.signal(number, _stopped)
     try:
         with work.locked():
-            code = run_stages(work, jobs=1, once=given.once)
+            code = run_stages(work, jobs=given.jobs, once=given.once)
             report.minutes(work)
             return code
     except Stopped as stopped:

@@ -24,22 +24,35 @@ COMMAND: Final = (sys.executable, "-m", "scripts.smollm2.commands")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How long everything is. `workers` are those that GRPO draws from, `cases` its questions."""
+    """How long everything is. `workers` are those that GRPO draws from, `cases` its questions.
+
+    `untrained` are the questions for the planner without an adapter, which writes no plans, and long ones.
+    """
 
     supervised_steps: int = 200
-    steps: int = 60
+    steps: int = 30
     prompts: int = 4
     group: int = 8
     workers: int = 120
     cases: int = 480
     validation: int = 32
     questions: int = 200
+    untrained: int = 40
     seeds: tuple[int, ...] = (1, 2, 3)
 
 
 FULL: Final = Scale()
 TRIAL: Final = Scale(
-    supervised_steps=20, steps=2, prompts=2, group=4, workers=24, cases=16, validation=8, questions=4, seeds=(1,)
+    supervised_steps=20,
+    steps=2,
+    prompts=2,
+    group=4,
+    workers=24,
+    cases=16,
+    validation=8,
+    questions=4,
+    untrained=4,
+    seeds=(1,),
 )
 """The whole way in a few minutes, to see whether it works. Its figures mean nothing."""
 
@@ -83,11 +96,10 @@ def _stages(out: Path, scale: Scale, bound: tuple[str, ...], port: str) -> Itera
         for seed in scale.seeds:
             made.append(f"evaluation/{system}-{seed}.done")
             needs = (MODEL, *filter(None, (ADAPTERS[system],)))
+            count = scale.questions if ADAPTERS[system] else scale.untrained
             yield Stage(
                 name=f"{system}-{seed}", makes=made[-1], needs=needs,
-                command=(
-                    *COMMAND, "evaluate", system, *where, "--seed", str(seed), "--count", str(scale.questions),
-                ),
+                command=(*COMMAND, "evaluate", system, *where, "--seed", str(seed), "--count", str(count)),
             )  # fmt: skip
     yield Stage(
         name="report", makes="report.txt", needs=tuple(made), prints=True,
