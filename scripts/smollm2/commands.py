@@ -73,9 +73,12 @@ def workers(given: Options) -> int:
     config = Path(environment(given.out)["CONDUCTOR_LLM_CONFIG_DIR"]) / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     write(config, config_text(draw_workers(given.count, "grpo"), given.port))
-    write(given.out / VALIDATION, write_cases(draw_cases(given.validation, 12, "train")))
-    # One fifth would be a validation set of these, if there was no other.
-    write(given.out / stages.CASES, write_cases(draw_cases(given.cases, 11, "train")))
+    validation = draw_cases(given.validation, 12, "train")
+    write(given.out / VALIDATION, write_cases(validation))
+    # One fifth would be a validation set of these, if there was no other. Facts are few, so some questions come twice.
+    taken = {case.question for case in validation}
+    others = [case for case in draw_cases(2 * given.cases, 11, "train") if case.question not in taken]
+    write(given.out / stages.CASES, write_cases(others[: given.cases]))
     return DONE
 
 

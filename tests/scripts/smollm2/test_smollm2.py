@@ -24,7 +24,7 @@ from conductor_cli.evals.cases import check_case
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import Conductor
-from scripts.smollm2 import base, stages
+from scripts.smollm2 import base, commands, stages
 from scripts.smollm2.answers import UNKNOWN, Task, answer
 from scripts.smollm2.evaluate import by_chance, judge, measure, offered, read_outcomes
 from scripts.smollm2.knowledge import SUBJECTS
@@ -267,3 +267,15 @@ def test_two_adapters_become_their_sum(tmp_path: Path) -> None:
         a, b = (found[f"base.{module}.lora_{side}.weight"] for side in "AB")
         assert len(a) == settings["r"]
         assert np.allclose(settings["lora_alpha"] / settings["r"] * (b @ a), change, atol=1e-5)
+
+
+def test_no_question_of_the_validation_is_trained_on(tmp_path: Path) -> None:
+    """`conductor train` refuses that; facts are few, so questions that are drawn apart are often the same."""
+    commands.workers(commands.parse(["workers", "--out", str(tmp_path), "--count=5", "--cases=480", "--validation=32"]))
+    trained, chosen = (
+        {json.loads(line)["question"] for line in (tmp_path / name).read_text().splitlines()}
+        for name in (stages.CASES, commands.VALIDATION)
+    )
+    assert not trained & chosen
+    assert len((tmp_path / stages.CASES).read_text().splitlines()) == 480
+    assert {case.question for case in draw_cases(480, 11, "train")} & chosen
