@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.config import app_paths, format_value, load_settings
+from conductor_cli.config.files import Source
 from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, find_setting
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Limits, Timeouts
@@ -223,3 +225,12 @@ def test_a_mistyped_variable_is_an_error(files: dict[str, str], name: str, hint:
         load_settings(files | {name: "1"})
     assert error.value.hint == hint
     load_settings(files | {name: "", "CONDUCTOR_LLM_REGISTRY": "x", "CONDUCTOR_LLM_CONFIG": "", "CONDUCTOR_MODE": "x"})
+
+
+@pytest.mark.parametrize("begin", ["", "[", "a"])
+def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
+    """Also in a hostile file with lines of nothing but spaces."""
+    source = Source(path=Path("conductor.toml"), values={}, text=f"{begin}{' ' * 20_000}\n[ limits ]\n cost = 1\n")
+    began = time.process_time()
+    assert source.where("limits", "cost") == "conductor.toml, line 3"
+    assert time.process_time() - began < 1

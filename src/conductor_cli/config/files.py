@@ -116,8 +116,9 @@ class Source:
         return best
 
 
-_TABLE: Final = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
-_ENTRY: Final = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. ])+?)\s*=""")
+# Possessive, since a line of many spaces would else be divided in every way.
+_TABLE: Final = re.compile(r"\s*+\[([^\[\]]++)\]")
+_ENTRY: Final = re.compile(r"""\s*+((?:"[^"]*"|'[^']*'|[\w\-. ])++)\s*+=""")
 _NAME_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +208,15 @@ def test_what_models_write_around_a_plan_is_tolerated(text: str) -> None:
     items, error, _ = read("native", [text], TERMS)
     assert error is None
     assert [item.step for item in items if isinstance(item, ParsedStep)] == list(WANTED.steps)
+
+
+@pytest.mark.parametrize("cells", ["a | {}x | y", "{}x | - | y", "a{} b | - | y"])
+@pytest.mark.parametrize("sign", [" ", ".", "_", "1", "("])
+def test_a_line_of_one_sign_is_read_at_once(cells: str, sign: str) -> None:
+    """A planner that repeats a sign without end does not stop the program."""
+    began = time.process_time()
+    read("native", [cells.format(sign * 20_000)], TERMS)
+    assert time.process_time() - began < 1
 
 
 def test_a_subtask_may_go_on_over_lines() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -82,11 +83,19 @@ def spelled_behind(drawn: Plan, context: PlanFormatContext) -> str:
     return lists(*(json.dumps(items[context.first - 1 :]).replace("`", "\\u0060") for items in texts))
 
 
-@pytest.mark.parametrize("subtask", ["a\tb", "a\r\nb", "a\bb\fc", "a\x00b", r"\theta \\frac \r"])
-def test_control_characters_read_back(subtask: str) -> None:
-    """A subtask with control characters is written so that it reads as the same, and a backslash stays one."""
+@pytest.mark.parametrize("subtask", ["a\tb", "a\r\nb", "a\bb\fc", "a\x00b", r"\theta \\frac \r", '"a".".'])
+def test_special_characters_read_back(subtask: str) -> None:
+    """A subtask with control characters or quotes is written so that it reads as the same; a backslash stays one."""
     drawn = Plan(steps=(Step(worker=TERMS.rules.workers[0], subtask=subtask),))
     assert plan(PUBLISHED.render(drawn, TERMS), TERMS) == drawn
+
+
+@pytest.mark.parametrize("subtask", ['".{}x', "{}x"])
+def test_many_spaces_are_read_at_once(subtask: str) -> None:
+    """A planner that writes nothing but spaces behind a quote does not stop the program."""
+    began = time.process_time()
+    plan(lists("[0]", f'["Add{subtask.format(" " * 20_000)}"]', "[[]]"))
+    assert time.process_time() - began < 1
 
 
 def test_accepts_read_back() -> None:

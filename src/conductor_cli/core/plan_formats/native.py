@@ -30,7 +30,9 @@ _DECORATION = re.compile(
 )
 _RULE = re.compile(r"^[\s|:\-–—=`~]*$")
 _WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
-_ACCESS = re.compile(r"^\s*[\[(]*\s*(?:[-–—]|none|all|[\d\s,]+)\s*[\])]*\s*$", re.IGNORECASE)
+_NUMBERS = re.compile(r"[\d\s,]*")
+_LONGEST_WORD = 200
+"""Characters of a cell that may name a worker. A pattern that tries every end of a longer one would take seconds."""
 
 
 class NativeParser:
@@ -140,12 +142,19 @@ class NativeParser:
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
         if self._context.constrained or base.parse_worker(cells["worker"], self._context) is not None:
             return True
-        return bool(_WORD.match(cells["worker"]) and _ACCESS.match(cells["access"]))
+        worker = cells["worker"].strip()
+        return len(worker) <= _LONGEST_WORD and bool(_WORD.match(worker)) and _names_access(cells["access"])
 
     def _begins_step(self, partial: str) -> bool:
         """Whether an unfinished line already shows a worker and an access list."""
         last_column = self._context.order[-1]
         return not self._context.single and last_column == "subtask" and self._is_step(_undecorated(partial))
+
+
+def _names_access(cell: str) -> bool:
+    """Whether a cell holds nothing but an access list, perhaps in brackets."""
+    text = cell.strip().lstrip("[(").rstrip("])").strip().lower()
+    return bool(cell) and (text in {"-", "–", "—", "none", "all"} or _NUMBERS.fullmatch(text) is not None)
 
 
 def _undecorated(line: str) -> str:

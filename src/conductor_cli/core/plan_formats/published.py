@@ -28,8 +28,10 @@ _LABEL = re.compile(
 )
 _QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": None})
 _BULLET = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
-_STRAY = {sign: re.compile(rf"(?:{sign}\s*){{1,2}}\.\s*{sign}?\s*\.?\s*$") for sign in "\"'"}
-_CLOSING = re.compile(r"\s*\.?\s*(?:\]|,\s*[\"'\[\]]|,?\s*$)")
+# Spaces are taken possessively: else a thousand of them would be divided in every way.
+# A quote with a backslash before it belongs to the text.
+_STRAY = {sign: re.compile(rf"(?<!\\)(?:{sign}\s*+){{1,2}}\.\s*+{sign}?\s*+\.?\s*+$") for sign in "\"'"}
+_CLOSING = re.compile(r"\s*+\.?\s*+(?:\]|,\s*+[\"'\[\]]|,?\s*+$)")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([n\"'\\/]))")
 # What the parser would change, as escapes so that it does not.
 _SPELLED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "“”„‘’`"})
