@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,10 +26,12 @@ from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
     from prompt_toolkit.completion import Completer
 
+HANG_UP: Final = 129
+"""The exit code of a chat whose terminal is gone: that of a process that SIGHUP has ended."""
 LONGEST: Final = 100_000
 """Characters of an entry in the history file. Longer text was pasted, and is in the trace."""
 MENU: Final = 16
@@ -108,18 +110,47 @@ class Prompt:
         """The next message. `text` is there to edit. Raises `ChatEnded`."""
         _return_to_line_start()
         app, self._told = self._session.app, False
+        reading, codes = asyncio.current_task(), list[int]()
 
-        def leave(number: int) -> None:
+        def leave(code: int) -> None:
             if app.is_running and not app.is_done:
-                app.exit(exception=ChatEnded(128 + number))
+                app.exit(exception=ChatEnded(code))
+            elif reading is not None:  # what waits is not the prompt itself but something that it has to write
+                codes.append(code)
+                reading.cancel()
+
+        def explain(loop: asyncio.AbstractEventLoop, failure: dict[str, object]) -> None:
+            if self._is_lost():
+                leave(HANG_UP)
+            else:
+                self.above(lambda: loop.default_exception_handler(failure))
 
         with ExitStack() as held:
             for number in ENDING:
-                held.enter_context(on_signal(number, partial(leave, number)))
-            try:
-                return await self._session.prompt_async(default=text)
-            except EOFError:
-                raise ChatEnded from None
+                held.enter_context(on_signal(number, partial(leave, 128 + number)))
+            held.enter_context(_failures_to(explain))
+            held.enter_context(self._endings(codes))
+            # prompt_toolkit would explain a failure and wait for Enter, again and again where nobody can press it.
+            return await self._session.prompt_async(default=text, set_exception_handler=False)
+
+    @contextmanager
+    def _endings(self, codes: list[int]) -> Iterator[None]:
+        """Raise `ChatEnded` for the end of the input, a lost terminal, and the signal that `codes` has, if any."""
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            if not self._is_lost() and not isinstance(error, EOFError):
+                raise
+            raise ChatEnded(HANG_UP if self._is_lost() else 0) from None
+        except asyncio.CancelledError:
+            if not codes:
+                raise
+            raise ChatEnded(codes[0]) from None
+
+    def _is_lost(self) -> bool:
+        """Whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
+        app = self._session.app
+        return any(map(is_lost, (app.input.fileno(), app.output.fileno())))
 
     async def stop(self, reading: asyncio.Task[str]) -> str:
         """End what waits for a message, as if it had not begun; returns what was typed so far."""
@@ -170,6 +201,32 @@ class Prompt:
             sys.stderr.write(f"{mark}{line}\n")
             mark = " " * len(mark)
         sys.stderr.flush()
+
+
+def is_lost(descriptor: int) -> bool:
+    """Whether the terminal behind a descriptor is gone. What never was a terminal is not."""
+    if sys.platform == "win32":
+        return False
+    import errno
+    import termios
+
+    try:
+        termios.tcgetattr(descriptor)
+    except termios.error as error:
+        return error.args[0] in {errno.EIO, errno.ENXIO}
+    return False
+
+
+@contextmanager
+def _failures_to(handler: Callable[[asyncio.AbstractEventLoop, dict[str, object]], None]) -> Iterator[None]:
+    """Have the running loop call `handler` for failures that nobody waits for, until the block ends."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(handler)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(before)
 
 
 def open_history(directory: Path, tell: Callable[[str], None] = print_notice) -> History:
