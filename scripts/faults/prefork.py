@@ -60,6 +60,7 @@ class Screen:
         self._ours, self._theirs = os.openpty()
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.name = os.ttyname(self._theirs)
+        self._typed: set[str] = set()
         self._read = b""
         self._reader = threading.Thread(target=self._read_all, daemon=True)
         self._reader.start()
@@ -71,8 +72,14 @@ class Screen:
 
     def type(self, text: str) -> None:
         """Type a text."""
+        self._typed.add(text.strip())
         with suppress(OSError):
             os.write(self._ours, text.encode())
+
+    def last_lines(self, count: int) -> list[str]:
+        """The last lines that a user sees, but for empty ones and the echo of what was typed."""
+        lines = re.split(r"[\r\n]+", _CONTROL.sub("", self.text))
+        return [line for line in lines if line.strip() and line.strip() not in self._typed][-count:]
 
     def close(self) -> str:
         """Close it once nothing writes there any more. Returns all that was written."""
@@ -130,7 +137,7 @@ class Command:
         out, err = map(_drain, self._streams)
         if self.screen is not None:
             out = self.screen.close()
-            err = "\n".join([line for line in re.split(r"[\r\n]+", _CONTROL.sub("", out)) if line.strip()][-3:])
+            err = "\n".join(self.screen.last_lines(3))
         return Ended(code=code, out=out, err=err, hits=hits)
 
 
