@@ -109,6 +109,7 @@ def written() -> Iterator[Figure]:
     chained = [words[start : start + 4000] for start in range(0, 5000, 1000)]
     for what, answers, pieces, conversation in (
         ("an answer of 2,000 pieces", [words], 2000, ()),
+        ("an answer of 10,000 pieces", [words * 5], 10_000, ()),
         ("a conversation of 20 KB", ["They were two hundred."], 5, talk),
         ("a chain of five answers of 4 KB", chained, 800, ()),
         ("an answer of ten bytes", ["ten bytes."], 2, ()),

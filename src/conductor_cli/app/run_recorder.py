@@ -16,7 +16,6 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.run import Run
 from conductor_cli.store.trace_file import TraceWriter
-from conductor_cli.store.trace_lines import LONGEST_WAIT
 from conductor_cli.store.trace_store import TraceStore
 
 ALWAYS: Final = "always"
@@ -145,13 +144,13 @@ class RunRecorder:
         return ""
 
     def flush_in_time(self) -> None:
-        """Have pieces that wait written after a second, also where nothing else comes. Call it after each event."""
+        """Have pieces that wait written after some seconds, also where nothing else comes. Call it after each event."""
         waiting = 0 if self._writer is None else self._writer.waiting
         if waiting < 2 and self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if waiting == 1 and self._writer is not None:
-            self._timer = asyncio.get_running_loop().call_later(LONGEST_WAIT, self._writer.flush)
+            self._timer = asyncio.get_running_loop().call_later(self._writer.longest_wait, self._writer.flush)
 
     def close(self) -> None:
         if self._timer is not None:

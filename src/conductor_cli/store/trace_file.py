@@ -64,8 +64,13 @@ class TraceWriter:
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for others. Whoever writes them calls `flush` after `LONGEST_WAIT` seconds."""
+        """How many pieces wait for others. Whoever writes them calls `flush` after `longest_wait` seconds."""
         return self._lines.waiting
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds for which the first piece that waits may do so."""
+        return self._lines.longest_wait
 
     def flush(self) -> None:
         """Write the pieces that wait. `error` is set as by `write`."""

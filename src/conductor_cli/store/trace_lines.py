@@ -1,9 +1,9 @@
 """Events as the lines of a trace, and back: pieces of text share a line, and no text stands in a trace twice.
 
-Pieces of streamed text wait for each other, for a second or 4,096 characters. Their line has the text of each stream
-once, and in `cuts` where it was cut and when each piece came, so that a replay has the rhythm of the run. A text that a
-trace has already is named by a hash: the answer of a step, which its pieces have, that of the run, what a prompt
-repeats of the conversation. A text whose line was lost cannot be mistaken for another one. Pure.
+Pieces of streamed text wait for each other, one to four seconds or until they have 4,096 characters. Their line has the
+text of each stream once, and in `cuts` where it was cut and when each piece came, so that a replay has the rhythm of
+the run. A text that a trace has already is named by a hash: the answer of a step, which its pieces have, that of the
+run, what a prompt repeats of the conversation. A text whose line was lost cannot be mistaken for another one. Pure.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from conductor_cli.store.small_numbers import read_numbers, write_number
 PIECES: Final = "pieces"
 """The kind of a line with several pieces."""
 
-LONGEST_WAIT: Final = 1.0
-"""Seconds between the first and the last piece of a line."""
+SHORTEST_WAIT, LONGEST_WAIT = 1.0, 4.0
+"""Seconds between the first and the last piece of a line, at the start of a run and after much text."""
+
+CHARACTERS_PER_SECOND: Final = 7_500
+"""How much text has to be written before pieces wait a second longer: a kill then costs a smaller part of it."""
 
 MOST_CHARACTERS: Final = 4096
 """Characters of the pieces of a line from which on they are written."""
@@ -63,6 +66,7 @@ class LineWriter:
         self._streams = dict[tuple[str, str], _Stream]()
         self._cuts = list[tuple[int, int, list[int]]]()
         self._size = 0
+        self._written = 0  # characters of pieces in earlier lines
 
     def add(self, event: ev.Event) -> list[str]:
         """The lines that can be written now that this event has happened: none while pieces wait."""
@@ -82,6 +86,11 @@ class LineWriter:
         return lines if self._size < MOST_CHARACTERS else [*lines, *self.flush()]
 
     @property
+    def longest_wait(self) -> float:
+        """Seconds after which pieces are to be written, counted from the first."""
+        return min(LONGEST_WAIT, SHORTEST_WAIT + self._written / CHARACTERS_PER_SECOND)
+
+    @property
     def waiting(self) -> int:
         """How many pieces wait for others."""
         return len(self._cuts)
@@ -91,6 +100,7 @@ class LineWriter:
         streams, cuts = list(self._streams.values()), self._cuts
         if not cuts:
             return []
+        self._written += self._size
         self._streams, self._cuts, self._size = {}, [], 0
         if len(cuts) == 1:
             return [self._line(streams[0].first.event)]
@@ -114,7 +124,7 @@ class LineWriter:
         if not self._cuts:
             return None
         opening = next(iter(self._streams.values())).first
-        if not 0 <= piece.times[0] - opening.times[0] < LONGEST_WAIT:
+        if not 0 <= piece.times[0] - opening.times[0] < self.longest_wait:
             return None
         stream = self._streams.get((piece.place, piece.channel))
         if stream is None:
