@@ -1,4 +1,6 @@
-"""The same targets with inputs that reach new lines: atheris, where it is installed (`pip install atheris`).
+"""The same targets with inputs that reach new lines: atheris, where the environment of the project has it.
+
+    .venv/bin/pip install atheris
 
 Each target runs in a process of its own, which a fault in native code may end. It is no dependency of the project: it
 is large, and has no package for macOS and for newer versions of Python. Without it nothing is tried.
@@ -20,6 +22,9 @@ from scripts.faults.tries import Outcome, Tries
 SECONDS: Final = 120
 """How long a target is tried before the next one has its turn."""
 
+HANGS: Final = 5 * SECONDS
+"""Seconds after which a target that has not ended hangs."""
+
 ROUNDS: Final = 5
 
 CORPUS: Final = Path("build/faults/corpus")
@@ -33,7 +38,7 @@ def run(tries: Tries) -> None:
     from scripts.faults.fuzz_targets import TARGETS
 
     if importlib.util.find_spec("atheris") is None:
-        print("guided: atheris is not installed, so nothing is tried")
+        print("guided: atheris is not installed, so nothing is tried: .venv/bin/pip install atheris")
         return
     for number in range(ROUNDS):
         for name in TARGETS:
@@ -43,7 +48,8 @@ def run(tries: Tries) -> None:
 def _try_target(name: str, seed: int) -> Outcome:
     corpus = CORPUS / name.replace(" ", "-")
     corpus.mkdir(parents=True, exist_ok=True)
-    options = (f"-max_total_time={SECONDS}", f"-seed={seed}", "-max_len=65536", "-timeout=20", "-rss_limit_mb=2048")
+    # Not libFuzzer's own timeout: it counts the time for which this process waits for a busy machine.
+    options = (f"-max_total_time={SECONDS}", f"-seed={seed}", "-max_len=65536", "-timeout=0", "-rss_limit_mb=2048")
     command = [
         sys.executable,
         "-m",
@@ -53,7 +59,7 @@ def _try_target(name: str, seed: int) -> Outcome:
         f"-artifact_prefix={corpus}-",
         str(corpus),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=HANGS)
     counted = re.findall(r"^#(\d+)", done.stderr, re.MULTILINE)
     weight = int(counted[-1]) if counted else 1
     if done.returncode == 0:

@@ -33,6 +33,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 ATTACH_SECONDS: Final = 20.0
 """How long strace may take to attach."""
 
+COLUMNS: Final = 200
+"""The width of a terminal, which wraps no explanation with a long path."""
+
 _CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
 """A control sequence of a terminal."""
 
@@ -58,7 +61,7 @@ class Screen:
 
     def __init__(self) -> None:
         self._ours, self._theirs = os.openpty()
-        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
         self.name = os.ttyname(self._theirs)
         self._typed: set[str] = set()
         self._read = b""

@@ -18,7 +18,7 @@ import httpx
 from conductor_cli.core.events import RunFinished, RunStarted, StepFailed, StepFinished
 from conductor_cli.store.trace_file import read_events
 from scripts.faults.desk import CANARY, SETTINGS, Desk, desk
-from scripts.faults.prefork import Command, Ended
+from scripts.faults.prefork import COLUMNS, Command, Ended
 from tests.cli.stage import refuses, says
 from tests.cli.test_model import entry
 from tests.hub import hub
@@ -283,6 +283,9 @@ def _free_port() -> int:
 
 PORT: Final = _free_port()
 
+WIDE: Final = {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+"""A terminal that wraps no explanation."""
+
 SCENES: Final = {
     "config": Scene(words=("config", "set", "limits.cost", "1"), prepare=_set_cost, holds=_configured),
     "keys": Scene(
@@ -302,7 +305,11 @@ SCENES: Final = {
     "pull": Scene(words=("model", "pull", "small"), environ=_hub, holds=_pulled),
     "serve": Scene(words=("serve", "--port", str(PORT)), holds=_served, act=_one_request),
     "chat": Scene(
-        words=("chat",), holds=_talked, act=_talk, on_terminal=True, environ=lambda _: {"TERM": "xterm-256color"}
+        words=("chat",),
+        holds=_talked,
+        act=_talk,
+        on_terminal=True,
+        environ=lambda _: WIDE,
     ),
     "ask-plain": Scene(
         words=("ask", "hi"), prepare=lambda at: at.configure("[limits]\nattempts = 2"), holds=_asked_without_limits
