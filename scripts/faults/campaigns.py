@@ -12,6 +12,7 @@ CAMPAIGNS: Final[dict[str, str]] = {
     "syscalls": "every Nth system call of each command fails",
     "kills": "SIGKILL at every write of a run and at random moments, then the run is resumed",
     "wire": "every fault of the network and of servers, at every position of three shapes of plans",
+    "tools": "the same between the adapter for MCP servers over HTTP and a double",
     "fuzz": "random and damaged inputs for everything that reads what others wrote",
     "guided": "the same with inputs that reach new lines, where atheris is installed",
     "crashes": "random lives of processes over one store, each ended by a crash",

@@ -264,8 +264,8 @@ def _talk(command: Command) -> str:
     return ""
 
 
-CHAT_SECONDS: Final = 8.0
-"""How long the next line of a chat may take."""
+CHAT_SECONDS: Final = 30.0
+"""How long the next line of a chat may take, on a busy machine."""
 
 
 def _talked(at: Desk, ended: Ended) -> str:

@@ -170,4 +170,5 @@ def _has_text(event: bytes) -> bool:
     frame = json.loads(data)
     choices, kind = frame.get("choices"), frame.get("type")
     has_delta = bool(choices and choices[0]["delta"].get("content"))
-    return has_delta or kind in ("content_block_delta", "response.output_text.delta") or "candidates" in frame
+    is_text = kind in ("content_block_delta", "response.output_text.delta")
+    return has_delta or is_text or any(name in frame for name in ("candidates", "result"))

@@ -60,3 +60,28 @@ def test_a_prompt_on_a_lost_terminal_ends(
         with pytest.raises(ChatEnded) as caught:
             asyncio.run(lose())
     assert caught.value.code == HANG_UP
+
+
+def test_a_write_that_a_terminal_refuses_does_not_end_the_prompt(
+    screen: tuple[int, TextIOWrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is said about it either: what could not be drawn is drawn again."""
+    ours, theirs = screen
+
+    async def refuse() -> bool:
+        prompt = Prompt()
+        reading = asyncio.create_task(prompt.read())
+        await asyncio.sleep(0.05)
+        failure = {"message": "a callback failed", "exception": OSError(5, "Input/output error")}
+        asyncio.get_running_loop().call_exception_handler(failure)
+        await asyncio.sleep(0.05)
+        is_reading = not reading.done()
+        await prompt.stop(reading)
+        return is_reading
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    output = Vt100_Output.from_pty(theirs, term="xterm-256color")
+    with create_app_session(input=Vt100Input(theirs), output=output):
+        assert asyncio.run(refuse())
+    os.close(ours)
+    assert not caplog.records

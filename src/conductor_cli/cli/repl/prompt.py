@@ -122,7 +122,7 @@ class Prompt:
         def explain(loop: asyncio.AbstractEventLoop, failure: dict[str, object]) -> None:
             if self._is_lost():
                 leave(HANG_UP)
-            else:
+            elif not isinstance(failure.get("exception"), OSError):  # what could not be drawn is drawn again soon
                 self.above(lambda: loop.default_exception_handler(failure))
 
         with ExitStack() as held:
