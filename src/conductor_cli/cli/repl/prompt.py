@@ -110,32 +110,35 @@ class Prompt:
         """The next message. `text` is there to edit. Raises `ChatEnded`."""
         _return_to_line_start()
         app, self._told = self._session.app, False
-        reading, codes = asyncio.current_task(), list[int]()
+        reading, endings = asyncio.current_task(), list[Exception]()
 
-        def leave(code: int) -> None:
+        def end(reason: Exception) -> None:
             if app.is_running and not app.is_done:
-                app.exit(exception=ChatEnded(code))
+                app.exit(exception=reason)
             elif reading is not None:  # what waits is not the prompt itself but something that it has to write
-                codes.append(code)
+                endings.append(reason)
                 reading.cancel()
 
         def explain(loop: asyncio.AbstractEventLoop, failure: dict[str, object]) -> None:
+            error = failure.get("exception")
             if self._is_lost():
-                leave(HANG_UP)
-            elif not isinstance(failure.get("exception"), OSError):  # what could not be drawn is drawn again soon
+                end(ChatEnded(HANG_UP))
+            elif not isinstance(error, OSError):
                 self.above(lambda: loop.default_exception_handler(failure))
+            elif not app.is_running:  # else what could not be drawn is drawn again soon
+                end(error)
 
         with ExitStack() as held:
             for number in ENDING:
-                held.enter_context(on_signal(number, partial(leave, 128 + number)))
+                held.enter_context(on_signal(number, partial(end, ChatEnded(128 + number))))
             held.enter_context(_failures_to(explain))
-            held.enter_context(self._endings(codes))
+            held.enter_context(self._raise_ending(endings))
             # prompt_toolkit would explain a failure and wait for Enter, again and again where nobody can press it.
             return await self._session.prompt_async(default=text, set_exception_handler=False)
 
     @contextmanager
-    def _endings(self, codes: list[int]) -> Iterator[None]:
-        """Raise `ChatEnded` for the end of the input, a lost terminal, and the signal that `codes` has, if any."""
+    def _raise_ending(self, endings: list[Exception]) -> Iterator[None]:
+        """Raise `ChatEnded` for the end of the input and a lost terminal, and the first of `endings` if it came."""
         try:
             yield
         except (EOFError, OSError) as error:
@@ -143,9 +146,9 @@ class Prompt:
                 raise
             raise ChatEnded(HANG_UP if self._is_lost() else 0) from None
         except asyncio.CancelledError:
-            if not codes:
+            if not endings:
                 raise
-            raise ChatEnded(codes[0]) from None
+            raise endings[0] from None
 
     def _is_lost(self) -> bool:
         """Whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
