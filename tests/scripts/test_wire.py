@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scripts.faults import wire
+from scripts.faults.tools import run as run_tools
 from scripts.faults.tries import Report, Tries
 from scripts.faults.wire_faults import FAULTS
 
@@ -51,3 +52,11 @@ def test_the_campaign_sees_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.Mo
     report = tried([wire.Case("chat", lost, "chain", "three", "once")], tmp_path, monkeypatch)
     assert report.failed == 1
     assert "the text of step 3" in report.first
+
+
+def test_tools_over_http_survive_a_reset(tmp_path: Path) -> None:
+    """A call whose connection breaks off is an error that a worker can read, and the next run gets its text."""
+    tries = Tries("tools", tmp_path, seed=1, minutes=1, only="reset-before-head/tools/call/once")
+    run_tools(tries)
+    report = tries.report()
+    assert (report.tried, report.failed) == (2, 0), report.first
