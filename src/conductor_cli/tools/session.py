@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,9 @@ END: Final = 1.5
 MOST_PAGES: Final = 100
 CONNECTION_CLOSED: Final = -32000
 """The code of the SDK's error for a connection that has ended."""
+
+_NOWHERE: Final = logging.NullHandler()
+"""The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves."""
 
 
 class ServerError(Exception):
@@ -103,6 +107,8 @@ class ServerSession:
             return
         from mcp.client.streamable_http import streamable_http_client
         from mcp.shared._httpx_utils import create_mcp_http_client
+
+        logging.getLogger("mcp").addHandler(_NOWHERE)
 
         # Compressed replies could be far larger than what is counted.
         headers = {**self.server.headers, "Accept-Encoding": "identity"}
