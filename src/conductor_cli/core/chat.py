@@ -150,7 +150,8 @@ class Chunk:
     The last chunk of a reply, and only it, has `usage` and `finish`; `finish` is `tool` if the reply has tool calls.
     `note` is something the user should know about the call itself, such as a parameter that the model refused and that
     was left out. `choice_shares` is the share of each of the request's choices, if the reply was chosen by one
-    distribution. `from_cache` on the last chunk says that it came from the response cache, so nothing was spent on it.
+    distribution. `confidence` on the last chunk is the probability that the model gave to the whole reply, where it was
+    computed. `from_cache` on the last chunk says that it came from the response cache, so nothing was spent on it.
     `provider_data` on the last chunk is what the same adapter needs in the assistant's message when the conversation
     goes on.
     """
@@ -161,6 +162,7 @@ class Chunk:
     finish: Finish | None = None
     note: str = ""
     choice_shares: Mapping[str, float] | None = None
+    confidence: float | None = None
     from_cache: bool = False
     tool_call: ToolCallDelta | None = None
     provider_data: Mapping[str, Any] = field(default_factory=dict)

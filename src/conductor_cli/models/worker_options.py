@@ -40,6 +40,7 @@ LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
     "mmap": (bool,),
     "adapter": (str,),
     "cache": (str,),
+    "refuse_below": (int, float),
     "temperature": (int, float),
     "max_tokens": (int,),
 }

@@ -98,5 +98,5 @@ def _join_chunks(chunks: list[Chunk]) -> Chunk:
     last = chunks[-1]
     return Chunk(
         text="".join(chunk.text for chunk in chunks), thinking="".join(chunk.thinking for chunk in chunks),
-        usage=last.usage, finish=last.finish, choice_shares=last.choice_shares,
+        usage=last.usage, finish=last.finish, choice_shares=last.choice_shares, confidence=last.confidence,
     )  # fmt: skip

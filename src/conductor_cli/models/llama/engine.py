@@ -19,7 +19,14 @@ from conductor_cli.models.llama.kv_cache import KVCache
 from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from conductor_cli.models.llama.prefix_cache import PrefixCache
 from conductor_cli.models.llama.prompt import Piece, opens_thinking, render_prompt
-from conductor_cli.models.llama.sampling import GrammarSampler, LazyGrammarSampler, Sampler, choose_index, softmax
+from conductor_cli.models.llama.sampling import (
+    GrammarSampler,
+    LazyGrammarSampler,
+    Sampler,
+    ScoringSampler,
+    choose_index,
+    softmax,
+)
 from conductor_cli.models.llama.template import CHATML, ChatTemplate
 from conductor_cli.models.llama.tool_format import SPELLED
 from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse, tool_use
@@ -27,6 +34,10 @@ from conductor_cli.models.llama.vocabulary import Prompt, ReplyDecoder, Vocabula
 
 MIN_GRAMMAR_REPLY: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
+
+
+REFUSAL: Final = "?"
+"""What is written instead of a reply of too little probability."""
 
 
 class _Ending(NamedTuple):
@@ -87,7 +98,8 @@ class Engine:
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
                 plain = ReplyDecoder(stop=request.stop, thinking=thinking)
                 reply = plain if use is None else ToolReply(request, use, thinking=thinking)
-                end = yield from self._write(reply, sampler, most)
+                written = self._write(reply, sampler, most)
+                end = yield from _sure(written, sampler, self._options.refuse_below)
         usage = Usage(
             tokens_in=len(prompt.tokens), tokens_out=end.written, tokens_cached=cached, tokens_reasoning=end.thinking,
             seconds=time.monotonic() - began, calls=1,
@@ -175,6 +187,8 @@ class Engine:
     def _sampler(self, request: Request, use: ToolUse | None) -> Sampler:
         seed = self._seed(request)
         grammar = use.grammar if use else request.grammar
+        if grammar is None and self._options.refuse_below is not None:
+            return ScoringSampler(self.vocabulary, temperature=request.temperature, seed=seed)
         if grammar is None:
             return Sampler(self.vocabulary, temperature=request.temperature, seed=seed)
         kind = LazyGrammarSampler if use and not use.forced else GrammarSampler
@@ -183,6 +197,25 @@ class Engine:
     def _seed(self, request: Request) -> int:
         given = self._options.seed if request.seed is None else request.seed
         return int.from_bytes(os.urandom(4)) if given is None else given
+
+
+def _sure(
+    written: Generator[Chunk, None, _Ending], sampler: Sampler, refuse_below: float | None
+) -> Generator[Chunk, None, _Ending]:
+    """The reply, or a refusal if the model gives the whole of it less probability than `refuse_below`."""
+    if refuse_below is None or not isinstance(sampler, ScoringSampler):
+        return (yield from written)
+    chunks = list[Chunk]()
+    end: _Ending | None = None
+    while end is None:
+        try:
+            chunks.append(next(written))
+        except StopIteration as ended:
+            end = ended.value
+    if sampler.probability < refuse_below:
+        return end._replace(chunk=Chunk(text=REFUSAL, finish="stop", confidence=sampler.probability))
+    yield from chunks
+    return end._replace(chunk=replace(end.chunk, confidence=sampler.probability))
 
 
 def _may_think(request: Request, use: ToolUse | None) -> bool:

@@ -44,7 +44,8 @@ class LlamaOptions:
     draws one. `repack` has llama.cpp rearrange the weights while it loads them, which takes seconds and memory; where
     ggml has tiled kernels, as on CPUs with AVX-512, prompts are then read 0.56 to 0.83 times as fast, elsewhere perhaps
     faster. `adapter` is a LoRA in a GGUF file, applied on top of the weights. `cache` is the directory for the states
-    of prompt prefixes; None stores none.
+    of prompt prefixes; None stores none. `refuse_below`: a reply to which the model gives less probability than this,
+    as a whole, becomes `?`; such replies are not streamed. None writes every reply.
     """
 
     context: int = 4096
@@ -55,6 +56,7 @@ class LlamaOptions:
     mmap: bool = True
     adapter: Path | None = None
     cache: Path | None = None
+    refuse_below: float | None = None
 
 
 class Cancelled(Exception):

@@ -54,6 +54,23 @@ class Sampler:
         return logits / np.float32(self._temperature) - np.log(np.maximum(waits, np.finfo(np.float32).tiny))
 
 
+class ScoringSampler(Sampler):
+    """Also computes the probability of the whole reply: the product of its tokens' shares at temperature 1."""
+
+    def __init__(self, vocabulary: Vocabulary, *, temperature: float | None, seed: int) -> None:
+        super().__init__(vocabulary, temperature=temperature, seed=seed)
+        self.probability = 1.0
+
+    def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
+        """The next token after what the context has decoded last."""
+        import numpy as np
+
+        token = super().draw(context)
+        logits = self.vocabulary.logits(context)
+        self.probability /= float(np.exp(logits - logits[token]).sum())
+        return token
+
+
 class GrammarSampler(Sampler):
     """Draws only what the grammar allows: ends only where it may end, no half characters, no control tokens."""
 
