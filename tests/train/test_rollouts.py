@@ -1,56 +1,53 @@
-"""Sampled plans, run by the conductor over workers that do by rule what the real ones have learnt."""
+"""Sampled plans, run by the conductor over members that do by rule what the real ones have learnt."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import Model
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
-from scripts.rehearsal.evaluate import best_routing, planned
+from scripts.rehearsal.evaluate import (
+    MIXED_FAILING,
+    Found,
+    followed,
+    forced_chain,
+    gold_plan,
+    keyword_routed,
+    plan_text,
+    planned,
+)
 from scripts.rehearsal.exercises import RehearsalExercise
-from scripts.rehearsal.rollouts import PlaceholderModel, build_rollouts
-from scripts.rehearsal.world import Hop, Problem
-from tests.scripts.rehearsal.solvers import solvers
+from scripts.rehearsal.pools import ANYTHING, Member
+from scripts.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
+from tests.scripts.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
 
-PROBLEM = Problem(
-    id="one",
-    question="Spell the capital of France backwards.",
-    answer="SIRAP",
-    hops=(
-        Hop(skill="facts", op="capital", subtask="capital of FRANCE", answer="PARIS", access=(),
-            phrasing="the capital of {x}", amount=0),
-        Hop(skill="letters", op="reverse", subtask="spell it backwards", answer="SIRAP", access=(1,),
-            phrasing="spell {x} backwards", amount=0),
-    ),
-)  # fmt: skip
-EXERCISE = RehearsalExercise(problem=PROBLEM, workers=("letters", "numbers", "facts"))
-RIGHT = "capital of FRANCE|-|f2\nspell it backwards|1|l0"
-BLIND = "capital of FRANCE|-|f2\nspell it backwards|-|l0"
-MISSENT = "capital of FRANCE|-|n1\nspell it backwards|1|l0"
-ALONE = "spell FRANCE backwards|-|l0"
-MALFORMED = "capital of FRANCE|-|f2\nspell it backwards|1|f0"
+RIGHT = "capital of FRANCE| -| geographyC\nspell it backwards| 1| spellingB"
+BLIND = "capital of FRANCE| -| geographyC\nspell it backwards| -| spellingB"
+MISSENT = "capital of FRANCE| -| addingA\nspell it backwards| 1| spellingB"
+MALFORMED = "capital of FRANCE| -| geographyC\nspell it backwards| 1| geographyB"
+WEAK = Member(strengths={"spelling": 0.5})
 
 
-def rollouts(**models: Model) -> Rollouts:
-    pool, found = solvers()
-    return build_rollouts(pool, {**found, **models})
+def rollouts(wrong: Iterable[Member] = ()) -> DrawnPools:
+    return build_rollouts(Solvers([PROBLEM, CHECKED], wrong))
 
 
 def outcomes(
-    texts: Sequence[str], rolled: Rollouts | None = None, exercise: RehearsalExercise = EXERCISE
+    texts: Sequence[str], rolled: Rollouts | None = None, item: RehearsalExercise | None = None
 ) -> list[Outcome]:
-    written = [SampledPlan(exercise=exercise, text=text) for text in texts]
+    written = [SampledPlan(exercise=item or EXERCISE, text=text) for text in texts]
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
 
+EXERCISE = exercise()
+
+
 def test_the_prompt_is_the_one_of_a_real_run() -> None:
-    """The labels of the pool in its order, then the question."""
+    """The table of the pool that was drawn, then the question."""
     (message,) = rollouts().prompt(EXERCISE)
-    assert message["content"] == "|l0|n1|f2\nspell the capital of FRANCE backwards\n"
+    assert message["content"] == "| addingA9| spellingB9| geographyC8\nspell the capital of FRANCE backwards\n"
 
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
@@ -59,20 +56,23 @@ def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
 
 
 def test_the_outcome_counts_steps_calls_and_routes() -> None:
-    """Steps, worker calls, who did what, and whether that was somebody good at it."""
+    """Steps, worker calls, who did what, and whether that was the best for it."""
     right, missent, malformed = outcomes([RIGHT, MISSENT, MALFORMED])
-    assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("facts", "letters"))
+    assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("geography", "spelling"))
     assert right.tokens > 0
-    assert right.fitting == (("facts", True), ("letters", True))
-    assert missent.fitting == (("facts", False), ("letters", True))
+    assert right.fitting == (("geography", True), ("spelling", True))
+    assert missent.fitting == (("geography", False), ("spelling", True))
     assert (malformed.valid, malformed.steps, malformed.fitting) == (False, 0, ())
 
 
-def test_without_a_specialist_any_worker_fits() -> None:
-    """Then the worker that is good at nothing in particular is the best there is."""
-    lacking = RehearsalExercise(problem=PROBLEM, workers=("letters", "generalist"))
-    (found,) = outcomes(["capital of FRANCE|-|a1\nspell it backwards|1|l0"], exercise=lacking)
-    assert (found.reward, found.fitting) == (1.0, (("facts", True), ("letters", True)))
+def test_a_weaker_member_does_not_fit_and_the_generalist_stands_in() -> None:
+    """Cards are read by their grades; where nobody has a skill, the generalist is the best there is."""
+    two = exercise(members=(*MEMBERS, WEAK))
+    (found,) = outcomes([RIGHT.replace("spellingB", "spellingD")], item=two)
+    assert (found.reward, found.fitting) == (1.0, (("geography", True), ("spelling", False)))
+    lacking = exercise(members=(Member(strengths={"spelling": 1.0}), Member(strengths={ANYTHING: 0.4})))
+    (found,) = outcomes(["capital of FRANCE| -| anythingB\nspell it backwards| 1| spellingA"], item=lacking)
+    assert (found.reward, found.fitting) == (0.5, (("geography", True), ("spelling", True)))
 
 
 def test_a_text_that_was_cut_off_is_invalid() -> None:
@@ -81,43 +81,75 @@ def test_a_text_that_was_cut_off_is_invalid() -> None:
     assert (found.valid, found.reward) == (False, 0.0)
 
 
-def test_equal_plans_run_once() -> None:
-    """Groups write the same plan again and again, and the workers draw no lots."""
-    facts = solvers()[1]["facts"]
-    first, *others = outcomes([RIGHT, RIGHT, RIGHT], rollouts(facts=facts))
-    assert others == [first, first]
-    assert len(facts.requests) == 1
+def test_the_same_answer_is_asked_for_once() -> None:
+    """Equal plans run once, and plans of the same beginning share it, though they run at the same time."""
+    solvers = Solvers([PROBLEM])
+    first, second, _ = outcomes([RIGHT, RIGHT, BLIND], build_rollouts(solvers))
+    assert first == second
+    assert len(solvers.asked) == len(set(solvers.asked)) == 3
 
 
-def test_a_failed_worker_gives_no_reward_and_is_asked_again_later() -> None:
-    """It says nothing about the plan, so it is not remembered either."""
-    broken = ScriptedModel(scripts=[[ModelError("broken", "the file is gone")], ["PARIS"]])
-    rolled = rollouts(facts=broken)
-    failed, *_ = outcomes([RIGHT, ALONE], rolled)
-    assert (failed.valid, failed.reward) == (True, None)
-    assert outcomes([RIGHT], rolled)[0].reward == 1.0
-
-
-def test_plans_of_a_model_are_run() -> None:
-    """Through the same conductor."""
-    model = ScriptedModel(scripts=[[RIGHT]])
-    (found,) = asyncio.run(planned(rollouts(), model, [EXERCISE]))
-    assert found.right
-    assert model.requests[0].grammar
-
-
-def test_best_routing_sends_each_hop_to_the_best_measured_worker() -> None:
-    """Of those on offer."""
-    rolled = rollouts()
-    assert best_routing(EXERCISE, rolled).text == RIGHT
-    lacking = replace(EXERCISE, workers=("generalist", "numbers"))
-    assert best_routing(lacking, rolled).text == "capital of FRANCE|-|a0\nspell it backwards|1|a0"
-
-
-def test_an_empty_answer_becomes_a_placeholder() -> None:
+def test_a_silent_member_cannot_answer() -> None:
     """It was asked for what it cannot do; a run would try another worker, and the plan would never hear of it."""
-    silent = PlaceholderModel(ScriptedModel(scripts=[[""]]))
-    (found,) = outcomes([RIGHT], rollouts(facts=silent))
+
+    class Silent:
+        async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+            return ""
+
+    (found,) = outcomes([RIGHT], build_rollouts(Silent()))
     assert (found.valid, found.reward) == (True, 0.5)
-    spoken = PlaceholderModel(ScriptedModel(scripts=[["PA", "RIS"]]))
-    assert outcomes([RIGHT], rollouts(facts=spoken))[0].right
+    assert MemberModel(WEAK, Silent(), 1).features == frozenset()
+
+
+def test_a_plan_may_end_with_a_check() -> None:
+    """The answer is the one that was checked, whatever the verdict is."""
+    checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))
+    text = f"{RIGHT}\ncheck it| 1 2| checkingD"
+    assert outcomes([text], item=checked)[0].right
+    (found,) = outcomes([text], rollouts(wrong=[MEMBERS[1]]), checked)
+    assert (found.reward, found.calls) == (0.5, 3)
+
+
+def found_by(scripts: Sequence[str], item: RehearsalExercise, *, wrong: Iterable[Member] = (), recursion: int = 0) -> Found:
+    model = ScriptedModel(scripts=[[text] for text in scripts])
+    return asyncio.run(planned(rollouts(wrong), model, [item], recursion=recursion))[0]
+
+
+def test_after_a_check_said_no_the_second_plan_counts() -> None:
+    """The conductor is asked again, and its prompt says whose answer was wrong. An answer that stands is kept."""
+    checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER, WEAK))
+    first = f"{RIGHT}\ncheck it| 1 2| checkingD"
+    second = RIGHT.replace("spellingB", "spellingE")
+    assert found_by([first, second], checked, wrong=[MEMBERS[1]], recursion=1).right
+    assert not found_by([first], checked, wrong=[MEMBERS[1]]).right
+    assert found_by([first, "accept"], checked, recursion=1).right
+    model = ScriptedModel(scripts=[[first], [second]])
+    asyncio.run(planned(rollouts([MEMBERS[1]]), model, [checked], recursion=1))
+    assert model.requests[1].messages[0].content.endswith("and check it\nNO B\n")
+
+
+def test_what_went_wrong_is_told_apart() -> None:
+    """Split, shape and routing of a plan, beside its answer."""
+    right = found_by([RIGHT], EXERCISE)
+    assert (right.split, right.shaped, right.routed, right.right) == (True, True, True, True)
+    blind, missent = found_by([BLIND], EXERCISE), found_by([MISSENT], EXERCISE)
+    assert (blind.split, blind.shaped, blind.routed, blind.right) == (True, False, True, False)
+    assert (missent.split, missent.shaped, missent.routed, missent.right) == (True, True, False, False)
+    nonsense = found_by(["no plan", "no plan"], EXERCISE)
+    assert (nonsense.plan, nonsense.split, nonsense.routed, nonsense.outcome.valid) == (None, False, False, False)
+
+
+def test_the_gold_plan_and_the_baselines_on_a_split() -> None:
+    """The best for each step; by keywords; and as a chain."""
+    assert plan_text(EXERCISE) == RIGHT
+    right = asyncio.run(followed(rollouts(), EXERCISE, gold_plan(EXERCISE)))
+    assert right.right
+    missent = found_by([MISSENT], EXERCISE)
+    routed = keyword_routed(missent)
+    assert routed is not None
+    assert [step.worker for step in routed.steps] == ["member3", "member2"]
+    chain = forced_chain(replace(gold_plan(EXERCISE), steps=gold_plan(EXERCISE).steps * 2))
+    assert chain is not None
+    assert [step.access for step in chain.steps] == [(), (1,), (2,), (3,)]
+    assert forced_chain(None) is None
+    assert MIXED_FAILING.generalist == 0

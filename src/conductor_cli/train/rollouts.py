@@ -174,8 +174,10 @@ class Rollouts:
         found = Outcome(reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
         if not found.valid:
             return found
-        pool = self.conductor.pool
-        routes = tuple(self.name_route(pool[record.step.worker]) for record in trace.steps)
+        pool = self.conductor_for(exercise).pool
+        # A review by the conductor itself is no route.
+        asked = [record.step.worker for record in trace.steps if record.step.worker in pool]
+        routes = tuple(self.name_route(pool[name]) for name in asked)
         offered = {self.name_route(pool[name]) for name in exercise.workers}
         pairs = zip(exercise.skills, routes, strict=True) if len(exercise.skills) == len(routes) else ()
         return replace(
