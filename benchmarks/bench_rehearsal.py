@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from figures import Figure, Table, conductor, newcomer, ratio, spent
 
-from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.rehearsal.workers import model_path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `scripts`
 
@@ -37,7 +37,7 @@ LONGEST: Final = 600.0
 def measure() -> Table:
     """Everything that is promised of the rehearsal."""
     found, seconds = evaluated()
-    found_rows = (*rows(), *evaluate_conductor(rehearsal_pool(), count=COUNT))
+    found_rows = (*rows(), *evaluate_conductor(model_path("spelling").parent, count=COUNT))
     return Table(
         title="rehearsal",
         about=f"{COUNT} questions a row, in words and phrasings that no training saw; the models that ship with the "

@@ -11,21 +11,26 @@ train           the commands that the stages call: `python -m scripts.rehearsal.
 The questions:
 
 words, operations    what there is to ask about, and what can be done with it
-phrasings            how people ask for it
+trees                what a question asks for: one operation, a chain, a join of two branches
+phrasings            how people ask for it, a grammar; ways.txt has the phrasings of each operation
+sentences            from a tree to the sentence and its subtasks; typing_habits types it as people do
 world                questions with their answers and their hops, drawn from a seed
 questions            writes the files of questions that ship with the package
 
 Supervised training, of the workers and of the conductor before GRPO:
 
 courses         how long, how fast and on what mixture each model is trained
-lessons         the world's training questions as pairs of prompt and answer; word_noise changes their wording
+lessons         what a worker reads and should write; word_noise changes the wording, mistakes makes wrong answers
+checks          the same for the checker
 sft_data        the same for the conductor: questions and plans; syntax_noise changes the questions
-tokenizer       the one vocabulary of all models
+tokenizer       the one vocabulary of all models; tokenizer.json is it
 model           the network, and batches of tokens for it
 supervised      the training loop: minutes at a time, with its state on disk
 teaching        one stage of it, and the file at the end; compares what llama.cpp and torch write
 export          weights and tokenizer to GGUF and back
+asking          asks the workers' files, as members of a pool with strengths too, and remembers the answers
 worker_table    what the workers reach on held-out questions
+confidence      how sure a worker has to be of an answer
 
 GRPO training of the conductor, by the same code as `conductor train`:
 

@@ -5,52 +5,47 @@ An exercise is drawn by its number, so a training that was killed continues with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from conductor_cli.rehearsal import workers
+from conductor_cli.rehearsal.conductor_model import CHECKING
 from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
+from scripts.rehearsal.pools import Member, PoolSettings, draw_members, pool_of
+from scripts.rehearsal.trees import Shape
+from scripts.rehearsal.world import CHECKED, SHAPES, Problem, ProblemSettings, draw_problem
 
-GENERALIST: Final = "generalist"
+EASY: Final = PoolSettings(sizes=(2, 3), extra=(1, 2, 2, 3), generalist=0.0, sure=1.0)
+"""Few rows, so that a row that is drawn by chance is often the right one, and nobody who can do a little of all."""
 
+MIXED: Final = PoolSettings(sizes=(2, 3, 3, 4, 4, 5), sure=0.8)
+"""What the conductor is trained and measured on."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """The shares of the pools that are drawn: the three specialists alone, all four workers, one specialist missing."""
+STRONG: Final = replace(MIXED, sure=1.0, missing=0.0)
+"""Pools in which somebody is as good as a specialist can be at each skill that is needed."""
 
-    specialists: float = 1.0
-    everybody: float = 0.0
-    missing: float = 0.0
-
-    def draw(self, random: Random) -> tuple[str, ...]:
-        """The names of the workers on offer, in an order that is drawn too, and with it their labels."""
-        kinds = {"specialists": self.specialists, "everybody": self.everybody, "missing": self.missing}
-        kind = random.choices(list(kinds), list(kinds.values()))[0]
-        names = [*SKILLS] if kind == "specialists" else [*SKILLS, GENERALIST]
-        if kind == "missing":
-            names.remove(random.choice(SKILLS))
-        return tuple(random.sample(names, len(names)))
-
-
-ALONE: Final = Offer()
-EVERYBODY: Final = Offer(specialists=0.0, everybody=1.0)
-MIXED: Final = Offer(specialists=0.4, everybody=0.35, missing=0.25)
+UNSEEN_POOLS: Final = PoolSettings(sizes=(6,), extra=(3, 4, 5, 6, 7), generalist=0.5, missing=0.0, sure=0.3, rivals=0.9)
+"""Larger ones than any of training, with more rivals, and the best ones less good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalExercise:
-    """One problem of the world as an exercise: see `rollouts.Exercise`."""
+    """One problem of the world with a pool: see `rollouts.Exercise`. `seed` decides when members fail."""
 
     problem: Problem
-    workers: tuple[str, ...]
+    members: tuple[Member, ...]
+    seed: int = 0
     slow: bool = False
 
     @property
     def question(self) -> str:
         return self.problem.question
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        return pool_of(self.members).names
 
     @property
     def skills(self) -> tuple[str, ...]:
@@ -60,19 +55,34 @@ class RehearsalExercise:
         return workers.clean_answer(text) == self.problem.answer
 
 
+def exercise_of(random: Random, problem: Problem, settings: PoolSettings) -> RehearsalExercise:
+    """A problem with a pool that is drawn for it."""
+    needed = [hop.skill for hop in problem.hops]
+    others = [*SKILLS, CHECKING] if random.random() < 0.5 else [*SKILLS]
+    members = draw_members(random, needed, random.sample(others, len(others)), settings)
+    return RehearsalExercise(problem=problem, members=members, seed=random.randrange(1_000_000))
+
+
+def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: int) -> tuple[RehearsalExercise, ...]:
+    """Given problems with pools that are drawn: what a conductor is looked at with."""
+    random = Random(f"pools {seed}")  # noqa: S311 - reproducible, no secret
+    return tuple(exercise_of(random, problem, settings) for problem in problems)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Some steps of training: how many, what is on offer, and how often a question has one, two or three hops."""
+    """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for."""
 
     steps: int
-    offer: Offer
-    hops: tuple[float, float, float]
+    pools: PoolSettings = MIXED
+    shapes: Mapping[Shape, float] = field(default_factory=lambda: SHAPES)
+    checked: float = CHECKED
 
     def exercise(self, seed: int, number: int) -> RehearsalExercise:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
-        hops = random.choices((1, 2, 3), self.hops)[0]
-        return RehearsalExercise(problem=draw_problem(random, ProblemSettings(), hops), workers=self.offer.draw(random))
+        problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked))
+        return exercise_of(random, problem, self.pools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +97,15 @@ class RehearsalCurriculum:
     """
 
     phases: tuple[Phase, ...]
-    prompts: int = 32
+    prompts: int = 24
     group: int = 8
-    rate: float = 2e-4
+    rate: float = 4e-4
     warmup: int = 5
     falling: bool = True
     betas: tuple[float, float] = (0.9, 0.99)
     quantile: float = 0.2
     entropy: float = 0.01
-    max_plan_tokens: int = 64
+    max_plan_tokens: int = 144
     seed: int = 1
 
     @property
@@ -116,16 +126,14 @@ class RehearsalCurriculum:
         return asdict(self)
 
 
+_SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
+
+
 def rehearsal(*, steps: int | None = None, seed: int = 1) -> RehearsalCurriculum:
     """The course of the shipped conductor; with `steps` one of its own: its beginning, at a steady, higher rate."""
-    first = Phase(steps=90, offer=ALONE, hops=(4, 4, 2))
-    then = Phase(steps=130, offer=MIXED, hops=(3, 4, 3))
+    first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
+    then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)))
+    last = Phase(steps=100)
     if steps is None:
-        return RehearsalCurriculum(phases=(first, then), seed=seed)
+        return RehearsalCurriculum(phases=(first, then, last), seed=seed)
     return RehearsalCurriculum(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)
-
-
-def draw_exercises(problems: Sequence[Problem], offer: Offer, seed: int) -> tuple[RehearsalExercise, ...]:
-    """Given problems with pools that are drawn: what a conductor is looked at with."""
-    random = Random(f"offer {seed}")  # noqa: S311 - reproducible, no secret
-    return tuple(RehearsalExercise(problem=problem, workers=offer.draw(random)) for problem in problems)

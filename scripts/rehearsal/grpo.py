@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.pool import Pool
+from conductor_cli.rehearsal.workers import model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
 from conductor_cli.train.dependencies import require
 from conductor_cli.train.job import TrainingJob, compute_metrics, mean
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
-from scripts.rehearsal.exercises import EVERYBODY, RehearsalCurriculum, draw_exercises, rehearsal
+from scripts.rehearsal.asking import Bank
+from scripts.rehearsal.exercises import STRONG, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded
-from scripts.rehearsal.rollouts import load_workers, open_rollouts
+from scripts.rehearsal.rollouts import DrawnPools, build_rollouts
 from scripts.rehearsal.sft_data import COURSE
 from scripts.rehearsal.supervised import use_threads
 from scripts.rehearsal.tokenizer import END, PAD, build
@@ -44,13 +46,13 @@ def train_seed(  # noqa: PLR0913 - one for each option
     seed: int | None = None,
     steps: int | None = None,
     start: Path | None = None,
-    pool: Pool | None = None,
+    workers: Path | None = None,
 ) -> bool:
-    """A stage in a directory for this seed and length. Without `start` and `pool`, the shipped files are used."""
+    """A stage in a directory for this seed and length. Without `start` and `workers`, the shipped files are used."""
     practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
     return run_stage(
         practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or Path(__file__).with_name("cold.gguf"),
-        pool=pool or load_workers(), minutes=minutes, threads=threads, say=say,
+        workers=workers or model_path("spelling").parent, minutes=minutes, threads=threads, say=say,
     )  # fmt: skip
 
 
@@ -59,20 +61,19 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
     directory: Path,
     *,
     start: Path,
-    pool: Pool,
+    workers: Path,
     minutes: float,
     threads: int,
     say: Callable[[str], None],
 ) -> bool:
-    """Train for at most `minutes`, from the model in the file `start`. True if all steps are done.
+    """Train for at most `minutes`, from the model in the file `start`, over the files of `workers`. True if it is done.
 
     Then `conductor.gguf` is in the directory. Raises `ConfigError` or `ModelError`.
     """
     use_threads(threads)
     model, tokenizer = loaded(start, COURSE), build()
-    problems = draw_problems(HELD_OUT, practice.seed, split="test", phrasings="known")
-    held_out = draw_exercises(problems, EVERYBODY, practice.seed)
-    with exclusive_directory(directory), open_rollouts(pool, directory / "answers.jsonl") as rollouts:
+    held_out = draw_exercises(draw_problems(HELD_OUT, practice.seed, split="test"), STRONG, practice.seed)
+    with exclusive_directory(directory), open_rollouts(workers) as rollouts:
         job = TrainingJob(
             curriculum=practice, rollouts=rollouts, directory=directory, max_seconds=60 * minutes, log=say
         )
@@ -82,6 +83,16 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
         export(rounded(model), tokenizer, path, name="conductor")
     say(f"conductor: {path}, {format_size(path.stat().st_size)}")
     return True
+
+
+@contextmanager
+def open_rollouts(workers: Path) -> Iterator[DrawnPools]:
+    """Runs over the workers' files in a directory."""
+    bank = Bank(workers)
+    try:
+        yield build_rollouts(bank)
+    finally:
+        asyncio.run(bank.__aexit__(None, None, None))
 
 
 def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out: Sequence[Exercise] = ()) -> bool:  # noqa: ANN401

@@ -1,31 +1,40 @@
-"""The world's training questions -> what a worker reads and what it should write. Pure.
+"""What a worker reads in training and what it should write. Pure.
 
-Every lesson is what a run would send: the same `render`, with the question whole or equal to the subtask, with none to
-two answers of others. Lessons are drawn by number, so a training that was killed continues with exactly the next one.
+Every lesson is what a run would send: the same `render`, with values in the subtask or in answers of earlier steps.
+Lessons are drawn by number, so a training that was killed continues with exactly the next one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from random import Random
 from typing import Final, NamedTuple
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.workers import render
+from conductor_cli.rehearsal.normalize import Skill
+from conductor_cli.rehearsal.workers import REFUSAL, render
+from scripts.rehearsal.checks import check_lesson
 from scripts.rehearsal.courses import Course
-from scripts.rehearsal.operations import LENGTHS, SKILLS
-from scripts.rehearsal.phrasings import fill_phrasing
+from scripts.rehearsal.mistakes import near_miss
+from scripts.rehearsal.operations import LONGEST_COUNTED, OPERATIONS, SKILLS, UNSEEN, Operation, of_skill
+from scripts.rehearsal.phrasings import WAYS, expand, fill, lines_of
+from scripts.rehearsal.sentences import sentence, step_words
+from scripts.rehearsal.trees import Node
+from scripts.rehearsal.typing_habits import typed
 from scripts.rehearsal.word_noise import add_word_noise
-from scripts.rehearsal.words import WORDS
-from scripts.rehearsal.world import Hop, Problem, ProblemSettings, draw_problem, is_test_word
+from scripts.rehearsal.world import Hop, ProblemSettings, draw_problem, draw_word, is_test_word
 
 CHUNK: Final = 32
 """Batches that are drawn together, so that lessons of like length can share one."""
 
+EVERY: Final = (*SKILLS, UNSEEN)
+
 _OFTEN: Final = "EEEEEAAAAIIIOOOTTTNNNSSSRRRLLLDDCCMMPPUUGGHHBBYYKFVWZJQX"
-_HELD: Final = frozenset(word for word in WORDS if is_test_word(word))
+_EARLIER: Final = 3000
+"""Questions whose steps serve as earlier steps."""
 
 
 class Lesson(NamedTuple):
@@ -35,113 +44,229 @@ class Lesson(NamedTuple):
     answer: str
 
 
+class Task(NamedTuple):
+    """A step as a run would send it: its words, the answers that it sees, the right answer, its operation."""
+
+    subtask: str
+    seen: tuple[SeenStep, ...]
+    answer: str
+    operation: Operation
+
+    def prompt(self) -> str:
+        return prompt_of(self.subtask, self.seen)
+
+
+def prompt_of(subtask: str, seen: Sequence[SeenStep]) -> str:
+    """What a worker reads."""
+    return render(Question(text=subtask), Step(worker="", subtask=subtask), seen)
+
+
 def chunk(course: Course, number: int) -> list[Lesson]:
     """The lessons of `CHUNK` batches."""
     random = Random(f"{course.name} {course.seed} {number}")  # noqa: S311 - reproducible, no secret
-    drawn = [lesson(random, course) for _ in range(CHUNK * course.batch)]
-    return [with_word_noise(random, item, course) for item in drawn] if number * CHUNK >= course.loose else drawn
+    return [lesson(random, course, loose=number * CHUNK >= course.loose) for _ in range(CHUNK * course.batch)]
 
 
-def lesson(random: Random, course: Course) -> Lesson:
-    """One lesson: a single hop, asked in one of three ways, or one hop of a chain; sometimes a chain as a whole."""
+def lesson(random: Random, course: Course, *, loose: bool = False) -> Lesson:
+    """One lesson: a task of the course's own skills, something to refuse, a second look, a check, a whole question."""
     kind = random.random()
     if kind < course.whole:
-        return _whole(draw_problem(random, _recipe(random, course, every=True), random.choice((2, 3))))
-    if kind < 0.45 + course.whole / 2:
-        return _direct(random, draw_problem(random, _recipe(random, course), 1))
-    if kind < 0.6:
-        return _alone(random, draw_problem(random, _recipe(random, course), 1))
-    return _in_chain(random, course)
+        return _whole(random)
+    if (kind := kind - course.whole) < course.refused:
+        return _refused(random, course)
+    if (kind := kind - course.refused) < course.checked:
+        return Lesson(*check_lesson(random, draw_task(random, EVERY, {})))
+    if kind - course.checked < course.plain and not loose:
+        return _plain(random, course)
+    made = draw_task(random, course.skills, course.shares)
+    if random.random() < 0.08:
+        return _second_look(random, made)
+    if loose and random.random() < 0.6:
+        made = made._replace(subtask=add_word_noise(random, made.subtask, ordered=not made.operation.swaps))
+    return Lesson(made.prompt(), made.answer)
 
 
-def _recipe(random: Random, course: Course, *, every: bool = False) -> ProblemSettings:
-    """What is drawn from: the course's own skills, or every skill; words mostly made up, so that letters are learnt."""
-    skills = SKILLS if every else course.skills
-    return ProblemSettings(skills=skills, shares=course.shares, word=_made_up if random.random() < 0.7 else None)
+def _plain(random: Random, course: Course) -> Lesson:
+    """A step of its own values in the shortest form: 37 plus 58."""
+    operation, values, answer = _drawn(random, course.skills, course.shares)
+    shortest = min(lines_of(WAYS[operation.name], "noun", "known"), key=len)
+    return Lesson(prompt_of(fill(min(expand(shortest), key=len), *values), ()), answer)
 
 
-def _made_up(random: Random) -> str:
-    """A word of no meaning, never one that is kept for testing."""
+def draw_task(random: Random, skills: Sequence[Skill], shares: Mapping[str, float]) -> Task:
+    """A step of one of these skills. Its values stand in its words or are answers of earlier steps."""
+    operation, values, answer = _drawn(random, skills, shares)
+    if random.random() < 0.45:
+        return Task(_asked(random, operation, values, answer), (), answer, operation)
+    return _later(random, operation, values, answer)
+
+
+def _drawn(
+    random: Random, skills: Sequence[Skill], shares: Mapping[str, float]
+) -> tuple[Operation, tuple[str, ...], str]:
+    """An operation of these skills, values for it, and the answer."""
     while True:
-        length = random.choice(LENGTHS)
-        letters = _OFTEN if random.random() < 0.7 else "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+        able = of_skill(random.choice(list(skills)))
+        operation = random.choices(able, [shares.get(op.name, 1.0) for op in able])[0]
+        values = operation.starts(random, _word)
+        answer = operation.does(*values)
+        if answer is not None:
+            return operation, values, answer
+
+
+def _asked(random: Random, operation: Operation, values: tuple[str, ...], answer: str) -> str:
+    """A whole question, or its clause, that names the values."""
+    node = Node(operation=operation, args=values, value=answer)
+    while True:
+        made = sentence(random, node, "known", check=False)
+        if made is not None:
+            return typed(random, made.text) if random.random() < 0.5 else made.steps[0].subtask
+
+
+def _later(random: Random, operation: Operation, values: tuple[str, ...], answer: str) -> Task:
+    """A step that needs the answer of one earlier step, or of two."""
+    needed = [True, True] if len(values) > 1 and random.random() < 0.5 else [True, False][: len(values)]
+    if needed == [True, False] and random.random() < 0.4:
+        needed = [False, True]
+    earlier = [_earlier(random, value) for value, need in zip(values, needed, strict=True) if need]
+    words, turned = step_words(random, operation, values, needed)
+    if turned:
+        earlier.reverse()
+    if len(earlier) == 1 and random.random() < 0.15:
+        earlier.insert(0, _earlier(random, random.choice(_hops()).answer))
+    seen = tuple(
+        SeenStep(number=at, worker="", subtask=hop.subtask, answer=hop.answer) for at, hop in enumerate(earlier, 1)
+    )
+    return Task(words, seen, answer, operation)
+
+
+@cache
+def _hops() -> tuple[Hop, ...]:
+    """Steps of training questions, to stand for earlier ones."""
+    random = Random("earlier steps")  # noqa: S311 - reproducible, no secret
+    settings = ProblemSettings(skills=EVERY, checked=0.0)
+    return tuple(hop for _ in range(_EARLIER) for hop in draw_problem(random, settings).hops)
+
+
+@cache
+def _by_kind(numbers: bool) -> tuple[Hop, ...]:  # noqa: FBT001 - the key of a cache
+    return tuple(hop for hop in _hops() if hop.answer.isdecimal() == numbers)
+
+
+@cache
+def _by_answer() -> dict[str, list[Hop]]:
+    found: dict[str, list[Hop]] = {}
+    for hop in _hops():
+        found.setdefault(hop.answer, []).append(hop)
+    return found
+
+
+def _earlier(random: Random, value: str) -> Hop:
+    """A step with this answer: a real one if there is one, and otherwise one of the same kind."""
+    real = _by_answer().get(value)
+    hop = random.choice(real if real and random.random() < 0.7 else _by_kind(value.isdecimal()))
+    return Hop(skill=hop.skill, op=hop.op, subtask=hop.subtask, answer=value)
+
+
+def _word(random: Random) -> str:
+    """A word for letters: mostly of no meaning, never one that is kept for testing."""
+    if random.random() < 0.4:
+        return draw_word(random, "train")
+    letters = _OFTEN if random.random() < 0.7 else "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    while True:
+        length = random.randint(2, 10) if random.random() < 0.85 else random.randint(10, LONGEST_COUNTED)
         word = "".join(random.choice(letters) for _ in range(length))
-        if word not in _HELD:
+        if not is_test_word(word):
             return word
 
 
-def _whole(problem: Problem) -> Lesson:
-    return _lesson(problem.question, problem.question, (), problem.answer)
+def _whole(random: Random) -> Lesson:
+    """A whole question of several steps, often with what others answered."""
+    problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
+    last = OPERATIONS[problem.hops[-1].op]
+    seen = _tries(random, Task(problem.question, (), problem.answer, last)) if random.random() < 0.4 else ()
+    return Lesson(prompt_of(problem.question, seen), problem.answer)
 
 
-def _direct(random: Random, problem: Problem) -> Lesson:
-    """The subtask is the question; now and then somebody has tried it before, rightly or not."""
-    seen: tuple[SeenStep, ...] = ()
-    if random.random() < 0.12:
-        tries = [problem.answer if random.random() < 0.6 else _wrong(random, problem.answer) for _ in range(2)]
-        seen = tuple(_seen(at, problem.question, text) for at, text in enumerate(tries[: random.choice((1, 2))], 1))
-    return _lesson(problem.question, problem.question, seen, problem.answer)
+def _second_look(random: Random, made: Task) -> Lesson:
+    """A step that somebody has answered before."""
+    return Lesson(prompt_of(made.subtask, (*made.seen, *_tries(random, made))), made.answer)
 
 
-def _wrong(random: Random, answer: str) -> str:
-    """An answer of the same kind that is not right."""
-    if answer.isdecimal():
-        return str(int(answer) + random.choice((-2, -1, 1, 2, 10)))
-    letters = list(answer)
-    random.shuffle(letters)
-    return "".join(letters)
+def _tries(random: Random, made: Task) -> tuple[SeenStep, ...]:
+    """Earlier answers to the same, right or not: several of others, or the worker's own first one."""
+    start = len(made.seen)
+    tries = [made.answer if random.random() < 0.6 else _wrong(random, made) for _ in range(random.randint(1, 3))]
+    return tuple(
+        SeenStep(number=start + at, worker="", subtask=made.subtask, answer=text) for at, text in enumerate(tries, 1)
+    )
 
 
-def _alone(random: Random, problem: Problem) -> Lesson:
-    """The subtask is a clause of the question, which shows the value."""
-    return _lesson(problem.question, _clause(random, problem.hops[0]), (), problem.answer)
+def _wrong(random: Random, made: Task) -> str:
+    return REFUSAL if random.random() < 0.2 else near_miss(random, made.operation, made.answer)
 
 
-def _in_chain(random: Random, course: Course) -> Lesson:
-    """A hop of a longer chain, with the answer before it or with all before it."""
+def _refused(random: Random, course: Course) -> Lesson:
+    """Something that the worker cannot do."""
+    kinds: list[Callable[[Random, Course], Lesson | None]] = [
+        _foreign,
+        _foreign,
+        _foreign,
+        _unknown,
+        _broken,
+        _too_much,
+    ]
     while True:
-        problem = draw_problem(random, _recipe(random, course, every=True), random.choice((2, 2, 3)))
-        able = [at for at, hop in enumerate(problem.hops) if hop.skill in course.skills]
-        if able:
-            break
-    at = random.choice(able)
-    shown = range(_first(random, at), at)
-    seen = tuple(_seen(number + 1, problem.hops[number].subtask, problem.hops[number].answer) for number in shown)
-    hop = problem.hops[at]
-    return _lesson(problem.question, _clause(random, hop), seen, hop.answer)
+        found = random.choice(kinds)(random, course)
+        if found is not None:
+            return found
 
 
-def _first(random: Random, at: int) -> int:
-    """The first hop that hop `at` sees: mostly the one before it, sometimes all."""
-    return max(at - 1, 0) if random.random() < 0.75 else 0
+def _foreign(random: Random, course: Course) -> Lesson | None:
+    """A task of another skill, or a whole question of several steps with other skills in it."""
+    others = [skill for skill in EVERY if skill not in course.skills]
+    if not others:
+        return None
+    if random.random() < 0.15:
+        problem = draw_problem(random, ProblemSettings(skills=EVERY, checked=0.0))
+        return Lesson(prompt_of(problem.question, ()), REFUSAL) if set(problem.skills) - set(course.skills) else None
+    return Lesson(draw_task(random, others, {}).prompt(), REFUSAL)
 
 
-def _clause(random: Random, hop: Hop) -> str:
-    """The subtask, in the words that a conductor may choose for it."""
-    if not hop.access:
-        return hop.subtask if random.random() < 0.7 else _with_article(hop)
-    kind = "number" if hop.skill == "numbers" or hop.op == "numbered" else "word"
-    pronoun = random.choice(("it", "it", "it", "it", "that", "the result", f"that {kind}"))
-    text = fill_phrasing(hop.phrasing, pronoun, hop.amount)
-    return text.removeprefix("the ") if random.random() < 0.7 else text
+def _unknown(random: Random, course: Course) -> Lesson | None:
+    """A fact about a word of which nothing is known."""
+    made = draw_task(random, course.skills, {})
+    values = tuple(_word(random) for _ in range(made.operation.arity))
+    if made.operation.does(*values) is not None:
+        return None
+    words = _asked(random, made.operation, values, "")
+    return Lesson(prompt_of(words, ()), REFUSAL)
 
 
-def _with_article(hop: Hop) -> str:
-    return f"the {hop.subtask}" if hop.phrasing.startswith("the ") else hop.subtask
-
-
-def _seen(number: int, subtask: str, answer: str) -> SeenStep:
-    return SeenStep(number=number, worker="", subtask=subtask, answer=answer)
-
-
-def _lesson(question: str, subtask: str, seen: tuple[SeenStep, ...], answer: str) -> Lesson:
-    step = Step(worker="", subtask=normalize(subtask))
-    return Lesson(prompt=render(Question(text=question), step, seen), answer=answer)
-
-
-def with_word_noise(random: Random, item: Lesson, course: Course) -> Lesson:
-    """The lesson, in every other case with its own subtask in loose words."""
+def _broken(random: Random, course: Course) -> Lesson | None:
+    """A step without the answer that it needs, a value without an operation, or words in no order without a value."""
+    made = draw_task(random, course.skills, {})
+    if made.seen:
+        return Lesson(prompt_of(made.subtask, ()), REFUSAL) if not _has_value(made.subtask) else None
     if random.random() < 0.5:
-        return item
-    before, mark, own = item.prompt.removesuffix("\na:").rpartition("s: ")
-    return item._replace(prompt=f"{before}{mark}{add_word_noise(random, own, course.missing)}\na:")
+        return Lesson(prompt_of(_word(random), ()), REFUSAL)
+    words = [word for word in made.subtask.split() if not _has_value(word)]
+    random.shuffle(words)
+    return Lesson(prompt_of(" ".join(words), ()), REFUSAL) if words else None
+
+
+def _has_value(text: str) -> bool:
+    return any(word.isupper() or word.isdecimal() for word in text.split())
+
+
+def _too_much(random: Random, course: Course) -> Lesson | None:
+    """Numbers beyond the range, or words that are too long."""
+    made = draw_task(random, course.skills, {})
+    places = range(made.operation.arity)
+    if made.answer.isdecimal() and all(text.isdecimal() for text in made.operation.starts(random, _word)):
+        values = tuple(str(random.choice((random.randint(60, 999), random.randint(0, 99)))) for _ in places)
+    else:
+        values = tuple("".join(random.choices(_OFTEN, k=random.randint(9, 18))) for _ in places)
+    if made.operation.does(*values) is not None:
+        return None
+    return Lesson(prompt_of(_asked(random, made.operation, values, ""), ()), REFUSAL)

@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from conductor_cli.train.dependencies import require
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
+from scripts.rehearsal.sampling import SmallModel
 from scripts.rehearsal.tokenizer import END, PAD, token_of
 
 with require("torch"):
     import torch
 with require("transformers"):
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2Config
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-
-AGAIN: Final = 0.5
-"""The rate of the second cosine, as a share of the first."""
 
 
 class Tokens(NamedTuple):
@@ -41,20 +38,15 @@ def new_model(course: Course, tokens: int) -> Any:  # noqa: ANN401 - a model of 
         num_key_value_heads=size.key_heads, intermediate_size=size.inner, max_position_embeddings=size.context,
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, use_cache=False,
     )  # fmt: skip
-    return Qwen2ForCausalLM(config).float()
+    return SmallModel(config).float()
 
 
 def rate_at(course: Course, step: int) -> float:
-    """The learning rate of a step: a short rise, then a cosine down to a hundredth; once more, lower, when loose."""
+    """The learning rate of a step: a short rise, then a cosine down to a hundredth."""
     if step < course.warmup:
         return course.rate * (step + 1) / course.warmup
-    if step < course.loose or not course.loose:
-        return _cosine(course.rate, step - course.warmup, (course.loose or course.steps) - course.warmup)
-    return _cosine(AGAIN * course.rate, step - course.loose, course.steps - course.loose)
-
-
-def _cosine(rate: float, step: int, steps: int) -> float:
-    return rate * (0.01 + 0.99 * (1 + math.cos(math.pi * step / max(steps, 1))) / 2)
+    share = (step - course.warmup) / max(course.steps - course.warmup, 1)
+    return course.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2)
 
 
 class Batches:

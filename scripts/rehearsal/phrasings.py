@@ -1,210 +1,192 @@
-"""How people ask for each operation, and how they put several of them into one sentence. Pure data and its rules.
+"""How people ask for each operation: a small grammar and its rules. Pure.
 
-`{x}` is the operand, `{k}` the amount. A phrasing without `{x}` refers to the answer before ("count its letters").
-Held-out phrasings are not used in training. They combine known words in other ways, since no small model can read a
-word that it has never seen.
+The phrasings of the operations stand in `ways.txt`. `[a|b|]` is a choice; `{x}` and `{y}` are the values of an
+operation, in its order. A line starts with its form: `n` a thing ("the capital of {x}"), `a` a whole question ("which
+city is …"), `o` an order ("name the capital of {x}"), `t` an order about the answers just found, which needs no other
+word for them ("add them", "count its letters"). Lines with `!` are held out: no training uses them. They combine known
+words in other ways, since no small model can read a word that it has never seen.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
 from typing import Final, Literal
 
 PhrasingSet = Literal["known", "held", "all"]
 """Phrasings used in training, held-out ones, or both."""
 
-PhrasingForm = Literal["noun", "ask", "order"]
-"""A thing ("the capital of {x}"), a whole question ("which city is …"), an order ("name the capital of {x}")."""
+PhrasingForm = Literal["noun", "ask", "order", "then"]
+"""A thing, a whole question, an order, an order about the answers just found."""
 
-PRONOUNS: Final = ("it", "that", "the result")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phrasings:
-    """The phrasings of one operation; `held_…` are the held-out ones."""
-
-    nouns: tuple[str, ...]
-    asks: tuple[str, ...] = ()
-    orders: tuple[str, ...]
-    held_nouns: tuple[str, ...]
-    held_orders: tuple[str, ...]
-
-    def of(self, form: PhrasingForm, which: PhrasingSet) -> tuple[str, ...]:
-        known = {"noun": self.nouns, "ask": self.asks, "order": self.orders}[form]
-        held = {"noun": self.held_nouns, "ask": (), "order": self.held_orders}[form]
-        return {"known": known, "held": held, "all": known + held}[which]
+_FORMS: Final[Mapping[str, PhrasingForm]] = {"n": "noun", "a": "ask", "o": "order", "t": "then"}
 
 
-def _edge(which: str, at: str, verb: str) -> Phrasings:
-    """The phrasings for the first and the last letter."""
-    return Phrasings(
-        nouns=(f"the {which} letter of {{x}}", f"the letter at the {at} of {{x}}",
-               f"the letter that {{x}} {verb} with"),
-        asks=(f"which letter is the {which} letter of {{x}}", f"which letter is at the {at} of {{x}}"),
-        orders=(f"give the {which} letter of {{x}}", f"find the letter at the {at} of {{x}}",
-                f"name its {which} letter"),
-        held_nouns=(f"the {which} letter in {{x}}", f"the letter that is at the {at} of {{x}}"),
-        held_orders=(f"name the {which} letter of {{x}}", f"give the letter at the {at} of {{x}}"),
-    )  # fmt: skip
+def _sections(text: str) -> dict[str, str]:
+    """The lines of a file by the names in brackets above them."""
+    found: dict[str, list[str]] = {}
+    for line in map(str.strip, text.splitlines()):
+        if re.fullmatch(r"\[\w+\]", line):
+            found[line[1:-1]] = []
+        elif line and not line.startswith("#"):
+            found[next(reversed(found))].append(line)
+    return {name: "\n".join(lines) for name, lines in found.items()}
 
 
-def _month(which: str, verb: str) -> Phrasings:
-    """The phrasings for the month after and the month before."""
-    return Phrasings(
-        nouns=(f"the month {which} {{x}}", f"the month {verb} {{x}}"),
-        asks=(f"which month comes {which} {{x}}", f"which month is {which} {{x}}"),
-        orders=(f"name the month {which} {{x}}", f"give the month that comes {which} {{x}}"),
-        held_nouns=(f"the month which is {which} {{x}}",),
-        held_orders=(f"find the month {which} {{x}}", f"name the month that comes {which} {{x}}"),
-    )
+WAYS: Final[Mapping[str, str]] = _sections(Path(__file__).with_name("ways.txt").read_text(encoding="utf-8"))
+"""The lines of each operation, by its name."""
 
+CHECKS: Final = """
+    t [check|verify|double check|test|review] [it|that|this|the answer|the result]
+    t [check|verify|make sure|see] [if|that|whether] [it|that|the answer|the result] is [correct|ok]
+    t have [it|the answer|the result] [checked|verified]
+    !t make sure of [it|the answer|the result]
+    !t see to it that [the answer|the result] is [correct|ok]
+    """
+"""How people ask for a check of what was found."""
 
-WAYS: Final[Mapping[str, Phrasings]] = {
-    "reverse": Phrasings(
-        nouns=("the reverse of {x}", "{x} spelled backwards", "the reverse spelling of {x}", "{x} written backwards"),
-        asks=("how is {x} spelled backwards", "how do you spell {x} backwards"),
-        orders=("spell {x} backwards", "reverse {x}", "write {x} backwards", "reverse its letters",
-                "write {x} in reverse"),
-        held_nouns=("the backwards spelling of {x}", "{x} spelled in reverse"),
-        held_orders=("spell {x} in reverse", "reverse the letters of {x}"),
-    ),
-    "count": Phrasings(
-        nouns=("the number of letters in {x}", "the letter count of {x}", "the count of the letters of {x}"),
-        asks=("how many letters are in {x}", "how many letters does {x} have", "how many letters are there in {x}"),
-        orders=("count the letters in {x}", "count its letters", "say how many letters {x} has"),
-        held_nouns=("the number of letters of {x}", "the count of letters in {x}"),
-        held_orders=("count the letters of {x}", "say how many letters are in {x}"),
-    ),
-    "sort": Phrasings(
-        nouns=("the letters of {x} in alphabetical order", "the sorted letters of {x}", "the letters of {x} sorted"),
-        asks=("what are the letters of {x} in alphabetical order",),
-        orders=("sort the letters of {x}", "put the letters of {x} in alphabetical order", "sort its letters",
-                "put its letters in order"),
-        held_nouns=("the alphabetical order of the letters of {x}", "the letters in {x} sorted"),
-        held_orders=("sort the letters in {x}", "write the letters of {x} in alphabetical order"),
-    ),
-    "first": _edge("first", "start", "starts"),
-    "last": _edge("last", "end", "ends"),
-    "add": Phrasings(
-        nouns=("{x} plus {k}", "the sum of {x} and {k}", "{k} more than {x}", "{k} added to {x}"),
-        asks=("how much is {x} plus {k}",),
-        orders=("add {k} to {x}", "increase {x} by {k}", "add {k}"),
-        held_nouns=("{x} with {k} added", "{x} and {k} added", "the result of {x} plus {k}"),
-        held_orders=("find the sum of {x} and {k}", "add {x} and {k}"),
-    ),
-    "subtract": Phrasings(
-        nouns=("{x} minus {k}", "{k} less than {x}", "the difference of {x} and {k}", "{k} subtracted from {x}"),
-        asks=("how much is {x} minus {k}",),
-        orders=("subtract {k} from {x}", "take {k} away from {x}", "decrease {x} by {k}", "subtract {k}"),
-        held_nouns=("{x} with {k} subtracted", "{x} take away {k}", "the result of {x} minus {k}"),
-        held_orders=("find the difference of {x} and {k}", "take {k} from {x}"),
-    ),
-    "multiply": Phrasings(
-        nouns=("{x} times {k}", "the product of {x} and {k}", "{k} times {x}", "{x} multiplied by {k}"),
-        asks=("how much is {x} times {k}",),
-        orders=("multiply {x} by {k}", "multiply {x} with {k}", "multiply by {k}"),
-        held_nouns=("the result of {x} times {k}", "{x} multiplied with {k}"),
-        held_orders=("find the product of {x} and {k}", "multiply {x} and {k}"),
-    ),
-    "capital": Phrasings(
-        nouns=("the capital of {x}", "the capital city of {x}", "{x}'s capital"),
-        asks=("which city is the capital of {x}",),
-        orders=("name the capital of {x}", "find the capital of {x}"),
-        held_nouns=("the city that is the capital of {x}", "{x}'s capital city"),
-        held_orders=("find the capital city of {x}", "give the capital of {x}"),
-    ),
-    "element": Phrasings(
-        nouns=("the element with the symbol {x}", "the element whose symbol is {x}"),
-        asks=("which element has the symbol {x}",),
-        orders=("name the element with the symbol {x}", "find the element whose symbol is {x}",
-                "name the element with that symbol"),
-        held_nouns=("the element that has the symbol {x}", "the element of which the symbol is {x}"),
-        held_orders=("give the element with the symbol {x}", "name the element whose symbol is {x}"),
-    ),
-    "symbol": Phrasings(
-        nouns=("the symbol of {x}", "the chemical symbol of {x}", "the symbol for {x}"),
-        asks=("which symbol does {x} have",),
-        orders=("give the symbol of {x}", "find the chemical symbol of {x}", "give its symbol"),
-        held_nouns=("the chemical symbol for {x}", "the symbol that {x} has"),
-        held_orders=("name the symbol of {x}", "give the chemical symbol of {x}"),
-    ),
-    "number": Phrasings(
-        nouns=("the atomic number of {x}", "{x}'s atomic number"),
-        asks=("which atomic number does {x} have",),
-        orders=("give the atomic number of {x}", "find its atomic number"),
-        held_nouns=("the atomic number that {x} has", "the atomic number for {x}"),
-        held_orders=("find the atomic number of {x}", "name the atomic number of {x}"),
-    ),
-    "numbered": Phrasings(
-        nouns=("the element with the atomic number {x}", "the element whose atomic number is {x}"),
-        asks=("which element has the atomic number {x}",),
-        orders=("name the element with the atomic number {x}", "find the element whose atomic number is {x}",
-                "name the element with that atomic number"),
-        held_nouns=("the element that has the atomic number {x}", "the element of which the atomic number is {x}"),
-        held_orders=("give the element with the atomic number {x}", "name the element whose atomic number is {x}"),
-    ),
-    "opposite": Phrasings(
-        nouns=("the opposite of {x}", "the word that means the opposite of {x}"),
-        asks=("which word is the opposite of {x}", "what means the opposite of {x}"),
-        orders=("name the opposite of {x}", "give its opposite", "find the opposite of {x}"),
-        held_nouns=("the word that is the opposite of {x}", "the opposite word of {x}"),
-        held_orders=("give the opposite of {x}", "find the word that means the opposite of {x}"),
-    ),
-    "after": _month("after", "that follows"),
-    "before": _month("before", "just before"),
-}  # fmt: skip
-"""By the name of the operation."""
-
-FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
-    "noun": ("what is {s}", "tell me {s}", "{s}", "give me {s}"),
-    "ask": ("{s}", "tell me {s}"),
-    "order": ("{s}", "please {s}", "can you {s}"),
-}
+FRAMES: Final = """
+    n [{hello} |][what is|what's|what would be|what will be] {s}
+    n [{hello} |][tell me|give me|show me|find|get me|work out|name|say|find me|find out] {s}[ {end}|]
+    n [{hello} |][i need|i want|i want to know|i would like to know|do you know] {s}[ {end}|]
+    n [{hello} |][can|could|would|will] you [tell me|give me|find|get|work out] {s}[ {end}|]
+    n {s}
+    n {s} please
+    a {s}
+    a [{hello} |]{s}
+    a {s} [{end}]
+    a [tell me|do you know|can you tell me|could you tell me] {s}
+    o {s}
+    o [{hello} |]{s}[ {end}|]
+    o [please|can you|could you|would you|will you|can you please|now|just|go and] {s}[ {end}|]
+    o [i want you to|i need you to|i would like you to|you should|let us|try to] {s}
+    !n [{hello} |][let me know|i would like|would you know|please say|can i have|show] {s}[ {end}|]
+    !n [i have to know|i need to have|help me find|help me with] {s}
+    !a [i want to know|i would like to know|please tell me] {s}
+    !o [please would you|you can|i want to have you|help me and|go on and] {s}[ {end}|]
+    """
 """The words around a phrasing, or around the first of several orders."""
 
-HELD_FRAMES: Final[Mapping[PhrasingForm, tuple[str, ...]]] = {
-    "noun": ("please tell me {s}", "can you tell me {s}"),
-    "ask": ("please tell me {s}",),
-    "order": ("can you please {s}",),
+MACROS: Final = {
+    "{what}": "[what|which]",
+    "{get}": "[name|give|find|say|tell me|get|work out]",
+    "{sum}": "[calculate|compute|work out|find|give|figure out]",
+    "{hello}": "[hi|hello|hey|ok|okay|so|well|now|please|hey there|quick question|help me]",
+    "{end}": "[please|for me|thanks|thank you|now|if you can|quickly|pls]",
 }
 
-OPENINGS: Final = ("take {x}, {s}", "first {s}", "take {x} and {s}")
+OPENINGS: Final = """
+    o take {x} [and|then|] {s}
+    o [start with|begin with|use|consider] [the word|the number|] {x} [and|then|] {s}
+    o first {s}
+    o [first|] [take|get|find] {x} [and|then|and then] {s}
+    !o [first|] [begin from|get going with] {x} [and|then|] {s}
+    !o with {x} [first|] {s}
+    """
 """How several orders may start. After one with `{x}`, all of them refer to the answer before."""
 
-HELD_OPENINGS: Final = ("start with {x}, {s}", "first take {x}, {s}")
+PAIRS: Final = """
+    o [take|find|get|work out|look up] {x} and {y}
+    o [find|get|take|work out] {x} [and also|and then|then|as well as] {y}
+    o first [find|get|take] {x} [and|then|and then] {y}
+    !o [use|consider|start with] {x} and {y}
+    !o [look up|work out] both {x} and {y}
+    """
+"""How the two parts of a join may be named before what is done with both."""
 
-JOINTS: Final = (" and ", ", then ", " and then ", ", ")
+JOINTS: Final = (" and ", " then ", " and then ", " after that ", " next ", " and finally ", " and afterwards ", ", ")
+"""What stands between two orders. Commas are not read."""
 
 TYPED: Final = (
-    "a an any are decreased does for from give here how i increased its just me my now of please so taken that this to "
-    "us was who word you your"
+    "a an any are from here how i its just me my now of ok please so some such that this to us was who word you your "
+    "people value they say halved doubled made going there them very much does do did doing have had lets let all need "
+    "give got it's im is am for by at on if"
 )
 """Small words that people type beside those of the phrasings. They are operands only if quoted."""
 
 
-def fill_phrasing(phrasing: str, x: str, k: int = 0) -> str:
-    """The phrasing with its operand and amount."""
+@dataclass(frozen=True, slots=True)
+class Phrasing:
+    """One line of the grammar, with its choices still open."""
+
+    form: PhrasingForm
+    text: str
+    held: bool
+
+
+def _read(lines: str) -> tuple[Phrasing, ...]:
+    found = []
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        mark, _, text = line.partition(" ")
+        found.append(Phrasing(_FORMS[mark.removeprefix("!")], text, held=mark.startswith("!")))
+    return tuple(found)
+
+
+@cache
+def lines_of(lines: str, form: PhrasingForm, which: PhrasingSet) -> tuple[str, ...]:
+    """The lines of a form, choices open. Held-out ones alone for "held" if there are any of this form."""
+    able = [line for line in _read(lines) if line.form == form]
+    kept = [line.text for line in able if which == "all" or line.held == (which == "held")]
+    return tuple(kept or [line.text for line in able])
+
+
+@cache
+def expand(text: str) -> tuple[str, ...]:
+    """Every text that the choices of a line allow."""
+    for macro, choices in MACROS.items():
+        text = text.replace(macro, choices)
+    parts = list(_parts(text))
+    return tuple(dict.fromkeys(_tidy("".join(chosen)) for chosen in product(*parts)))
+
+
+def _parts(text: str) -> Iterator[tuple[str, ...]]:
+    """The text as a row of choices; a choice may hold another."""
+    start, depth = 0, 0
+    for at, letter in enumerate(text):
+        if letter == "[":
+            if depth == 0:
+                yield (text[start:at],)
+                start = at + 1
+            depth += 1
+        elif letter == "]":
+            depth -= 1
+            if depth == 0:
+                yield tuple(one for choice in _choices(text[start:at]) for one in expand_raw(choice))
+                start = at + 1
+    yield (text[start:],)
+
+
+def expand_raw(text: str) -> list[str]:
+    """As `expand`, with spaces as they are."""
+    return ["".join(chosen) for chosen in product(*_parts(text))]
+
+
+def _choices(text: str) -> list[str]:
+    found, start, depth = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if letter == "|" and depth == 0:
+            found.append(text[start:at])
+            start = at + 1
+    return [*found, text[start:]]
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.split())
+
+
+def fill(phrasing: str, x: str, y: str = "") -> str:
+    """The phrasing with its values; "it's" is written "its"."""
     text = phrasing.replace("{x}'s", "its" if x == "it" else f"{x}'s")
-    return text.replace("{x}", x).replace("{k}", str(k))
-
-
-def takes_word_only(phrasing: str) -> bool:
-    """Whether the operand has to be a word or a number, not "it" or another phrase: "the symbol {x}"."""
-    return phrasing.endswith(("symbol {x}", "number {x}")) or phrasing.startswith("{x}'s")
-
-
-def can_nest(phrasing: str) -> bool:
-    """Whether the phrasing is unambiguous inside another one."""
-    joins = phrasing.startswith(("the sum", "the difference", "the product", "the result"))
-    return joins or (phrasing.endswith("{x}") and "times" not in phrasing)
+    return _tidy(text.replace("{x}", x).replace("{y}", y))
 
 
 def vocabulary() -> frozenset[str]:
-    """Every word that questions consist of. Any other word is an operand."""
-    forms: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
-    texts = [text for ways in WAYS.values() for form in forms for text in ways.of(form, "all")]
-    texts += [text for frames in (FRAMES, HELD_FRAMES) for kept in frames.values() for text in kept]
-    texts += [*OPENINGS, *HELD_OPENINGS, *JOINTS, *PRONOUNS, TYPED]
-    return frozenset(re.findall("[a-z]+", " ".join(texts))) - {"x", "k", "s"}
+    """Every word that questions consist of. Any other word is an operand; so is a table, unless it is periodic."""
+    lines = [line.text for text in (*WAYS.values(), CHECKS, FRAMES, OPENINGS, PAIRS) for line in _read(text)]
+    text = re.sub(r"\{\w+\}('s)?", "", " ".join([*lines, *JOINTS, *MACROS.values(), TYPED]))
+    return frozenset(re.findall("[a-z]+", text.replace("'", ""))) - {"table"}

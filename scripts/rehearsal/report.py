@@ -13,7 +13,7 @@ from typing import Any, Final
 from scripts.rehearsal.stages import CARDS, COLD, WORKERS
 from scripts.rehearsal.workspace import DONE, MISSED, UNFINISHED, Workspace, print_line
 
-MEANS: Final = ("four workers", "held-out phrasings")
+MEANS: Final = ("held-out phrasings", "known phrasings")
 """The rows of an examination whose mean over the seeds is printed."""
 
 FEW: Final = 5

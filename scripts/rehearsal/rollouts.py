@@ -1,88 +1,130 @@
-"""Runs of the rehearsal's conductor over its workers, as training and evaluation need them. Does not import torch."""
+"""Runs of the rehearsal's conductor over drawn pools, as training and evaluation need them. Does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from pathlib import Path
-from typing import Final
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
-from conductor_cli.config.cards import read_cards
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.profile import speciality
-from conductor_cli.models.base import Model
-from conductor_cli.models.catalog import open_model
-from conductor_cli.models.features import Features
-from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import FREE, Usage, with_cost
+from conductor_cli.models.features import NO_FEATURES, Features
 from conductor_cli.rehearsal import conductor_model, workers
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train.rollouts import Rollouts
+from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts
+from scripts.rehearsal.exercises import RehearsalExercise
+from scripts.rehearsal.pools import ANYTHING, Member, pool_of
+from scripts.rehearsal.tokenizer import build
 
-NOTHING: Final = "?"
+
+class Answers(Protocol):
+    """Where the answers of members come from: `asking.Bank`, or a double."""
+
+    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+        """What a member answers whose files have these strengths."""
 
 
-class PlaceholderModel:
-    """A worker that says `NOTHING` where it would end without a word.
+class AskedOnce:
+    """Answers that are asked for only once, even if several runs need the same one at the same time."""
 
-    A run would give the step to another worker. In training, asking a worker for what it cannot do has to cost reward.
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._pending: dict[tuple[tuple[tuple[str, float], ...], str, int], asyncio.Task[str]] = {}
+
+    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+        """See `Answers`. The source remembers what it has answered, so only running questions are kept here."""
+        key = tuple(sorted(strengths.items())), prompt, seed
+        if key not in self._pending:
+            self._pending[key] = asyncio.create_task(self._ask(key, strengths, prompt, seed))
+        return await asyncio.shield(self._pending[key])
+
+    async def _ask(self, key: Any, strengths: Mapping[str, float], prompt: str, seed: int) -> str:  # noqa: ANN401
+        try:
+            return await self._answers.member(strengths, prompt, seed)
+        finally:
+            del self._pending[key]
+
+
+class MemberModel:
+    """A member of a drawn pool as a model. Tokens are counted for each file that it asks.
+
+    Where it would end without a word, it says that it cannot answer: a run would give the step to another worker, and
+    in training, asking a worker for what it cannot do has to cost reward.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, member: Member, answers: Answers, seed: int) -> None:
+        self._files = member.files
+        self._answers = answers
+        self._seed = seed
 
     @property
     def features(self) -> Features:
-        return self._model.features
+        return NO_FEATURES
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The worker's reply, with the placeholder if it is empty."""
-        silent = True
-        async with aclosing(self._model.stream(request)) as chunks:
-            async for chunk in chunks:
-                silent = silent and not chunk.text.strip()
-                if chunk.finish is not None and silent:
-                    yield Chunk(text=NOTHING)
-                yield chunk
+        """The member's answer, in one piece."""
+        prompt = request.messages[-1].content
+        text = await self._answers.member(self._files, prompt, self._seed) or workers.REFUSAL
+        yield Chunk(text=text)
+        count = len(self._files)
+        used = Usage(calls=1, tokens_in=count * _tokens(prompt), tokens_out=count * (_tokens(text) + 1))
+        yield Chunk(usage=with_cost(used, FREE), finish="stop")
 
     async def close(self) -> None:
-        """Close the worker's model."""
-        await self._model.close()
+        """Nothing is open: the files belong to the bank."""
 
 
-def load_workers(directory: Path | None = None, cards: Path | None = None) -> Pool:
-    """The workers with their measured cards. Raises `ConfigError` where one has none: its label would say nothing."""
-    source = cards or Path(conductor_model.__file__).with_name("cards.json")
-    known = read_cards(source)
-    pool = Pool(workers=tuple(known.on(worker) for worker in workers.rehearsal_workers(directory=directory)))
-    missing = [worker.name for worker in pool if not worker.card.measured]
-    if missing:
-        raise ConfigError(
-            known.problem or f"{source} has no card of {', '.join(missing)} as they are now",
-            hint=f"conductor workers calibrate --rehearsal --out {source}",
-        )
-    return pool
+def _tokens(text: str) -> int:
+    return len(build().encode(text).ids)
 
 
-def build_rollouts(pool: Pool, models: Mapping[str, Model], book: ResponseCache | None = None) -> Rollouts:
-    """Runs of the rehearsal's conductor over workers with their cards; a way is what a worker is good at."""
+class DrawnPools(Rollouts):
+    """Runs in which each exercise brings its own pool. A route is the first skill on the card of a worker."""
+
+    answers: Answers
+
+    def conductor_for(self, exercise: Exercise) -> Conductor:
+        """The conductor with the members that are on offer."""
+        assert isinstance(exercise, RehearsalExercise)
+        pool = pool_of(exercise.members)
+        members = dict(zip(pool.names, exercise.members, strict=True))
+        models = {name: MemberModel(member, self.answers, exercise.seed) for name, member in members.items()}
+        return replace(self.conductor, pool=pool, workers=models)
+
+    async def outcome(self, trace: Trace, exercise: Exercise) -> Outcome:
+        """As for any exercise, but `fitting` says whether a step went to one of the best for its skill."""
+        found = await super().outcome(trace, exercise)
+        pool = self.conductor_for(exercise).pool
+        steps = [record for record in trace.steps if record.step.worker in pool]
+        if not found.valid or len(exercise.skills) != len(steps):
+            return replace(found, fitting=())
+        pairs = zip(exercise.skills, steps, strict=True)
+        fitting = tuple((skill, record.step.worker in best_workers(pool, skill)) for skill, record in pairs)
+        return replace(found, fitting=fitting)
+
+
+def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
+    """The workers that are best at a skill by their cards; the generalist where nobody has it."""
+    for wanted in (skill, ANYTHING):
+        able = {worker.name: worker.card.strengths[wanted] for worker in pool if wanted in worker.card.strengths}
+        if able:
+            most = max(map(conductor_model.grade, able.values()))
+            return tuple(name for name, strength in able.items() if conductor_model.grade(strength) == most)
+    return ()
+
+
+NOBODY: Final = Pool(workers=())
+
+
+def build_rollouts(answers: Answers) -> DrawnPools:
+    """Runs of the rehearsal's conductor; each exercise has its pool, and `answers` the answers of its members."""
     conductor = Conductor(
-        model=None, pool=pool, workers=models, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
+        model=None, pool=NOBODY, workers={}, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
         limits=Limits(attempts=1), constrained=False,
     )  # fmt: skip
-    return Rollouts(conductor=conductor, cache=book, name_route=lambda worker: speciality(worker.card))
-
-
-@contextmanager
-def open_rollouts(pool: Pool, path: Path) -> Iterator[Rollouts]:
-    """Runs over the real workers, whose answers are kept at `path` by what they were asked. Raises `OSError`."""
-    book = ResponseCache(path)
-    try:
-        models = {
-            worker.name: CachedModel(PlaceholderModel(open_model(worker, environ={})), book, model_identity(worker))
-            for worker in pool
-        }
-        yield build_rollouts(pool, models, book)
-    finally:
-        book.close()
+    rollouts = DrawnPools(conductor=conductor, name_route=lambda worker: next(iter(worker.card.strengths)))
+    rollouts.answers = AskedOnce(answers)
+    return rollouts

@@ -1,38 +1,46 @@
-"""What a conductor learns before any reward: how a plan is written and how questions come apart. Pure.
+"""What a conductor learns before any reward: to write plans, to divide questions, to read a table. Pure.
 
-Workers and access lists of these plans are drawn at random, so who is good at what, and who must see what, is left for
-the reward to teach.
+Most steps of these lessons name a skill that is made up ("the zorb of FRANCE", and somebody has zorbing): so matching a
+step to a row of the table becomes a habit that holds for words of any kind. Real skills are matched only where a step
+names one itself ("spell it", spelling). What else belongs to which skill ("backwards", "capital") is left for the
+reward to teach: such a step goes to a row at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step
-from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
-from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.prompts import plan_format_context
-from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import PROFILE, render
+from conductor_cli.core.plan_formats.native import ACCEPT
+from conductor_cli.core.profile import labels_for
+from conductor_cli.rehearsal.conductor_model import CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
+from scripts.rehearsal.made_up import named_in, skill_named
 from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.syntax_noise import add_syntax_noise
-from scripts.rehearsal.world import ProblemSettings, draw_problem
+from scripts.rehearsal.pools import ANYTHING, PoolSettings, draw_members, pool_of
+from scripts.rehearsal.syntax_noise import GARBLED, clauses_of, garble, name_skill
+from scripts.rehearsal.trees import Shape
+from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
 
-COURSE: Final = Course(name="cold", skills=SKILLS, steps=4500, rate=2e-3, size=Size(layers=6))
+COURSE: Final = Course(name="cold", skills=SKILLS, steps=7000, batch=32, rate=2e-3, size=Size(layers=6))
 
-HOPS: Final = (1, 2, 2, 3, 3)
+PLAIN: Final = 0.2
+"""The share of questions that are left as they are."""
 
+MADE_UP: Final = 0.65
+"""The share of steps of the others that name a made-up skill, where their words allow it."""
 
-WORKERS: Final = Pool(
-    workers=(
-        *(Worker(name=skill, kind="llama", card=Card(strengths={skill: 1.0})) for skill in SKILLS),
-        Worker(name="generalist", kind="llama"),
-    )
-)
-"""The four kinds of workers that labels tell apart, one that is good at each skill and one at none."""
+AGAIN: Final = 0.4
+"""The share of questions with a check that come with the verdict of an earlier plan."""
+
+KEPT: Final = 0.03
+"""The share of questions that come with an answer to which nobody objects."""
+
+_SHAPES: Final[dict[Shape, float]] = {
+    "single": 0.24, "chain2": 0.2, "chain3": 0.16, "join": 0.2, "join_then": 0.1, "chain_in_join": 0.1,
+}  # fmt: skip
 
 
 def chunk(course: Course, number: int) -> list[Lesson]:
@@ -42,28 +50,63 @@ def chunk(course: Course, number: int) -> list[Lesson]:
 
 
 def lesson(random: Random) -> Lesson:
-    """A question with any workers on offer, and a plan for it by its true hops, workers and access lists at random."""
-    problem = draw_problem(random, ProblemSettings(), random.choice(HOPS))
-    asked, subtasks = add_syntax_noise(random, problem)
-    terms = offered(random)
-    steps = tuple(
-        Step(worker=random.choice(terms.rules.workers), subtask=subtask, access=_some(random, number))
-        for number, subtask in enumerate(subtasks)
-    )
-    prompt = render(Question(text=asked), WORKERS, terms)
-    return Lesson(prompt=prompt, answer=PLAN_FORMATS[PROFILE.plan_format].render(Plan(steps=steps), terms))
+    """A question with a pool that is drawn for it, and a plan along its true steps."""
+    problem = draw_problem(random, ProblemSettings(shapes=_SHAPES))
+    text = clauses_of(problem)
+    plain = random.random() < PLAIN
+    needed = list[str]()
+    for at, hop in enumerate(problem.hops):
+        skill = "" if plain or random.random() > MADE_UP else name_skill(random, text, at, hop.skill)
+        if not plain and random.random() < GARBLED and hop.skill != CHECKING:
+            garble(random, text, at)
+        needed.append(skill or hop.skill)
+    offered = [skill for skill in needed if skill != CHECKING or random.random() < 0.8]
+    rows = draw_rows(random, offered)
+    subtasks = [" ".join(words) for words in text.subtasks]
+    return _planned(random, problem, " ".join(text.asked), subtasks, needed, rows)
 
 
-def offered(random: Random) -> PlanFormatContext:
-    """Some workers in some order; now and then some of them are away, and their numbers with them."""
-    names = random.sample(WORKERS.names, random.choice((1, 2, 3, 3, 4, 4, 4)))
-    pool = Pool(workers=tuple(WORKERS[name] for name in names))
-    up = tuple(names)
-    if random.random() < 0.25:
-        kept = random.sample(names, random.randint(1, len(names)))
-        up = tuple(name for name in names if name in kept)
-    return plan_format_context(PROFILE, pool, PlanRules(workers=up, steps=MAX_STEPS), "auto", constrained=False)
+def draw_rows(random: Random, needed: Sequence[str]) -> Rows:
+    """The table of a pool in which somebody has most of these skills."""
+    made_up = [skill_named(random)[1] for _ in range(random.choice((0, 1, 3, 6)))]
+    checking = [CHECKING] if random.random() < 0.5 else []
+    others = [*random.sample(SKILLS, random.randint(2, len(SKILLS))), *made_up, *checking]
+    pool = pool_of(draw_members(random, needed, random.sample(others, len(others)), PoolSettings()))
+    return skill_rows({label: pool[name] for label, name in labels_for(pool.workers, PROFILE.labels).items()})
 
 
-def _some(random: Random, earlier: int) -> tuple[int, ...]:
-    return tuple(number for number in range(1, earlier + 1) if random.random() < 0.5)
+def _planned(  # noqa: PLR0913, PLR0917 - the parts of a lesson
+    random: Random, problem: Problem, asked: str, subtasks: Sequence[str], needed: Sequence[str], rows: Rows
+) -> Lesson:
+    """The first plan, or what follows when the answer was checked: another plan, or none."""
+    if random.random() < KEPT:
+        return Lesson(prompt(rows, asked, f"{YES} {random.choice('ABC')}"), ACCEPT)
+    checks = problem.check and CHECKING in rows
+    again = checks and random.random() < AGAIN
+    count = len(subtasks) - (problem.check and (again or not checks))
+    skills = [_row(random, subtasks[at], needed[at], rows) for at in range(count)]
+    labels = [rows[skill][0].label for skill in skills]
+    verdict = ""
+    if again:
+        asked_before = rows[skills[-1]][0]
+        verdict = f"{NO} {asked_before.letter}"
+        labels[-1] = _somebody_else(skills[-1], asked_before.letter, rows)
+    accesses = [" ".join(map(str, problem.hops[at].access)) or "-" for at in range(count)]
+    lines = map(PROFILE.bar.join, zip(subtasks[:count], accesses, labels, strict=True))
+    return Lesson(prompt(rows, asked, verdict), "\n".join(lines))
+
+
+def _row(random: Random, subtask: str, needed: str, rows: Rows) -> str:
+    """The row that a step goes to: the one that it names, or any."""
+    named = named_in(subtask, list(rows))
+    if named:
+        return needed if needed in named else random.choice(named)
+    if named_in(subtask, [needed]) and ANYTHING in rows:
+        return ANYTHING
+    return random.choice(list(rows))
+
+
+def _somebody_else(skill: str, letter: str, rows: Rows) -> str:
+    """The next best worker for a skill, else the generalist, else the same one again."""
+    others = [entry for entry in (*rows[skill], *rows.get(ANYTHING, ())) if entry.letter != letter]
+    return (others or rows[skill])[0].label

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-WORKERS: Final = ("numbers", "letters", "facts", "generalist")
+from scripts.rehearsal.courses import COURSES
+
+WORKERS: Final = tuple(COURSES)
 FILES: Final = tuple(f"{name}.gguf" for name in WORKERS)
 COLD: Final = "cold.gguf"
 CARDS: Final = "cards.json"
@@ -51,8 +53,8 @@ def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) 
 def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterator[Stage]:
     """GRPO from the cold start, and the examination of its result."""
     folder = f"seed-{seed}" + (f"-steps-{steps}" if steps else "")
-    made, needs = f"{folder}/grpo-*/conductor.gguf", (*FILES, CARDS)
-    over = ("--workers", str(out), "--cards", str(out / CARDS))
+    made, needs = f"{folder}/grpo-*/conductor.gguf", FILES
+    over = ("--workers", str(out))
     course = ("--seed", str(seed), *(("--steps", str(steps)) if steps else ()), "--start", f"@{COLD}")
     bounds = ("--out", str(out / folder), "--minutes", f"{minutes:g}", "--threads", "1")
     yield Stage(

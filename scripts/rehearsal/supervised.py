@@ -25,7 +25,7 @@ with require("torch"):
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FORM: Final = 1
+FORM: Final = 2
 """The form of the state file."""
 
 KEEP: Final = 30.0
@@ -64,8 +64,43 @@ def use_threads(count: int) -> None:
 def begin(course: Course, tokenizer: Tokenizer) -> Training:
     """A training before its first step."""
     model = new_model(course, tokenizer.get_vocab_size())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.98), weight_decay=0.01)
-    return Training(course=course, tokenizer=tokenizer, model=model, optimizer=optimizer)
+    return Training(course=course, tokenizer=tokenizer, model=model, optimizer=Optimizer(model, course.rate))
+
+
+class Optimizer:
+    """Muon for the matrices of the layers, AdamW for embeddings, norms and biases.
+
+    In a trial with sums, Muon reached in 400 steps a loss of 0.53, where AdamW for all weights had 1.05; a step takes
+    a quarter longer.
+    """
+
+    def __init__(self, model: Any, rate: float) -> None:  # noqa: ANN401 - a model of transformers, untyped
+        matrices, others = list[Any](), list[Any]()
+        for name, weight in model.named_parameters():
+            (matrices if weight.ndim > 1 and "embed" not in name else others).append(weight)
+        self._parts = (
+            torch.optim.Muon(matrices, lr=MUON * rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.01),
+        )
+
+    def step(self, rate: float) -> None:
+        """Change the weights by their gradients, at a learning rate, and forget the gradients."""
+        for part, factor in zip(self._parts, (MUON, 1.0), strict=True):
+            for group in part.param_groups:
+                group["lr"] = factor * rate
+            part.step()
+            part.zero_grad(set_to_none=True)
+
+    def state_dict(self) -> list[Any]:
+        return [part.state_dict() for part in self._parts]
+
+    def load_state_dict(self, state: list[Any]) -> None:
+        for part, kept in zip(self._parts, state, strict=True):
+            part.load_state_dict(kept)
+
+
+MUON: Final = 2.5
+"""The learning rate of Muon, in those of AdamW."""
 
 
 def advance(  # noqa: PLR0913 - what a stage is made of
@@ -100,13 +135,10 @@ def advance(  # noqa: PLR0913 - what a stage is made of
 
 
 def _step(training: Training, batches: Batches) -> float:
-    for group in training.optimizer.param_groups:
-        group["lr"] = rate_at(training.course, training.step)
     loss = loss_of(training.model, *batches.at(training.step))
-    training.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
-    training.optimizer.step()
+    training.optimizer.step(rate_at(training.course, training.step))
     return float(loss.detach())
 
 

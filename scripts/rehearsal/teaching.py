@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.workers import CONTEXT, MOST_TOKENS
-from scripts.rehearsal import lessons, sft_data
+from scripts.rehearsal import lessons
+from scripts.rehearsal.asking import reply
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.export import export, rounded
 from scripts.rehearsal.lessons import Lesson
 from scripts.rehearsal.model import Batches, greedy
 from scripts.rehearsal.supervised import Training, advance, resume, use_threads
 from scripts.rehearsal.tokenizer import build
-from scripts.rehearsal.worker_table import reply
 
 SAMPLE: Final = 50
 """Texts on which torch and llama.cpp are compared."""
@@ -44,9 +44,12 @@ def train_worker(course: Course, directory: Path, *, minutes: float, threads: in
 
 
 def train_sft_conductor(
-    directory: Path, *, minutes: float, threads: int, say: Callable[[str], None], course: Course = sft_data.COURSE
+    directory: Path, *, minutes: float, threads: int, say: Callable[[str], None], course: Course | None = None
 ) -> bool:
     """The same for the conductor, whose lessons are plans."""
+    from scripts.rehearsal import sft_data
+
+    course = course or sft_data.COURSE
     training = _train(course, sft_data.chunk, directory, minutes=minutes, threads=threads, say=say)
     if training.ended:
         _export(training, directory / f"{course.name}.gguf", "conductor, cold start", say)

@@ -1,4 +1,4 @@
-"""The one vocabulary of all models of the rehearsal: a byte-level BPE of 640 tokens.
+"""The one vocabulary of all models of the rehearsal: a byte-level BPE of 1024 tokens.
 
 It is trained on the small words of the phrasings only. What is worked on, and every answer, is in capitals or digits,
 which no merge has seen: so a phrase is few tokens, and PARIS is five letters.
@@ -10,17 +10,19 @@ import hashlib
 import json
 import re
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.train.dependencies import require
+from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.world import ProblemSettings, draw_problem
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SIZE: Final = 640
+SIZE: Final = 1024
 END: Final = "<|end|>"
 PAD: Final = "<|pad|>"
 SPECIAL: Final = (END, PAD)
@@ -33,9 +35,21 @@ SPLIT: Final = (
 _TEXTS: Final = 4000
 
 
+FILE: Final = Path(__file__).with_name("tokenizer.json")
+"""The tokenizer as it was trained. Models that were trained with it need exactly this one."""
+
+
 @cache
 def build() -> Tokenizer:
-    """The tokenizer. Each process trains it again, with the same result."""
+    """The tokenizer."""
+    with require("tokenizers"):
+        from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(FILE.read_text(encoding="utf-8"))
+
+
+def train() -> Tokenizer:
+    """Train the tokenizer: the same one every time, as long as the phrasings stay the same."""
     with require("tokenizers"):
         from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -58,7 +72,7 @@ def texts() -> list[str]:
     random = Random("tokenizer")  # noqa: S311 - reproducible, no secret
     found = []
     for _ in range(_TEXTS):
-        problem = draw_problem(random, ProblemSettings(), random.choice((1, 2, 3)))
+        problem = draw_problem(random, ProblemSettings(skills=(*SKILLS, UNSEEN)))
         found += [normalize(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)]
     return [re.sub(r"[A-Z0-9]+", "", text) for text in found]
 
@@ -75,3 +89,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     model = json.loads(tokenizer.to_str())["model"]
     kept = json.dumps([model["vocab"], model["merges"]], sort_keys=True)
     return hashlib.sha256(kept.encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    FILE.write_text(train().to_str(), encoding="utf-8")

@@ -21,7 +21,6 @@ Minutes = Annotated[float, typer.Option(help="stop after this time", min=0)]
 Threads = Annotated[int, typer.Option(help="threads of torch; prefer two jobs with one thread", min=1)]
 Steps = Annotated[int | None, typer.Option(help="number of GRPO steps, for a short training", min=1)]
 Workers = Annotated[Path | None, typer.Option(help="directory of the workers' files; default: the package")]
-Cards = Annotated[Path | None, typer.Option(help="file of the workers' cards; default: the package")]
 Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
 Seed = Annotated[int, typer.Option(help="random seed for the questions")]
 
@@ -42,7 +41,7 @@ def _end(name: str, *, over: bool) -> None:
 
 @app.command()
 def worker(
-    name: Annotated[str, typer.Argument(help="letters, numbers, facts or generalist")],
+    name: Annotated[str, typer.Argument(help="a skill, checker or generalist")],
     out: Out = OUT,
     minutes: Minutes = 20.0,
     threads: Threads = 1,
@@ -64,7 +63,6 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
     steps: Steps = None,
     start: Annotated[Path | None, typer.Option(help="file to start from; default: the shipped one")] = None,
     workers: Workers = None,
-    cards: Cards = None,
 ) -> None:
     """Train the conductor. With exit code 3 there is more to do: run it again."""
     if stage == "cold":
@@ -74,10 +72,10 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
         return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when transformers is imported; every model is on this machine
     from scripts.rehearsal.grpo import train_seed
-    from scripts.rehearsal.rollouts import load_workers
 
-    pool = load_workers(workers, cards)
-    over = train_seed(out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, pool=pool)
+    over = train_seed(
+        out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, workers=workers
+    )
     _end("conductor", over=over)
 
 
@@ -87,16 +85,15 @@ def evaluate(
     count: Count = 500,
     seed: Seed = 2026,
     workers: Workers = None,
-    cards: Cards = None,
 ) -> None:
     """Evaluate a conductor on held-out questions. Exit code 1 if a bound is missed."""
     from conductor_cli.rehearsal.conductor_model import conductor_path
+    from conductor_cli.rehearsal.workers import model_path
     from scripts.rehearsal.evaluate import evaluate_conductor
-    from scripts.rehearsal.rollouts import load_workers
 
     if not (file or conductor_path()).is_file():
         raise UsageError(f"there is no {file or conductor_path()}", hint="python -m scripts.rehearsal.train conductor")
-    _print(evaluate_conductor(load_workers(workers, cards), file, count=count, seed=seed))
+    _print(evaluate_conductor(workers or model_path("spelling").parent, file, count=count, seed=seed))
 
 
 @app.command()

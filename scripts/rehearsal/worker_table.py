@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Final, NamedTuple
 
-from conductor_cli.core.chat import Message, Request
-from conductor_cli.core.plan import Step
-from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.core.question import Question
-from conductor_cli.models.base import Model
-from conductor_cli.models.catalog import open_model
 from conductor_cli.rehearsal.normalize import Skill
-from conductor_cli.rehearsal.workers import MOST_TOKENS, NAMES, clean_answer, model_path, rehearsal_workers, render
-from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.world import Problem, draw_problems
+from conductor_cli.rehearsal.workers import NAMES, REFUSAL, model_path
+from scripts.rehearsal.asking import CHECKER, GENERALIST, Bank, Reply
+from scripts.rehearsal.lessons import EVERY, prompt_of
+from scripts.rehearsal.mistakes import near_miss
+from scripts.rehearsal.operations import OPERATIONS
+from scripts.rehearsal.world import Hop, Problem, draw_problems
 
 COUNT: Final = 500
 """Questions for each row."""
 
 SEED: Final = 2026
 
-MEGABYTES: Final = 12.0
+MEGABYTES: Final = 24.0
 
 
 class Row(NamedTuple):
@@ -48,118 +47,165 @@ class Row(NamedTuple):
         return f"{self.what:<46} {self.value:6.3f}  {bound:<26} {result:<6} {self.note}".rstrip()
 
 
+class Step(NamedTuple):
+    """A step of a held-out question, as its worker reads it with the right answers before it."""
+
+    hop: Hop
+    prompt: str
+    seen: tuple[SeenStep, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How a worker did at one kind of steps."""
+
+    right: int = 0
+    refused: int = 0
+    asked: int = 0
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    def add(self, hop: Hop, answer: str) -> None:
+        self.asked += 1
+        self.right += answer == hop.answer
+        self.refused += answer == REFUSAL
+        if answer != hop.answer:
+            self.wrong[hop.op] += 1
+
+    def share(self, count: int) -> float:
+        return count / max(self.asked, 1)
+
+
 def rows(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> tuple[Row, ...]:
     """The whole table, from the files in `directory` or those that ship with the package. Needs no torch."""
-    return asyncio.run(_rows(rehearsal_workers(directory=directory), count, seed))
+    return asyncio.run(_rows(directory or model_path("spelling").parent, count, seed))
 
 
-async def _rows(workers: Pool, count: int, seed: int) -> tuple[Row, ...]:
-    own = {skill: draw_problems(count, seed, split="test", hops=(1,), skills=(skill,)) for skill in SKILLS}
-    right: dict[tuple[str, Skill], float] = {}
-    notes: dict[str, str] = {}
-    for skill, problems in own.items():
-        found = await directly(workers, problems)
-        right |= {(name, skill): accuracy(problems, answers) for name, answers in found.items()}
-        notes |= {skill: misses(problems, found[skill])}
-    best: dict[Skill, str] = {skill: max(NAMES, key=lambda name: right[name, skill]) for skill in SKILLS}
-    mix = draw_problems(count, seed, split="test")
-    single = {name: accuracy(mix, answers) for name, answers in (await directly(workers, mix)).items()}
-    routed = await decomposed(workers, mix, best)
-    return tuple(_written(right, notes, single, accuracy(mix, routed), workers))
+async def _rows(directory: Path, count: int, seed: int) -> tuple[Row, ...]:
+    async with Bank(directory) as bank:
+        return (
+            *await _skills(bank, count, seed),
+            await _foreign(bank, count, seed),
+            *await _generalist(bank, count, seed),
+            *await _checker(bank, count, seed),
+            *await _routed(bank, count, seed),
+            Row("all files, MB", sum(path_of(directory, name).stat().st_size for name in NAMES) / 1e6, most=MEGABYTES),
+        )
 
 
-def _written(
-    right: Mapping[tuple[str, Skill], float],
-    notes: Mapping[str, str],
-    single: Mapping[str, float],
-    routed: float,
-    workers: Pool,
-) -> Iterator[Row]:
-    for skill in SKILLS:
-        yield Row(f"{skill} on {skill}, one hop", right[skill, skill], least=0.95, note=notes[skill])
-    for name in NAMES:
-        others = ", ".join(f"{skill} {right[name, skill]:.3f}" for skill in SKILLS)
-        mean = sum(right[name, skill] for skill in SKILLS) / len(SKILLS)
-        least, most = (0.30, 0.75) if name == "generalist" else (None, None)
-        yield Row(f"{name} on all skills, one hop", mean, least, most, others)
-    for name in NAMES:
-        yield Row(f"{name} alone on the whole mix", single[name], most=0.60)
-    yield Row("true hops, each to the best worker", routed, least=0.92)
-    size = sum(Path(worker.model).stat().st_size for worker in workers) / 1e6
-    yield Row("all files, MB", size, most=MEGABYTES)
-
-
-def accuracy(problems: Sequence[Problem], answers: Sequence[str]) -> float:
-    """The share of right answers."""
-    return sum(problem.answer == answer for problem, answer in zip(problems, answers, strict=True)) / len(problems)
-
-
-def misses(problems: Sequence[Problem], answers: Sequence[str]) -> str:
-    """How many of which operation went wrong, the most first."""
-    pairs = zip(problems, answers, strict=True)
-    wrong = Counter(problem.hops[-1].op for problem, answer in pairs if problem.answer != answer)
-    every = Counter(problem.hops[-1].op for problem in problems)
-    return ", ".join(f"{op} {count} of {every[op]} wrong" for op, count in wrong.most_common())
+def path_of(directory: Path, name: str) -> Path:
+    """The file of a worker."""
+    return directory / f"{name}.gguf"
 
 
 def missing(directory: Path | None) -> tuple[Path, ...]:
     """The files that do not exist."""
-    files = [model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES]
+    files = [model_path(name) if directory is None else path_of(directory, name) for name in NAMES]
     return tuple(file for file in files if not file.is_file())
 
 
-# What they write
+def steps_of(problem: Problem) -> Iterator[Step]:
+    """The steps of a problem with the right answers before them. A question of one step is its own subtask."""
+    for hop in problem.hops:
+        if hop.skill == "checking":
+            continue
+        seen = tuple(
+            SeenStep(number=number, worker="", subtask=problem.hops[number - 1].subtask,
+                     answer=problem.hops[number - 1].answer)
+            for number in hop.access
+        )  # fmt: skip
+        yield Step(hop, prompt_of(hop.subtask, seen), seen)
 
 
-async def reply(model: Model, prompt: str) -> str:
-    """What `model` writes after `prompt`."""
-    request = Request(messages=(Message(role="user", content=prompt),), max_tokens=MOST_TOKENS, temperature=0.0)
-    return "".join([chunk.text async for chunk in model.stream(request)])
+async def _skills(bank: Bank, count: int, seed: int) -> list[Row]:
+    """Each specialist at the steps of its skill."""
+    found = []
+    for skill in EVERY:
+        tally = Tally()
+        for step in _own_steps(skill, count, seed):
+            tally.add(step.hop, (await bank.ask(skill, step.prompt)).text)
+        wrong = ", ".join(f"{op} {number}" for op, number in tally.wrong.most_common(4))
+        note = f"refused {tally.share(tally.refused):.3f}; wrong: {wrong}"
+        found.append(Row(f"{skill} at its own steps", tally.share(tally.right), least=0.95, note=note))
+    return found
 
 
-async def answers(worker: Worker, prompts: Sequence[str]) -> tuple[str, ...]:
-    """What one worker answers to each prompt, one after the other, as its model is one."""
-    model = open_model(worker, environ={})
-    try:
-        return tuple([clean_answer(await reply(model, prompt)) for prompt in prompts])
-    finally:
-        await model.close()
+def _own_steps(skill: Skill, count: int, seed: int) -> list[Step]:
+    problems = draw_problems(count, seed, split="test", skills=EVERY, needs=skill, checked=0.0)
+    return [step for problem in problems for step in steps_of(problem) if step.hop.skill == skill][:count]
 
 
-def whole(problem: Problem) -> str:
-    """What a worker reads that is to answer the question by itself."""
-    return render(Question(text=problem.question), Step(worker="", subtask=problem.question), ())
+async def _foreign(bank: Bank, count: int, seed: int) -> Row:
+    """How often a specialist refuses a step of another skill."""
+    random, tally = Random(seed), Tally()  # noqa: S311 - reproducible, no secret
+    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
+    for step in [step for problem in problems for step in steps_of(problem)][:count]:
+        name = random.choice([skill for skill in EVERY if skill != step.hop.skill])
+        tally.add(step.hop, (await bank.ask(name, step.prompt)).text)
+    return Row("specialists refuse other skills", tally.share(tally.refused), least=0.95)
 
 
-async def directly(pool: Pool, problems: Sequence[Problem]) -> dict[str, tuple[str, ...]]:
-    """What each worker answers to each question by itself. The workers run side by side."""
-    prompts = [whole(problem) for problem in problems]
-    found = await asyncio.gather(*(answers(worker, prompts) for worker in pool))
-    return dict(zip(pool.names, found, strict=True))
+async def _generalist(bank: Bank, count: int, seed: int) -> list[Row]:
+    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
+    tallies: dict[str, Tally] = {}
+    whole = Tally()
+    for problem in problems:
+        answer = await bank.ask(GENERALIST, prompt_of(problem.question, ()))
+        whole.add(problem.hops[-1], answer.text)
+        for step in steps_of(problem):
+            answer = await bank.ask(GENERALIST, step.prompt)
+            tallies.setdefault(step.hop.skill, Tally()).add(step.hop, answer.text)
+    every = [tally.share(tally.right) for tally in tallies.values()]
+    note = ", ".join(f"{skill} {tally.share(tally.right):.2f}" for skill, tally in sorted(tallies.items()))
+    return [
+        Row("generalist at all steps, mean of skills", sum(every) / len(every), least=0.20, most=0.75, note=note),
+        Row("generalist alone on whole questions", whole.share(whole.right), most=0.60),
+    ]
 
 
-async def decomposed(pool: Pool, problems: Sequence[Problem], best: Mapping[Skill, str]) -> tuple[str, ...]:
-    """The answers along the true hops, each done by the worker that is `best` at its skill."""
-    seen: list[list[SeenStep]] = [[] for _ in problems]
-    for at in range(max(len(problem.hops) for problem in problems)):
-        groups: dict[str, list[int]] = {}
-        for number, problem in enumerate(problems):
-            if at < len(problem.hops):
-                groups.setdefault(best[problem.hops[at].skill], []).append(number)
-        await asyncio.gather(*(_hop(pool[name], problems, group, seen, at) for name, group in groups.items()))
-    return tuple((items[-1].answer or "") for items in seen)
+async def _checker(bank: Bank, count: int, seed: int) -> list[Row]:
+    """The checker's verdicts on right answers and on near misses."""
+    random = Random(seed)  # noqa: S311 - reproducible, no secret
+    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
+    yes = no = asked = 0
+    for step in [step for problem in problems for step in steps_of(problem)][:count]:
+        wrong = near_miss(random, OPERATIONS[step.hop.op], step.hop.answer)
+        yes += (await _verdict(bank, step, step.hop.answer)).text == "YES"
+        no += (await _verdict(bank, step, wrong)).text == "NO"
+        asked += 1
+    return [
+        Row("checker says YES to right answers", yes / asked, least=0.90),
+        Row("checker says NO to near misses", no / asked, least=0.80),
+    ]
 
 
-async def _hop(
-    worker: Worker, problems: Sequence[Problem], group: Sequence[int], seen: Sequence[list[SeenStep]], at: int
-) -> None:
-    """Hop `at` (from 0) of the problems in `group`, done by one worker; `seen` grows by its answers."""
-    prompts = []
-    for number in group:
-        hop = problems[number].hops[at]
-        visible = [item for item in seen[number] if item.number in hop.access]
-        step = Step(worker=worker.name, subtask=hop.subtask, access=hop.access)
-        prompts.append(render(Question(text=problems[number].question), step, visible))
-    for number, answer in zip(group, await answers(worker, prompts), strict=True):
-        subtask = problems[number].hops[at].subtask
-        seen[number].append(SeenStep(number=at + 1, worker=worker.name, subtask=subtask, answer=answer))
+async def _verdict(bank: Bank, step: Step, answer: str) -> Reply:
+    claim = SeenStep(number=len(step.seen) + 1, worker="", subtask=step.hop.subtask, answer=answer)
+    return await bank.ask(CHECKER, prompt_of("check it", (*step.seen, claim)))
+
+
+async def _routed(bank: Bank, count: int, seed: int) -> list[Row]:
+    """Whole questions along their true steps, each done by the specialist of its skill."""
+    problems = draw_problems(count, seed, split="test", checked=0.0)
+    right: Counter[str] = Counter()
+    for problem in problems:
+        right[problem.shape] += await solve(bank, problem) == problem.answer
+    shapes = Counter(problem.shape for problem in problems)
+    note = ", ".join(f"{shape} {right[shape] / number:.3f}" for shape, number in sorted(shapes.items()))
+    return [Row("true steps, each to its specialist", right.total() / count, least=0.93, note=note)]
+
+
+async def solve(bank: Bank, problem: Problem, names: Mapping[Skill, str] | None = None) -> str:
+    """The answer along the true steps, by the specialists, with the answers that they gave before."""
+    answers: list[str] = []
+    for hop in problem.hops:
+        seen = _seen(problem.hops, hop, answers)
+        name = (names or {}).get(hop.skill, hop.skill)
+        answers.append((await bank.ask(name, prompt_of(hop.subtask, seen))).text)
+    return answers[-1]
+
+
+def _seen(hops: Sequence[Hop], hop: Hop, answers: Sequence[str]) -> tuple[SeenStep, ...]:
+    return tuple(
+        SeenStep(number=number, worker="", subtask=hops[number - 1].subtask, answer=answers[number - 1])
+        for number in hop.access
+    )

@@ -4,7 +4,7 @@ import pytest
 
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Card, Worker
-from conductor_cli.core.profile import GOOD, PROFILES, Profile, labels_for, labels_of, speciality
+from conductor_cli.core.profile import PROFILES, Profile, labels_for, labels_of
 
 
 def test_letters_go_on_after_z() -> None:
@@ -22,27 +22,11 @@ def test_numbers_start_at_0() -> None:
     assert list(labels_of(["x", "y"], "letters").values()) == ["x", "y"]
 
 
-@pytest.mark.parametrize(
-    ("strengths", "tag"),
-    [
-        ({"math": 0.9, "code": 0.45}, "math"),
-        ({"math": GOOD}, "math"),
-        ({"math": GOOD - 0.01, "code": 0.1}, "any"),
-        ({"math": 0.9, "code": 0.46}, "any"),
-        ({"math": 0.9, "code": 0.9}, "any"),
-        ({}, "any"),
-    ],
-)
-def test_a_speciality_is_the_one_thing_that_a_worker_is_good_at(strengths: dict[str, float], tag: str) -> None:
-    """Good as such, and twice as good as at anything else; whoever has none may be asked anything."""
-    assert speciality(Card(strengths=strengths)) == tag
-
-
-def test_a_label_may_be_the_card_in_short() -> None:
-    """The first letter of the speciality and the place in the pool, so that no two are alike."""
-    cards = {"x": {"math": 0.9}, "y": {"math": 0.95}, "z": {}}
+def test_a_label_may_be_an_entry_of_a_card() -> None:
+    """The tag and the place in the pool; a worker has one for each tag, and one without a card has its letter."""
+    cards = {"x": {"math": 0.9, "code": 0.2}, "y": {"math": 0.95}, "z": {}}
     workers = [Worker(name=name, kind="openai", card=Card(strengths=card)) for name, card in cards.items()]
-    assert labels_for(workers, "cards") == {"m0": "x", "m1": "y", "a2": "z"}
+    assert labels_for(workers, "entries") == {"mathA": "x", "codeA": "x", "mathB": "y", "C": "z"}
     assert labels_for(workers, "letters") == {"A": "x", "B": "y", "C": "z"}
 
 

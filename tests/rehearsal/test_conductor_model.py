@@ -1,8 +1,9 @@
-"""How the rehearsal's conductor is spoken to: its labels, its message, and the lines that it may write."""
+"""How the rehearsal's conductor is spoken to: its table, its message, and the lines that it may write."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,21 @@ from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import conductor_request, plan_format_context
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import NESTED, Given, Question
+from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.conductor_model import (
     CONTEXT,
     LONGEST_QUESTION,
     PROFILE,
     conductor_path,
+    grade,
     rehearsal_conductor,
 )
 
 CARDS = {
-    "sums": {"letters": 0.02, "numbers": 0.97, "facts": 0.0},
-    "jack": {"letters": 0.6, "numbers": 0.3, "facts": 0.9},
-    "spells": {"letters": 0.96, "numbers": 0.1, "facts": 0.0},
+    "sums": {"adding": 0.97},
+    "jack": {"geography": 0.9, "spelling": 0.3},
+    "spells": {"spelling": 0.96, "checking": 0.7},
     "new": {},
 }
 POOL = Pool(workers=tuple(Worker(name=name, kind="llama", card=Card(strengths=card)) for name, card in CARDS.items()))
@@ -36,48 +39,63 @@ WANTED = Plan(
         Step(worker="spells", subtask="spell it backwards", access=(1,)),
     )
 )
-TEXT = "capital of FRANCE|-|a1\nspell it backwards|1|l2"
+TEXT = "capital of FRANCE| -| geographyB\nspell it backwards| 1| spellingC"
+TABLE = "| addingA9| geographyB9| spellingC9B3| checkingC7| D1"
 
 
-def context(*up: str, constrained: bool = False, single: bool = False) -> PlanFormatContext:
-    rules = PlanRules(workers=up or POOL.names)
-    return plan_format_context(PROFILE, POOL, rules, "mini" if single else "auto", constrained=constrained)
+def context(*up: str, constrained: bool = False, pool: Pool = POOL) -> PlanFormatContext:
+    rules = PlanRules(workers=up or pool.names)
+    return plan_format_context(PROFILE, pool, rules, "auto", constrained=constrained)
 
 
-def asked(question: Question, given: PlanFormatContext, **more: object) -> Request:
-    return conductor_request(question, POOL, PROFILE, given, **more)  # type: ignore[arg-type]
+def asked(question: Question, given: PlanFormatContext, pool: Pool = POOL, **more: object) -> Request:
+    return conductor_request(question, pool, PROFILE, given, **more)  # type: ignore[arg-type]
 
 
-def test_a_label_is_a_short_card() -> None:
-    """The skill that stands out, or `a` where none does, and the place in the pool."""
-    assert context().labels == {"n0": "sums", "a1": "jack", "l2": "spells", "a3": "new"}
-
-
-def test_the_prompt_contains_only_labels_and_question() -> None:
-    """In the one form that the models of this world read; a worker that is away is not shown."""
+def test_the_prompt_is_a_table_and_the_question() -> None:
+    """A row for each skill, the best worker first; a worker that is away is not shown."""
     (message,) = asked(QUESTION, context()).messages
-    assert (message.role, message.content) == ("user", "|n0|a1|l2|a3\nspell the capital of FRANCE backwards\n")
-    assert asked(QUESTION, context("jack", "spells")).messages[0].content.startswith("|a1|l2\n")
+    assert (message.role, message.content) == ("user", f"{TABLE}\nspell the capital of FRANCE backwards\n")
+    assert asked(QUESTION, context("jack", "new")).messages[0].content.startswith("| geographyB9| spellingB3| D1\n")
+
+
+def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
+    """The grade decides before the price does."""
+    prices = {"dear": (0.91, 9), "cheap": (0.94, 1), "weak": (0.5, 0)}
+    workers = [
+        Worker(
+            name=name, kind="llama", card=Card(strengths={"adding": strength}),
+            price=Price(input=Decimal(price), output=Decimal(price)),
+        )
+        for name, (strength, price) in prices.items()
+    ]  # fmt: skip
+    pool = Pool(workers=tuple(workers))
+    assert asked(QUESTION, context(pool=pool), pool).messages[0].content.startswith("| addingB9A9C5\n")
+
+
+@pytest.mark.parametrize(("strength", "digit"), [(0.0, 1), (0.04, 1), (0.44, 4), (0.97, 9), (1.0, 9)])
+def test_a_grade_is_one_digit(strength: float, digit: int) -> None:
+    """From 1 to 9."""
+    assert grade(strength) == digit
 
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
-    """It is written so, and read back so with a grammar or without."""
+    """It is read with a grammar or without."""
     given = context(constrained=constrained)
     native = PLAN_FORMATS[PROFILE.plan_format]
-    assert native.render(WANTED, given) == TEXT
     parser = native.parser(given)
     found = [*parser.feed(TEXT), *parser.end()]
     assert Plan(steps=tuple(item.step for item in found)) == WANTED  # type: ignore[union-attr]
-    assert "label ::= " in native.grammar(given)
-    assert '"|" label' in native.grammar(given)
+    assert '"spellingB" | "spellingC"' in native.grammar(given).replace('"spellingC" | "checkingC"', '"spellingC"')
+    assert '"| " label' in native.grammar(given)
 
 
-def test_an_unknown_label_is_an_error() -> None:
-    """Neither a number that belongs to another card nor a card that nobody has."""
-    for wrong in ("l0", "f1", "l9"):
+def test_an_entry_that_is_on_no_card_is_an_error() -> None:
+    """Neither a letter that has another skill nor a skill that nobody has."""
+    for wrong in ("spellingA", "countingC", "spellingZ"):
         parser = PLAN_FORMATS["native"].parser(context())
-        assert not list(parser.feed(f"capital of FRANCE|-|{wrong}"))
+        assert not list(parser.feed(f"capital of FRANCE| -| {wrong}"))
         with pytest.raises(PlanError):
             list(parser.end())
 
@@ -85,14 +103,21 @@ def test_an_unknown_label_is_an_error() -> None:
 def test_a_partial_plan_is_continued() -> None:
     """It was trained to write plans and not to hear of faults."""
     text = asked(QUESTION, replace(context(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
-    assert text.endswith("backwards\ncapital of FRANCE|-|a1\n")
+    assert text.endswith("backwards\ncapital of FRANCE| -| geographyB\n")
 
 
-def test_the_mini_prompt_starts_the_only_step() -> None:
-    """What is left to choose is the label, which is what it has learnt to write there."""
-    request = asked(QUESTION, context(single=True))
-    assert request.messages[0].content.endswith("\nspell the capital of FRANCE backwards|-|")
-    assert request.choices == ("n0", "a1", "l2", "a3")
+@pytest.mark.parametrize(
+    ("answers", "line"),
+    [(("PARIS", "SIRAP", "NO"), "NO C"), (("PARIS", "SIRAP", "YES"), "YES C"), (("PARIS", "SIRAP"), "YES C")],
+)
+def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], line: str) -> None:
+    """The verdict of the check, and whose answer was checked. Without a check there is no objection."""
+    workers = ("jack", "spells", "sums")
+    given = tuple(
+        Given(worker=worker, subtask="", answer=answer) for worker, answer in zip(workers, answers, strict=False)
+    )
+    question = Question(text=f"{QUESTION.text}{NESTED}Check it.", given=given)
+    assert asked(question, context()).messages[0].content == f"{TABLE}\nspell the capital of FRANCE backwards\n{line}\n"
 
 
 def test_the_demo_conductor_is_never_asked_to_reason() -> None:
@@ -103,7 +128,7 @@ def test_the_demo_conductor_is_never_asked_to_reason() -> None:
 def test_a_long_question_is_cut_to_the_limit() -> None:
     """The conductor's context is small."""
     long = Question(text="spell LION backwards and " * 400)
-    assert len(asked(long, context()).messages[0].content) < LONGEST_QUESTION + 30
+    assert len(asked(long, context()).messages[0].content) < LONGEST_QUESTION + len(TABLE) + 10
 
 
 def test_the_conductor_is_a_file_of_the_package() -> None:
@@ -112,3 +137,12 @@ def test_the_conductor_is_a_file_of_the_package() -> None:
     assert (worker.kind, worker.model) == ("llama", str(conductor_path()))
     assert worker.options["context"] == CONTEXT
     assert rehearsal_conductor(Path("other.gguf")).model == "other.gguf"
+
+
+def test_mini_mode_offers_every_entry_with_its_blank() -> None:
+    """The prompt begins the plan and stops before the blank, which is part of the next token; the label is read."""
+    mini = plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "mini", constrained=True)
+    request = conductor_request(Question(text="capital of Italy"), POOL, PROFILE, mini)
+    assert request.messages[0].content.endswith("capital of ITALY| -|")
+    assert request.choices == tuple(f" {label}" for label in mini.labels)
+    assert request.grammar == f"root ::= {' | '.join(f'{chr(34)} {label}{chr(34)}' for label in mini.labels)}"

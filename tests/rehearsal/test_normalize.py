@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normalize import CAPABILITIES, find_operands, find_skills, is_known, normalize
+from conductor_cli.rehearsal.normalize import find_operands, normalize
+from scripts.rehearsal.operations import subjects
+from scripts.rehearsal.words import WORDS
 from scripts.rehearsal.world import draw_problems
 
 SPELLED = "spell the capital of FRANCE backwards"
@@ -34,8 +36,9 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
     [
         ("What's 12+7?", "what is 12 plus 7"),
         ("what is 12 - 7", "what is 12 minus 7"),
-        ("3 x 4", "3 times 4"),
+        ("what's 6x7", "what is 6 times 7"),
         ("3×4", "3 times 4"),
+        ("the letters in lion - 3", "the letters in LION minus 3"),
         ("take Paris - spell it backwards", "take PARIS spell it backwards"),
         ("Spell 'last' backwards", "spell LAST backwards"),
         ("spell LAST backwards", "spell LAST backwards"),
@@ -43,6 +46,12 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
         ("the symbol of Zinc", "the symbol of ZINC"),
         ("the element with the symbol Fe", "the element with the symbol FE"),
         ("reverse 'Brasília'", "reverse BRASILIA"),
+        ("how do you say montaña in English", "how do you say MONTANA in english"),
+        ("whats the color of a banana pls", "what is the colour of a BANANA please"),
+        ("the place of iron in the periodic table", "the place of IRON in the periodic table"),
+        ("reverse table", "reverse TABLE"),
+        ("what's left if you take 3 from 9", "what remains if you take 3 from 9"),
+        ("the opposite of left", "the opposite of LEFT"),
         ("", ""),
         ("東京", ""),
     ],
@@ -52,65 +61,68 @@ def test_operands_are_in_upper_case(typed: str, read: str) -> None:
     assert normalize(typed) == read
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("five plus three", "5 plus 3"),
+        ("what's two and three", "what is 2 and 3"),
+        ("twenty five minus one", "25 minus 1"),
+        ("Twenty-five minus 3", "25 minus 3"),
+        ("thirty-29", "30 minus 29"),
+        ("half of sixteen", "half of 16"),
+        ("the larger one of 3 and two", "the larger one of 3 and 2"),
+        ("which one is longer, dog or cat", "which one is longer DOG or CAT"),
+        ("find both and add the two", "find both and add the two"),
+        ("how many letters are in the word seven", "how many letters are in the word SEVEN"),
+        ("spell 'two' backwards", "spell TWO backwards"),
+    ],
+)
+def test_number_words_become_digits_where_they_count(typed: str, read: str) -> None:
+    """The words one and two are words of phrasings too, and a quoted number word is a word."""
+    assert normalize(typed) == read
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("the captial of france", "the capital of FRANCE"),
+        ("the oposite of hot", "the opposite of HOT"),
+        ("how many lettters are in lion", "how many letters are in LION"),
+        ("spell 'captial' backwards", "spell CAPTIAL backwards"),
+        ("spell CAPTIAL backwards", "spell CAPTIAL backwards"),
+    ],
+)
+def test_a_slip_in_a_word_of_a_question_is_corrected(typed: str, read: str) -> None:
+    """Two letters exchanged, one missing, one too many; not in a word that is quoted or in upper case."""
+    assert normalize(typed) == read
+
+
+def test_no_word_of_the_world_is_taken_for_a_slip() -> None:
+    """Words to be worked on stay as they are."""
+    assert [word for word in (*WORDS, *subjects()) if normalize(word.lower()) != word] == ["U"]
+    assert normalize("the element with symbol u") == "the element with symbol U"
+
+
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), split=st.sampled_from(["train", "test"]))
 def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) -> None:
-    """Small, large, without stop, and read twice: always the same text."""
-    for problem in draw_problems(10, seed, split=split):  # type: ignore[arg-type]
+    """Small, without stop, and read twice: always the same text."""
+    for problem in draw_problems(10, seed, split=split):
         read = normalize(problem.question)
-        ways = [
-            problem.question.lower(),
-            problem.question.upper(),
-            f"  {problem.question.rstrip('.?')} ",
-            read,
-            f"{read}?!",
-        ]
+        ways = [f"  {problem.question.rstrip('.?')} ", read, f"{read}?!"]
         assert {normalize(way) for way in ways} == {read}
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=80))
 def test_any_text_can_be_normalized(text: str) -> None:
-    """Whatever is typed, what the models read is plain ASCII on one line, and no longer than four times the text."""
+    """Whatever is typed, what the models read is plain ASCII on one line, without double spaces."""
     read = normalize(text)
     assert read.isascii()
-    assert "\n" not in read
+    assert "#" not in read
     assert read == " ".join(read.split())
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "How many letters does 'banana' have?", "What's 3 plus 4", "opposite of hot", "Spell Conductor backwards",
-        "Which month comes after May?", "What is the capital of Norway, spelled backwards?", "20 - 6",
-    ],
-)  # fmt: skip
-def test_a_question_of_this_world_is_known(typed: str) -> None:
-    """Also in words that no phrasing has exactly."""
-    assert is_known(typed)
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        "Who is the president of France?", "What is the meaning of life?", "What is the capital of Atlantis?",
-        "Write a poem", "Is 17 prime?", "", "Spell", "What is the opposite of a zebra crossing", "how many letters",
-        "Prove that there are infinitely many primes.", "Spell 東京 backwards",
-    ],
-)  # fmt: skip
-def test_a_question_outside_the_world_is_not_known(typed: str) -> None:
-    """Such questions are refused."""
-    assert not is_known(typed)
-
-
-def test_the_capabilities_name_each_skill() -> None:
-    """They fit into one line of an error message."""
-    assert "\n" not in CAPABILITIES
-    for word in ("letters", "sums", "capitals"):
-        assert word in CAPABILITIES
-
-
-def test_operands_and_skills_are_found() -> None:
-    """The operands, and the skills whose keywords occur."""
+def test_operands_are_found() -> None:
+    """Words and numbers that something is done with, and no others."""
     assert find_operands("take FRANCE's capital add 3") == ("FRANCE", "3")
-    assert find_skills("Spell the capital of France backwards, then add 3") == ("letters", "numbers", "facts")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import Step
 from conductor_cli.core.plan_formats.base import ANSWER_DIRECTLY
 from conductor_cli.core.pool import Card, Worker
@@ -21,11 +21,13 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.models.worker_options import check_options
 from conductor_cli.rehearsal import conductor_model
+from conductor_cli.rehearsal.normalize import Skill
 from conductor_cli.rehearsal.workers import (
     CONTEXT,
     MOST_TOKENS,
     NAMES,
     PROFILE,
+    REFUSAL,
     cards_path,
     clean_answer,
     model_path,
@@ -33,39 +35,45 @@ from conductor_cli.rehearsal.workers import (
     render,
 )
 from conductor_cli.run.planner import FINISH
-from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.asking import Bank, reply
+from scripts.rehearsal.lessons import prompt_of
+from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.world import Problem, draw_problems
 
 ASKED = Question(text="Spell the capital of France backwards.")
 
 
 def step(subtask: str, *access: int) -> Step:
-    return Step(worker="letters", subtask=subtask, access=access)
+    return Step(worker="spelling", subtask=subtask, access=access)
 
 
 def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1) -> SeenStep:
-    return SeenStep(number=number, worker="facts", subtask=subtask, answer=answer)
+    return SeenStep(number=number, worker="geography", subtask=subtask, answer=answer)
 
 
-def test_the_prompt_shows_question_answers_and_subtask() -> None:
-    """The terse form that the workers were trained on, with the answer to follow."""
+def test_the_prompt_shows_answers_and_subtask() -> None:
+    """The terse form that the workers were trained on, with the answer to follow. The question is not shown."""
     assert render(ASKED, step("spell it backwards", 1), (seen("Paris."),)) == (
-        "q: spell the capital of FRANCE backwards\ns: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"
+        "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"
     )
 
 
-@pytest.mark.parametrize(
-    "subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH, "Try it once more."]
-)
-def test_a_subtask_equal_to_the_question_is_shown_once(subtask: str) -> None:
-    """In mini mode, and wherever a subtask names nothing to do in this world, the question is the subtask."""
+@pytest.mark.parametrize("subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH])
+def test_a_subtask_that_names_nothing_to_do_means_the_question(subtask: str) -> None:
+    """In mini mode the subtask is the question, or says that the question is to be answered."""
     assert render(ASKED, step(subtask), ()) == "s: spell the capital of FRANCE backwards\na:"
+
+
+@pytest.mark.parametrize("subtask", ["check it", "count its letters", "add them", "double the result"])
+def test_a_subtask_without_a_value_is_kept(subtask: str) -> None:
+    """Its values are answers of earlier steps."""
+    assert render(ASKED, step(subtask, 1), (seen("PARIS"),)).endswith(f"\ns: {subtask}\na:")
 
 
 def test_an_answer_to_such_a_subtask_answers_the_question() -> None:
     """Whoever is to choose among answers reads them under the question itself."""
     asked = "s: spell the capital of FRANCE backwards\na:"
-    answer = SeenStep(number=1, worker="letters", subtask=ANSWER_DIRECTLY, answer="Sirap.")
+    answer = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer="Sirap.")
     assert render(ASKED, step(FINISH, 1), (answer,)) == f"{asked} SIRAP\n{asked}"
 
 
@@ -99,13 +107,13 @@ def test_an_answer_is_normalized_to_one_line_in_upper_case(answer: str, read: st
     assert clean_answer(answer) == read
 
 
-def test_the_pool_contains_the_four_workers_with_their_cards() -> None:
+def test_the_pool_contains_the_workers_with_their_cards() -> None:
     """Ordinary local workers, free, at temperature 0; what was measured of one stands in its card."""
-    card = Card(strengths={"letters": 0.97}, measured=True)
-    workers = rehearsal_workers({"letters": card})
+    card = Card(strengths={"spelling": 0.97}, measured=True)
+    workers = rehearsal_workers({"spelling": card})
     assert workers.names == NAMES
-    assert workers["letters"].card == card
-    assert workers["facts"].card == Card()
+    assert workers["spelling"].card == card
+    assert workers["geography"].card == Card()
     for worker in workers:
         check_options(worker)
         assert worker.kind == "llama"
@@ -122,47 +130,58 @@ def test_the_files_can_be_in_another_directory(tmp_path: Path) -> None:
 
 
 def test_the_shipped_files_are_small() -> None:
-    """At most two million parameters each, and 12 MB together."""
+    """At most two million parameters each, and 24 MB together."""
     for name in NAMES:
         count = sum(prod(weight.shape) for weight in read_all_tensors(model_path(name)).values())
         assert count <= 2_000_000
         assert read_model_info(model_path(name)).architecture == "qwen2"
-    assert sum(model_path(name).stat().st_size for name in NAMES) <= 12e6
-
-
-async def right(worker: Worker, asked: tuple[Problem, ...]) -> int:
-    """How many questions the worker answers rightly by itself, to the letter."""
-    model, count = open_model(worker, environ={}), 0
-    try:
-        for problem in asked:
-            prompt = render(Question(text=problem.question), step(problem.question), ())
-            request = Request(messages=(Message(role="user", content=prompt),), max_tokens=MOST_TOKENS, temperature=0.0)
-            count += "".join([chunk.text async for chunk in model.stream(request)]) == problem.answer
-    finally:
-        await model.close()
-    return count
+    assert sum(model_path(name).stat().st_size for name in NAMES) <= 24e6
 
 
 def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers, conductor and cards come from its directory, whatever the working directory."""
-    shipped = model_path("letters"), conductor_model.conductor_path(), cards_path()
+    shipped = model_path("spelling"), conductor_model.conductor_path(), cards_path()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
-    found = Path(rehearsal_workers()["letters"].model), conductor_model.conductor_path(), cards_path()
-    assert found == tuple(tmp_path / "fresh" / name for name in ("letters.gguf", "conductor.gguf", "cards.json"))
+    found = Path(rehearsal_workers()["spelling"].model), conductor_model.conductor_path(), cards_path()
+    assert found == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf", "cards.json"))
     assert all(path.is_file() for path in shipped)
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
-    assert (model_path("letters"), conductor_model.conductor_path(), cards_path()) == shipped
+    assert (model_path("spelling"), conductor_model.conductor_path(), cards_path()) == shipped
 
 
-@pytest.mark.parametrize("skill", SKILLS)
-def test_a_shipped_specialist_knows_its_skill(skill: str) -> None:
-    """A hundred held-out questions through the adapter: 90 at least (the table asks for 0.95 of five hundred)."""
-    asked = draw_problems(100, 11, split="test", hops=(1,), skills=(skill,))  # type: ignore[arg-type]
-    assert asyncio.run(right(rehearsal_workers()[skill], asked)) >= 90
+async def share_right(name: str, asked: tuple[Problem, ...]) -> float:
+    """The share of questions of one step that a shipped worker answers rightly by itself, to the letter."""
+    async with Bank(model_path(name).parent) as bank:
+        answers = [(await bank.ask(name, prompt_of(problem.question, ()))).text for problem in asked]
+    return sum(text == problem.answer for text, problem in zip(answers, asked, strict=True)) / len(asked)
+
+
+def single(seed: int, *skills: Skill) -> tuple[Problem, ...]:
+    return draw_problems(60, seed, split="test", shapes={"single": 1.0}, checked=0.0, skills=skills)
+
+
+@pytest.mark.parametrize("skill", [*SKILLS, UNSEEN])
+def test_a_shipped_specialist_knows_its_skill(skill: Skill) -> None:
+    """Sixty held-out questions through the adapter: 0.9 at least (the table asks for 0.95 of five hundred)."""
+    assert asyncio.run(share_right(skill, single(11, skill))) >= 0.9
 
 
 def test_the_shipped_generalist_is_mediocre() -> None:
-    """Better than nothing at a hundred single hops of all skills, and worse than the specialists."""
-    asked = draw_problems(100, 12, split="test", hops=(1,))
-    assert 25 <= asyncio.run(right(rehearsal_workers()["generalist"], asked)) <= 80
+    """Better than nothing at single steps of all skills, and worse than the specialists."""
+    assert 0.2 <= asyncio.run(share_right("generalist", single(12, *SKILLS))) <= 0.8
+
+
+def test_a_shipped_specialist_refuses_what_it_cannot_do() -> None:
+    """Questions of another skill, through the ordinary adapter with the threshold of the pool."""
+    worker = rehearsal_workers()["geography"]
+    assert asyncio.run(refusals(worker, single(13, "chemistry", "spelling"))) >= 57
+
+
+async def refusals(worker: Worker, asked: tuple[Problem, ...]) -> int:
+    model = open_model(worker, environ={})
+    try:
+        answers = [await reply(model, prompt_of(problem.question, ())) for problem in asked]
+    finally:
+        await model.close()
+    return answers.count(REFUSAL)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.profile import PROFILES
+from conductor_cli.core.profile import PROFILES, PROMPTED
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
@@ -47,6 +48,20 @@ def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> N
     assert of(events, ev.PlanReady)[0].plan == plan_of(
         ("ann", (), "one"), ("bob", (1,), "two"), ("self", (1, 2), REVIEW)
     )
+
+
+def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
+    """A plan may end with a check; the review sees the verdict, and keeps the answer and not the verdict."""
+    judging = replace(PROMPTED, verdicts=("YES", "NO"))
+    workers = {"ann": says("from ann"), "bob": says("NO")}
+    plan = "A | - | one\nB | 1 | check it"
+    run, _ = play(setting(ScriptedModel([[plan]]), workers, profile=judging))
+    assert (run.trace.answer, run.trace.steps[1].text) == ("from ann", "NO")
+    plain, _ = play(setting(ScriptedModel([[plan]]), workers))
+    assert plain.trace.answer == "NO"
+    reviewed, events = play(setting(ScriptedModel([[plan], ["accept"]]), workers, profile=judging, limits=ONCE))
+    assert [item.answer for item in of(inner(events, 3), ev.RunStarted)[0].question.given] == ["from ann", "NO"]
+    assert reviewed.trace.answer == "from ann"
 
 
 def test_the_nested_question_is_the_question_and_the_subtask() -> None:

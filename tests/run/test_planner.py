@@ -11,13 +11,30 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
 from conductor_cli.core.plan import KeepAnswer, Plan
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
-from conductor_cli.core.profile import PROFILES, Profile
+from conductor_cli.core.profile import PROFILES, PROMPTED, Profile, Sampling, WorkerProfile
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
 
 SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")
 WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
+
+
+def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
+    """Where workers do not see the question. A conductor that is not told of faults is asked in another way."""
+    numbers = WorkerProfile(operands=lambda text: [word for word in text.split() if word.isdecimal()])
+    trained = replace(PROMPTED, render=lambda question, *_: question.text, sampling=Sampling(again=0.7))
+    question = replace(QUESTION, text="the sum of 7 and 7 and 5")
+    planner = ScriptedModel([["A | - | 7 plus\nB | 1 | plus 5"], ["B | 1 | plus 7 plus 5"]])
+    run, events = play(setting(planner, worker_profile=numbers, profile=trained), question)
+    (rejected,) = of(events, ev.PlanRejected)
+    assert rejected.problem == "no step names 7"
+    assert [step.step.subtask for step in run.trace.steps] == ["7 plus", "plus 7 plus 5"]
+    assert [request.temperature for request in planner.requests] == [0.0, 0.7]
+    losing = ["A | - | 7 plus 7"]
+    run, _ = play(setting(ScriptedModel([losing, losing]), worker_profile=numbers, profile=trained), question)
+    assert run.trace.steps[-1].step.subtask == "Answer the question."
+    assert play(setting(ScriptedModel([losing])), question)[0].trace.rejected == ()
 
 
 def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:

@@ -12,7 +12,7 @@ from conductor_cli.config.cards import read_cards
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.rehearsal import conductor_model, workers
-from conductor_cli.rehearsal.normalize import CAPABILITIES, KEYWORDS, is_known
+from conductor_cli.rehearsal.known import CAPABILITIES, KEYWORDS, is_known
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -64,10 +64,10 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
     Raises `UsageError` for a mode that the demo conductor was not trained for.
     """
     is_demo = planner is not None and planner == conductor_model.rehearsal_conductor()
-    if is_demo and (conductor.mode == "ultra" or conductor.limits.recursion):
+    if is_demo and conductor.mode == "ultra":
         raise UsageError(
-            "the demo conductor was trained to plan, not to reason or to review answers",
-            hint="leave out --mode ultra and --recursion, or choose another model: --conductor",
+            "the demo conductor was trained to plan, not to reason",
+            hint="leave out --mode ultra, or choose another model: --conductor",
         )
     profile = conductor_model.PROFILE if is_demo else conductor.profile
     # The workers run at temperature 0, so a second attempt would give the same answer.

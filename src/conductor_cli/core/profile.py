@@ -7,27 +7,29 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final, Literal
 
+from conductor_cli.core.operands import FindOperands
 from conductor_cli.core.plan import Step
 from conductor_cli.core.plan_formats.base import Column, PlanFormatContext
-from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 
-Labels = Literal["letters", "numbers", "cards"]
+Labels = Literal["letters", "numbers", "entries"]
 
 Template = Literal["plain", "published"]
 
 Cards = Literal["lines", "table"]
 
-GOOD: Final = 0.85
-"""A strength of at least this on a card means that a worker is good at something."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a conductor's text is sampled, and how many tokens it may have."""
+    """How a conductor's text is sampled, and how many tokens it may have.
+
+    `again` is the temperature after a fault, for a conductor that is not told of it and would write the same again.
+    """
 
     temperature: float = 0.0
     max_tokens: int = 1200
+    again: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,9 @@ class Profile:
     `render` writes the whole message from the question, the pool and the format context. It is for a conductor that was
     trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
     `prompts.conductor_request` writes plain English.
+
+    `verdicts` are answers that only judge the answer before them, such as YES and NO: a plan may end with a check, and
+    the answer of the run is then the one that was checked.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Profile:
     template: Template = "plain"
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
+    verdicts: tuple[str, ...] = ()
 
 
 PROMPTED: Final = Profile(name="prompted")
@@ -107,31 +113,30 @@ class WorkerProfile:
     """How workers are prompted. `context` is assumed for a worker whose number of tokens is not configured.
 
     `render` writes the whole message from the question, the step and what the step sees, for workers that were trained
-    on prompts of their own. With None, `prompts.worker_messages` writes plain English.
+    on prompts of their own. With None, `prompts.worker_messages` writes plain English. `operands` is for workers that
+    are not shown the question: what of it a plan has to name.
     """
 
     name: str = "plain"
     max_tokens: int = 4096
     context: int = 32_768
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
+    operands: FindOperands | None = None
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
     """A label for each worker's name, in order.
 
-    With `cards` it is the first letter of what the worker is good at, then its number: l0, n1, a2. So a conductor must
-    read the labels from the pool and cannot know them by heart.
+    With `entries` a worker has one for each entry of its card, the tag and its letter: mathA, codeA, mathB. So whoever
+    writes a label says what it wants from the worker, too.
     """
-    if style == "cards":
-        return {f"{speciality(worker.card)[:1]}{index}": worker.name for index, worker in enumerate(workers)}
-    return labels_of([worker.name for worker in workers], style)
-
-
-def speciality(card: Card) -> str:
-    """The one tag at which a worker is good, and at least twice as good as at any other; else `any`."""
-    best, *others = sorted(card.strengths.items(), key=lambda item: -item[1]) or [("any", 0.0)]
-    alone = best[1] >= GOOD and all(strength <= best[1] / 2 for _, strength in others)
-    return best[0] if alone else "any"
+    if style != "entries":
+        return labels_of([worker.name for worker in workers], style)
+    found = dict[str, str]()
+    for index, worker in enumerate(workers):
+        tags = worker.card.strengths or {"": 0.0}
+        found |= {f"{tag}{_letters(index)}": worker.name for tag in tags}
+    return found
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:

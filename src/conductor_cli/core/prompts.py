@@ -53,6 +53,8 @@ def plan_format_context(
         constrained=constrained,
         reasoning=mode == "ultra" and profile.render is None,
         single=mode == "mini",
+        # A prompt of its own begins the plan, and stops before what follows a bar: a blank is part of the next token.
+        lead=profile.bar[len(profile.bar.rstrip()) :] if mode == "mini" and profile.render is not None else "",
     )
 
 
@@ -104,11 +106,12 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
     if context.single:
         # All replies of a conductor that names one worker.
         accept = (plan_format.render(KeepAnswer(), context),) if context.may_accept else ()
-        choices = (*map(context.label, context.rules.workers), *accept)
+        choices = (*(f"{context.lead}{label}" for label in context.allowed), *accept)
+    told = profile.render is None or not fault
     return Request(
         messages=tuple(messages),
         max_tokens=profile.sampling.max_tokens,
-        temperature=profile.sampling.temperature,
+        temperature=profile.sampling.temperature if told else profile.sampling.again,
         grammar=plan_format.grammar(context),
         schema=plan_format.schema(context),
         prefill=prefill,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolChoice
+
+NESTED: Final = "\n\nWithin this question, the subtask is: "
+"""What stands between the question and the subtask in the text of a nested run's question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

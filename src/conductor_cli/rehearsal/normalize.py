@@ -2,19 +2,24 @@
 
 A word is an operand if no phrasing contains it ("france"), if it is quoted ("'last'"), or if it is in upper case and
 others are not ("LAST"). So normalizing twice changes nothing. Punctuation, accents and spaces have no meaning; signs
-between numbers become words.
+between numbers become words, and number words become digits.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import lru_cache
+from string import ascii_lowercase
 from typing import Final, Literal
 
-Skill = Literal["letters", "numbers", "facts"]
+Skill = Literal[
+    "spelling", "counting", "adding", "multiplying", "geography", "chemistry", "opposites", "calendar", "translation",
+    "comparing", "colours", "checking",
+]  # fmt: skip
 
-# The two word lists follow from the phrasings and facts in `scripts/rehearsal`; a test compares them.
+# The word list follows from the phrasings in `scripts/rehearsal`; a test compares them.
 
 
 def _split_words(text: str) -> frozenset[str]:
@@ -22,112 +27,151 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 VOCABULARY: Final = _split_words("""
-    a add added after alphabetical an and any are at atomic away backwards before by can capital chemical city comes
-    count decrease decreased difference do does element end ends find first follows for from give has have here how
-    i in increase increased is it its just last less letter letters many me means minus month more much multiplied
-    multiply my name now number of opposite order please plus product put result reverse say so sort sorted spell
-    spelled spelling start starts subtract subtracted sum symbol take taken tell than that the then there this times
-    to us was what which who whose with word write written you your
+    a abbreviated abbreviation abc add added after afterwards all alphabet alphabetic alphabetical
+    alphabetically alphabetize alphabetized also am among amount an and answer antonym any are around arrange as
+    at atomic away back backward backwards be before begin beginning between bigger both by calculate calendar
+    called can capital character characters check checked chemical chemistry choose city color colored colour
+    coloured combine combined comes compare compute connect consider contrary correct could count country cut
+    day decrease decreased deduct dictionary did difference directly divide divided do does doing double doubled
+    earlier element end ends english fewer figure finally find first flip followed follows for form from front
+    get give go going got greater had half halve halved has have hello help here hey hi higher how i if im in
+    increase increased into is it its join joined just keep know land larger last length less lesser let lets
+    letter letters like long longer look lower made main make many maximum me mean means minimum minus month
+    months more much multiplied multiply my name named nation need next normal now number numbers of ok okay on
+    one only opposite or order ordered out people periodic pick place please pls plus position precedes previous
+    product proton protons put question quick quickly read reduce reduced remains result results reversal
+    reverse reversed review say second see seen shorter should show sign smaller so some sort sorted spanish
+    spell spelled spelling split stand start starts subtract subtracted such sum sure symbol take taken
+    tell term test than thank thanks that the their them then there they this times to together total town
+    translate translated translation triple tripled try turn twice two type typed typical up us use usual value
+    verified verify version very vowel vowels want was we week weekday well what whats when where whether which
+    who whose will with word words work would write written year you your z
 """)
 """Every word of the models' phrasings. Any other word is an operand."""
 
-FACT_SUBJECTS: Final = _split_words("""
-    ABOVE AG AL ALIVE ALUMINIUM ANCIENT APRIL AR ARGON AU AUGUST AUSTRALIA AUSTRIA B BA BARIUM BE BELGIUM BELOW
-    BERYLLIUM BIG BORON BR BROMINE BULGARIA BUY C CA CALCIUM CANADA CARBON CHILE CHINA CHLORINE CHROMIUM CL CLEAN
-    CLOSED CO COBALT COLD COLOMBIA COPPER CR CROATIA CU CUBA DARK DAY DEAD DECEMBER DEEP DIRTY DRY EARLY EAST
-    ECUADOR EGYPT EMPTY ENEMY ENGLAND ESTONIA F FALSE FAR FAST FE FEBRUARY FINLAND FLUORINE FRANCE FRIEND FULL
-    GERMANY GHANA GOLD GREECE H HAPPY HARD HATE HE HEALTHY HELIUM HG HIGH HOT HUNGARY HYDROGEN INSIDE IRAN IRAQ
-    IRELAND IRON ITALY JANUARY JAPAN JORDAN JULY JUNE K KENYA KR KRYPTON LATE LATVIA LEAD LEBANON LEFT LI LIGHT
-    LITHIUM LITHUANIA LONG LOSE LOUD LOVE LOW MAGNESIUM MANGANESE MARCH MAY MERCURY MG MN MODERN MOROCCO N NA NARROW
-    NE NEAR NEON NI NICKEL NIGHT NITROGEN NORTH NORWAY NOVEMBER O OCTOBER OLD OPEN OUTSIDE OXYGEN PB PEACE PERU
-    PHILIPPINES PLATINUM POLAND POOR PORTUGAL POTASSIUM PT PULL PUSH QATAR QUIET RICH RIGHT ROMANIA ROUGH RUSSIA S
-    SAD SELL SENEGAL SEPTEMBER SERBIA SHALLOW SHORT SI SICK SILICON SILVER SLOW SMALL SMOOTH SN SODIUM SOFT SOUR
-    SOUTH SPAIN STRONG SULFUR SUMMER SWEDEN SWEET SWITZERLAND SYRIA THAILAND THICK THIN TI TIN TITANIUM TRUE TURKEY
-    U UKRAINE URANIUM VENEZUELA VIETNAM WAR WEAK WEST WET WIDE WIN WINTER YOUNG ZINC ZN
-    1 2 3 4 5 6 7 8 9 10 11 12 13 14 16 17 18 19 20 22 24 25 26 27 28 29 30 35 36 47 50 56 78 79 80 82 92
-""")
-"""Every word and number that a fact is known about: countries, elements, their symbols and numbers, and so on."""
-
-KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
-    "letters": ("letter", "letters", "spell", "spelled", "spelling", "backwards", "reverse", "sort", "alphabetical"),
-    "numbers": ("plus", "minus", "times", "add", "added", "sum", "subtract", "subtracted", "difference", "multiply",
-                "multiplied", "product", "increase", "increased", "decrease", "decreased", "more", "less", "away"),
-    "facts": ("capital", "element", "symbol", "atomic", "opposite", "month"),
+_MEANT: Final = {
+    "whats": "what is", "hows": "how is", "pls": "please", "plz": "please", "thx": "thanks", "u": "you",
+    "color": "colour", "colored": "coloured", "wich": "which", "alphabetic": "alphabetical", "gimme": "give me",
+    "wanna": "want to", "cant": "can", "capitol": "capital", "backward": "backwards", "substract": "subtract",
+    "max": "maximum", "min": "minimum",
 }  # fmt: skip
-"""The words by which a simple router would choose a specialist."""
+"""Spellings of the same words."""
 
-CAPABILITIES: Final = (
-    "letters (reverse, count, sort, first, last), small sums, and facts (capitals, elements, opposites, months)"
+_UNITS: Final = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+)  # fmt: skip
+_TENS: Final = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+NUMBER_WORDS: Final = {
+    **{word: number for number, word in enumerate(_UNITS)},
+    **{word: 10 * number for number, word in enumerate(_TENS, start=2)},
+}
+_AFTER_OPERATOR: Final = _split_words(
+    "plus minus times is by of and from to than add sum double triple half twice halve between subtract multiply take"
 )
-"""What the demo models can do, in words for an error message."""
+_BEFORE_OPERATOR: Final = _split_words("plus minus times more less added subtracted multiplied doubled tripled halved")
+
+_HYPHEN: Final = re.compile(rf"\b({'|'.join(_TENS)})-(?=[a-z])", re.IGNORECASE)
+_LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGNORECASE)
+"""The one use of the word in a sum; it has an opposite, too."""
 
 _QUOTES: Final = str.maketrans(dict.fromkeys("‘’`", "'") | dict.fromkeys("“”„«»", '"'))
 _SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001 - likewise
 _TOKEN: Final = re.compile(
-    r"(?P<mark>[\"'])(?P<quoted>[A-Za-z0-9]+)(?P=mark)(?!\w)|(?P<word>[A-Za-z]+)(?P<own>'[sS]\b)?"
+    r"(?P<mark>[\"'])(?P<quoted>[A-Za-z0-9]+)(?P=mark)(?!\w)|(?P<word>[A-Za-z]+)(?P<own>'[sS]\b)?(?:'[a-zA-Z]+)?"
     r"|(?P<number>[0-9]+)|(?P<sign>[-+*×−])"  # noqa: RUF001 - the sign that is typed
 )
-_OF_FACTS: Final = ("capital", "opposite", "month")
-"""Words that need a known fact. An element's number may come from counting letters instead."""
+_APART: Final = re.compile(r"(?<=\s)[-+*×−]\s+\d")  # noqa: RUF001 - likewise
+"""A sign that stands by itself before a number: "the letters in lion - 3"."""
 
-_ASKING: Final = ("what", "which", "who", "how", "that", "it")
+_ASKING: Final = ("what", "which", "who", "how", "that", "it", "let")
 
 
 def normalize(text: str) -> str:
     """`text` as the demo models read it: the same for every way to type a question."""
     plain = unicodedata.normalize("NFKD", text.translate(_QUOTES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    return " ".join(_words(plain, shouted=plain.upper() == plain))
+    plain = _LEFT.sub("what remains", plain)
+    plain = _HYPHEN.sub(r"\1 ", plain)
+    words = list(_words(plain, shouted=plain.upper() == plain))
+    return " ".join(_with_digits(words))
 
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:
-    counting = False  # whether the last token was a number, so that a sign here is an operator
+    """The words of a text; a word that stands for a number is marked by a leading `#`."""
+    counting, last = False, ""  # whether the last token was a number, so that a sign here is an operator
     for token in _TOKEN.finditer(text):
         word, before = token["word"], counting
         counting = token["number"] is not None
         if token["quoted"]:
-            yield token["quoted"].upper()
+            found = [token["quoted"].upper()]
         elif word is None:
-            sign = _SIGNS[token["sign"]] if token["sign"] and before else ""
-            if token["number"] or sign:
-                yield token["number"] or sign
+            operates = token["sign"] and (before or (last and _APART.match(text, token.start())))
+            sign = _SIGNS[token["sign"]] if operates else ""
+            found = [token["number"] or sign] if token["number"] or sign else []
         elif before and word in _SIGNS:
-            yield _SIGNS[word]
+            found = [_SIGNS[word]]
+        elif word.lower() in NUMBER_WORDS and (shouted or not word.isupper()):
+            found, counting = [f"#{word.lower()}"], True
         else:
-            yield from _word(word, owns=bool(token["own"]), shouted=shouted)
+            found = list(_word(word, last, owns=bool(token["own"]), shouted=shouted))
+        last = found[-1] if found else last
+        yield from found
 
 
-def _word(word: str, *, owns: bool, shouted: bool) -> Iterator[str]:
-    small = word.lower()
-    if small in VOCABULARY and (shouted or len(word) == 1 or not word.isupper()):
+def _word(word: str, last: str, *, owns: bool, shouted: bool) -> Iterator[str]:
+    small = _without_slip(word.lower()) if shouted or not word.isupper() else word.lower()
+    if small == "u" and last in {"symbol", "element"}:
+        yield "U"
+    elif small in _MEANT and (shouted or not word.isupper()):
+        yield from _MEANT[small].split()
+    elif (small in VOCABULARY or (small == "table" and last == "periodic")) and (
+        shouted or len(word) == 1 or not word.isupper()
+    ):
         yield from (small, "is") if owns and small in _ASKING else (small,)
     else:
         yield word.upper() + ("'s" if owns else "")
 
 
+@lru_cache(maxsize=4096)
+def _without_slip(word: str) -> str:
+    """The word of the phrasings that was meant, if two letters were exchanged, or one is missing or too many."""
+    if len(word) < LEAST_CORRECTED or word in VOCABULARY or word in NO_SLIPS:
+        return word
+    halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    near = {one + other[1] + other[0] + other[2:] for one, other in halves if len(other) > 1}
+    near |= {one + other[1:] for one, other in halves if len(other) > 0}
+    near |= {f"{one}{letter}{other}" for one, other in halves for letter in ascii_lowercase}
+    meant = {other for other in near & VOCABULARY if other[0] == word[0] and len(other) >= LEAST_CORRECTED}
+    return meant.pop() if len(meant) == 1 else word
+
+
+LEAST_CORRECTED: Final = 6
+"""The fewest letters of a word with a slip that is corrected: short words are near too many others."""
+
+NO_SLIPS: Final = frozenset({"periodico"})
+"""Words of the world that are near a word of a phrasing."""
+
+
+def _with_digits(words: list[str]) -> Iterator[str]:
+    """Number words as digits where they count something: "five plus three", and not "the two" or "which one"."""
+    at = 0
+    while at < len(words):
+        word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+        at += 1
+        if not word.startswith("#"):
+            yield word
+        elif before == "word":
+            yield word[1:].upper()
+        elif (number := NUMBER_WORDS[word[1:]]) >= 20 and 0 < NUMBER_WORDS.get(after[1:], 0) < 10:
+            yield str(number + NUMBER_WORDS[after[1:]])
+            at += 1
+        elif word[1:] not in VOCABULARY or before in _AFTER_OPERATOR or after in _BEFORE_OPERATOR:
+            yield str(number)
+        else:
+            yield word[1:]
+
+
 def find_operands(text: str) -> tuple[str, ...]:
     """The words and numbers in a normalized text that something is done with."""
     return tuple(word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal())
-
-
-def find_skills(question: str) -> tuple[Skill, ...]:
-    """The skills whose keywords the question contains."""
-    words = normalize(question).split()
-    return tuple(skill for skill, keywords in KEYWORDS.items() if any(word in keywords for word in words))
-
-
-def names_a_task(text: str) -> bool:
-    """Whether a normalized text says what to do: it has a number, or a keyword of letters or facts."""
-    return any(word.isdecimal() for word in find_operands(text)) or find_skills(text) not in ((), ("numbers",))
-
-
-def is_known(question: str) -> bool:
-    """Whether the models were trained on such questions: it says what to do, with one known word or with numbers."""
-    skills, given = find_skills(question), find_operands(normalize(question))
-    words = [word for word in given if not word.isdecimal()]
-    if not words:
-        return skills != ("letters",) and bool(given) and (bool(skills) or len(given) > 1)
-    if not skills or len(words) > 1:
-        return False
-    about_facts = "letters" not in skills or any(word in _OF_FACTS for word in normalize(question).split())
-    return words[0] in FACT_SUBJECTS if about_facts else True

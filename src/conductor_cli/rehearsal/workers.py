@@ -1,7 +1,7 @@
 """The demo workers: real models of 0.9 million parameters that ship with this package, and their prompt.
 
-There is a specialist for each skill, and a generalist that is mediocre at all of them on purpose. They run in llama.cpp
-like any other model.
+There is a specialist for each skill, a checker, and a generalist that is mediocre at everything on purpose. They run in
+llama.cpp like any other model. A worker refuses what it cannot do: it writes `?`.
 """
 
 from __future__ import annotations
@@ -16,52 +16,74 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import SeenStep, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE
-from conductor_cli.rehearsal.normalize import names_a_task, normalize
+from conductor_cli.rehearsal.normalize import find_operands, normalize
 
 CONTEXT: Final = 1024
 """Tokens that a worker can read. A capital letter is a token, so a prompt of `render` always fits."""
 
 MOST_TOKENS: Final = 16
-"""The longest answer has 10 letters."""
+"""The longest answer has 14 letters."""
 
-NAMES: Final = ("letters", "numbers", "facts", "generalist")
+NAMES: Final = (
+    "spelling", "counting", "adding", "multiplying", "geography", "chemistry", "opposites", "calendar", "translation",
+    "comparing", "colours", "checker", "generalist",
+)  # fmt: skip
 
 ABOUT: Final[Mapping[str, str]] = {
-    "letters": "reverses, counts, sorts the letters of a word; first and last letter",
-    "numbers": "adds, subtracts, multiplies small whole numbers",
-    "facts": "capitals, chemical elements, opposites, months",
-    "generalist": "a little of letters, numbers and facts",
+    "spelling": "reverses, sorts, joins words; first and last letter",
+    "counting": "counts the letters and the vowels of a word",
+    "adding": "adds and subtracts numbers up to 99",
+    "multiplying": "multiplies up to 12 times 12; double, triple, half",
+    "geography": "capitals and their countries",
+    "chemistry": "chemical elements, their symbols and atomic numbers",
+    "opposites": "words and their opposites",
+    "calendar": "months and weekdays",
+    "translation": "everyday words in English and Spanish",
+    "comparing": "the larger number, the longer word, the first in the alphabet",
+    "colours": "the usual colours of things",
+    "checker": "says whether an answer is right: YES or NO",
+    "generalist": "a little of everything",
 }
 
-_TEXT: Final = 140
+REFUSAL: Final = "?"
+"""What a worker writes that cannot do what it is asked."""
+
+REFUSE_BELOW: Final = 0.6
+"""An answer of which the model is less sure becomes a refusal; chosen on questions of a validation set."""
+
+_TEXT: Final = 160
 _ANSWER: Final = 24
 _SEEN: Final = 4
 """The most characters of the question or a subtask, of an answer, and the most answers that a prompt shows."""
 
+_GENERAL: Final = frozenset({
+    "a", "an", "and", "answer", "as", "earlier", "final", "found", "give", "in", "is", "it", "more", "now",
+    "of", "once", "one", "own", "please", "question", "steps", "that", "the", "this", "to", "try", "using",
+    "what", "word", "your",
+})  # fmt: skip
+"""Words of subtasks that name no operation, like "Answer the question."."""
+
 
 def render(question: Question, step: Step, seen: Sequence[SeenStep]) -> str:
-    """The whole prompt: question, answers that the step sees, subtask. The answer follows the last `a:`.
+    """The whole prompt: the answers that the step sees, and its subtask. The answer follows the last `a:`.
 
-        q: spell the capital of FRANCE backwards
         s: capital of FRANCE
         a: PARIS
         s: spell it backwards
         a:
 
-    The question is left out if it is the subtask. A subtask that names no operation ("Answer the question.") means the
-    question.
+    A subtask that names no operation ("Answer the question.") means the question.
     """
     asked = normalize(question.text)[:_TEXT]
-    own = _task(step.subtask, asked)
-    lines = [] if own == asked else [f"q: {asked}"]
+    lines = list[str]()
     for item in [item for item in seen if item.answer is not None][-_SEEN:]:
         lines += [f"s: {_task(item.subtask, asked)}", f"a: {clean_answer(item.answer or '')}"]
-    return "\n".join([*lines, f"s: {own}", "a:"])
+    return "\n".join([*lines, f"s: {_task(step.subtask, asked)}", "a:"])
 
 
 def _task(subtask: str, asked: str) -> str:
     text = normalize(subtask)[:_TEXT]
-    return text if names_a_task(text) else asked
+    return text if set(text.lower().split()) - _GENERAL else asked
 
 
 def clean_answer(answer: str) -> str:
@@ -70,7 +92,14 @@ def clean_answer(answer: str) -> str:
     return " ".join(plain.split()).upper().rstrip(".")[:_ANSWER]
 
 
-PROFILE: Final = WorkerProfile(name="rehearsal", render=render, max_tokens=MOST_TOKENS, context=CONTEXT)
+def operands(text: str) -> tuple[str, ...]:
+    """What the steps of a plan have to name, since workers are not shown the question."""
+    return find_operands(normalize(text))
+
+
+PROFILE: Final = WorkerProfile(
+    name="rehearsal", render=render, max_tokens=MOST_TOKENS, context=CONTEXT, operands=operands
+)
 
 
 VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
@@ -90,9 +119,12 @@ def cards_path() -> Path:
 
 
 def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
-    """The four workers with their `cards`, from the files in `directory` or the shipped ones."""
+    """The workers with their `cards`, from the files in `directory` or the shipped ones."""
     files = {name: model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
-    options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS}
+    options = {
+        "context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS,
+        "refuse_below": REFUSE_BELOW,
+    }  # fmt: skip
     return Pool(
         workers=tuple(
             Worker(

@@ -17,7 +17,7 @@ from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyE
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.question import Given
+from conductor_cli.core.question import NESTED, Given
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import with_key_hint
@@ -228,7 +228,7 @@ def _nested_state(state: RunState, number: int) -> RunState:
         for item in steps_seen_by(state, step)
         if item.answer is not None
     )
-    text = f"{state.question.text}\n\nWithin this question, the subtask is: {step.subtask}"
+    text = f"{state.question.text}{NESTED}{step.subtask}"
     return RunState(
         id=f"{state.id}.{number}",
         config=state.config,

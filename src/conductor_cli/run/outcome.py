@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer
@@ -11,18 +13,22 @@ from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
 from conductor_cli.run.state import RunState
 
 
-def answer_of(trace: Trace, question: Question) -> tuple[str | None, bool]:
+def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) -> tuple[str | None, bool]:
     """The best answer there is, and whether it is partial; None when nothing was written.
 
     First comes the answering step, then what it had written when it was cut off, then the last step that finished, then
-    what a nested run had to show when it was cut off.
+    what a nested run had to show when it was cut off. Where the answering step wrote one of the `verdicts`, the answer
+    is the one that it judged: the last one on its access list.
     """
     if isinstance(trace.plan, KeepAnswer):
         # The plan rules allow this decision only where something was given.
-        return question.given[-1].answer, False
+        answers = [given.answer for given in question.given]
+        return next((answer for answer in reversed(answers) if answer not in verdicts), answers[-1]), False
     last = _answering_step(trace)
     if last is not None and last.state == "done":
-        return last.text, last.finish == "length" or (last.nested is not None and last.nested.partial)
+        judged = _judged_by(last, trace) if last.text.strip() in verdicts else None
+        cut_off = last.finish == "length" or (last.nested is not None and last.nested.partial)
+        return (judged or last).text, cut_off
     if last is not None and last.text.strip():
         return last.text, True
     done = [record for record in trace.steps if record.state == "done"]
@@ -84,6 +90,12 @@ def _failure_of_step(record: StepRecord, errors: list[Failure]) -> Failure:
 def internal_failure(error: BaseException) -> Failure:
     """An exception that nobody foresaw, as a failure."""
     return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
+
+
+def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
+    """The finished step whose answer a check has judged."""
+    number = check.step.access[-1] if check.step.access else None
+    return next((record for record in trace.steps if record.number == number and record.state == "done"), None)
 
 
 def _answering_step(trace: Trace) -> StepRecord | None:

@@ -11,10 +11,11 @@ from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
 from conductor_cli.core.exploring import Choice
+from conductor_cli.core.operands import lost_operand
 from conductor_cli.core.plan import SELF, KeepAnswer, Step
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
-from conductor_cli.core.question import Question
+from conductor_cli.core.question import NESTED, Question
 from conductor_cli.core.recovery import describe_repeated_steps
 from conductor_cli.core.repeats import RepeatFilter
 from conductor_cli.core.toolbox import describe_tools
@@ -161,7 +162,7 @@ class PlanStream:
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last or self._repeats.is_loop
             if self._complete:
-                self._check_seen(kept)
+                self._check_whole(kept)
             if kept is not None:
                 self._announce_step(kept)
             if self._complete:
@@ -181,11 +182,17 @@ class PlanStream:
         shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
         return describe_attached(question, shown, self._context.labels, pool)
 
-    def _check_seen(self, last: ParsedStep | None) -> None:
-        """Raise `PlanError` where no step of the whole plan sees an image of the question."""
-        before = enumerate(self._state.steps_before(), start=1)
-        steps = [step for number, step in before if number not in self._state.given_up]
-        fault = self._state.viewers.fault([*steps, last.step] if last else steps)
+    def _check_whole(self, last: ParsedStep | None) -> None:
+        """Raise `PlanError` where no step sees an image of the question, or none names one of its operands."""
+        state = self._state
+        before = enumerate(state.steps_before(), start=1)
+        steps = [step for number, step in before if number not in state.given_up]
+        steps += [last.step] if last else []
+        fault = state.viewers.fault(steps)
+        find = state.config.worker_profile.operands
+        if find is not None and not fault and not self._context.single:
+            lost = lost_operand(state.question.text.partition(NESTED)[0], steps, find)
+            fault = f"no step names {lost}" if lost else ""
         if fault:
             self._complete = False
             raise PlanError(fault, line=last.step.subtask if last else "")

@@ -343,7 +343,7 @@ class Run:
         for record in state.trace.steps:
             if record.state not in ENDED:
                 state.stop_step(record.number)
-        answer, partial = answer_of(state.trace, state.question)
+        answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
         if self._crash is not None or answer is None:
             state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
             return

@@ -1,96 +1,123 @@
-"""Works out a question of the rehearsal from its text alone: an independent computation for the tests."""
+"""Works out a step of the rehearsal from its words alone: an independent computation for the tests."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
-from scripts.rehearsal.phrasings import FRAMES, HELD_FRAMES, HELD_OPENINGS, OPENINGS, PRONOUNS, WAYS
-from scripts.rehearsal.words import CAPITALS, ELEMENTS, MONTHS, OPPOSITES
+from conductor_cli.rehearsal.normalize import normalize
+from scripts.rehearsal.phrasings import WAYS, PhrasingForm, expand, lines_of
+from scripts.rehearsal.sentences import clause
+from scripts.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
 
-JOINTS = ((), ("and",), ("then",), ("and", "then"))
+FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order", "then")
+VALUE = "it|that|the result|the first|the second|[A-Z]+|[0-9]+"
+BEFORE = {"it": -1, "that": -1, "the result": -1, "the first": 0, "the second": 1}
 
 
-def answers(text: str) -> set[str]:
-    """Every answer that a normal text can be read to ask for."""
-    found: set[str] = set()
-    for form in FRAMES:
-        for frame in FRAMES[form] + HELD_FRAMES[form]:
-            head = frame.removesuffix("{s}")
-            if text.startswith(head):
-                rest = text.removeprefix(head)
-                found.update(value(rest) if form == "noun" else asked(rest) if form == "ask" else rows(rest, None))
-    for opening in OPENINGS + HELD_OPENINGS:
-        pattern = (
-            re.escape(opening.replace(",", "")).replace(r"\{x\}", "(?P<x>[A-Z0-9]+)").replace(r"\{s\}", "(?P<s>.+)")
-        )
-        if match := re.fullmatch(pattern, text):
-            found.update(rows(match["s"], match.groupdict().get("x")))
-    return found
+def readings(subtask: str, seen: Sequence[str]) -> set[str]:
+    """Every answer that the words of a step can be read to ask for, given the answers that it sees."""
+    return set(filter(None, _readings(subtask, seen)))
+
+
+def _readings(subtask: str, seen: Sequence[str]) -> Iterator[str | None]:
+    for operation, patterns in _patterns().items():
+        for pattern in patterns:
+            if match := pattern.fullmatch(subtask):
+                yield _read(operation, match.groupdict(), seen)
+
+
+def _read(operation: str, given: dict[str, str], seen: Sequence[str]) -> str | None:
+    """The answer of one reading; None if it makes no sense."""
+    words = [given[name] for name in ("x", "y") if name in given]
+    if not words:
+        return done(operation, *seen)
+    if any(word in BEFORE and not seen for word in words):
+        return None
+    return done(operation, *(seen[BEFORE[word]] if word in BEFORE else word for word in words))
 
 
 @cache
-def value(text: str) -> frozenset[str]:
-    """What a noun phrase may stand for."""
-    if re.fullmatch("[A-Z]+|[0-9]+", text):
-        return frozenset({text})
-    return frozenset(phrased(text, "noun"))
+def _patterns() -> dict[str, list[re.Pattern[str]]]:
+    found: dict[str, list[re.Pattern[str]]] = {}
+    for operation, lines in WAYS.items():
+        texts = {text for form in FORMS for line in lines_of(lines, form, "all") for text in expand(line)}
+        found[operation] = [re.compile(_pattern(text)) for text in sorted(texts)]
+    return found
 
 
-def asked(text: str) -> Iterator[str]:
-    return phrased(text, "ask")
+def _pattern(text: str) -> str:
+    marked = re.sub(r"\{([xy])\}('s)?", lambda slot: f"{'XV' if slot[1] == 'x' else 'YV'}{slot[2] or ''}", text)
+    plain = re.escape(clause(normalize(marked)))
+    return plain.replace("XV", f"(?P<x>{VALUE})").replace("YV", f"(?P<y>{VALUE})")
 
 
-def phrased(text: str, form: str, it: str | None = None) -> Iterator[str]:
-    for operation, ways in WAYS.items():
-        for phrasing in ways.of(form, "all"):  # type: ignore[arg-type]
-            pattern = re.escape(phrasing).replace(r"\{x\}", "(?P<x>.+)").replace(r"\{k\}", "(?P<k>[0-9]+)")
-            match = re.fullmatch(pattern, text)
-            if match is None:
-                continue
-            given = match.groupdict()
-            inner = {it} if "x" not in given or given["x"] in PRONOUNS else value(given["x"])
-            for x in filter(None, inner):
-                if (result := done(operation, x, int(given.get("k") or 0))) is not None:
-                    yield result
-
-
-def rows(text: str, it: str | None) -> Iterator[str]:
-    """What a row of orders leads to, wherever one order may end and the next begin."""
-    words = text.split()
-    for end in range(2, len(words) + 1):
-        for result in set(phrased(" ".join(words[:end]), "order", it)):
-            if end == len(words):
-                yield result
-            for joint in JOINTS:
-                if tuple(words[end : end + len(joint)]) == joint:
-                    yield from rows(" ".join(words[end + len(joint) :]), result)
-
-
-def done(operation: str, x: str, k: int) -> str | None:
+def done(operation: str, *values: str) -> str | None:
     """The operation, written once more and in another way."""
-    if operation in {"reverse", "count", "sort", "first", "last"}:
-        if not x.isalpha() or len(x) not in range(3, 10):  # "the element whose symbol is O written backwards" is OXYGEN
-            return None
-        return {"reverse": "".join(reversed(x)), "count": f"{len(list(x))}", "sort": "".join(sorted(x)),
-                "first": x[:1], "last": x[-1:]}[operation]  # fmt: skip
-    if operation in {"add", "subtract", "multiply"}:
-        return None if not x.isdecimal() else str(
-            {"add": int(x) + k, "subtract": int(x) - k, "multiply": int(x) * k}[operation]
-        )  # fmt: skip
-    return fact(operation, x)
+    numbers = [int(value) for value in values if value.isdecimal()]
+    if operation in NUMBERS:
+        return None if len(numbers) != len(values) or len(numbers) != NUMBERS[operation] else _sum(operation, numbers)
+    if numbers and operation not in {"numbered", "month_numbered"}:
+        return None
+    if len(values) == 2:
+        return _two(operation, *values)
+    return None if len(values) != 1 else _letters(operation, values[0]) or _fact(operation, values[0])
 
 
-def fact(operation: str, x: str) -> str | None:
+NUMBERS = {"plus": 2, "minus": 2, "times": 2, "larger": 2, "smaller": 2, "double": 1, "triple": 1, "half": 1}
+
+
+def _sum(operation: str, numbers: list[int]) -> str | None:
+    one, other = numbers[0], numbers[-1]
+    found = {"plus": one + other, "minus": one - other, "times": one * other, "larger": max(numbers), "triple": 3 * one,
+             "smaller": min(numbers), "double": one + one, "half": one / 2}[operation]  # fmt: skip
+    return str(int(found)) if found >= 0 and found == int(found) else None
+
+
+def _two(operation: str, one: str, other: str) -> str | None:
+    longer, shorter = sorted((one, other), key=len, reverse=True)
+    return {
+        "joined": f"{one}{other}",
+        "longer": longer,
+        "shorter": shorter,
+        "alphabetical": min(one, other),
+    }.get(operation)
+
+
+def _letters(operation: str, word: str) -> str | None:
+    vowels = len(re.findall("[AEIOU]", word))
+    found = {"reverse": "".join(reversed(word)), "letters": f"{len(list(word))}", "sort": "".join(sorted(word)),
+             "first": word[:1], "last": word[-1:], "vowels": f"{vowels}"}  # fmt: skip
+    return found.get(operation)
+
+
+def _fact(operation: str, x: str) -> str | None:
     for name, symbol, number in ELEMENTS:
-        pair = {"element": (symbol, name), "symbol": (name, symbol), "number": (name, str(number)),
+        pair = {"element": (symbol, name), "symbol": (name, symbol), "atomic": (name, str(number)),
                 "numbered": (str(number), name)}.get(operation)  # fmt: skip
         if pair is not None and pair[0] == x:
             return pair[1]
     for one, two in OPPOSITES:
         if operation == "opposite" and x in (one, two):
             return two if x == one else one
-    if operation in {"after", "before"} and x in MONTHS:
-        return MONTHS[(MONTHS.index(x) + (1 if operation == "after" else -1)) % 12]
-    return CAPITALS.get(x) if operation == "capital" else None
+    return _date(operation, x) or _table(operation, x)
+
+
+def _date(operation: str, x: str) -> str | None:
+    kind, _, what = operation.partition("_")
+    names = {"month": MONTHS, "day": WEEKDAYS}.get(kind, ())
+    if what == "numbered":
+        return names[int(x) - 1] if x.isdecimal() and 0 < int(x) <= len(names) else None
+    if x not in names:
+        return None
+    at = names.index(x)
+    return str(at + 1) if what == "number" else names[(at + (1 if what == "after" else -1)) % len(names)]
+
+
+def _table(operation: str, x: str) -> str | None:
+    tables = {"capital": CAPITALS, "spanish": SPANISH, "colour": COLOURS}
+    turned = {"country": CAPITALS, "english": SPANISH}
+    if operation in turned:
+        return next((key for key, value in turned[operation].items() if value == x), None)
+    return tables.get(operation, {}).get(x)

@@ -1,76 +1,74 @@
-"""Doubles of the rehearsal's workers: they read the message that real ones read, and do by rule what those learnt."""
+"""A double of the members' answers: it knows the steps of given problems, and each is done by whoever has its skill."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from conductor_cli.core.chat import Request
-from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.usage import FREE
-from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.normalize import Skill
-from scripts.rehearsal.operations import OPERATIONS, SKILLS
-from scripts.rehearsal.phrasings import WAYS, PhrasingForm
+from conductor_cli.core.plan import Step
+from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.question import Question
+from conductor_cli.rehearsal.conductor_model import CHECKING, NO, YES
+from conductor_cli.rehearsal.workers import REFUSAL, render
+from scripts.rehearsal.asking import CHECKER, GENERALIST
+from scripts.rehearsal.exercises import RehearsalExercise
+from scripts.rehearsal.pools import Member
+from scripts.rehearsal.world import Hop, Problem
 
-FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
-VALUE = r"(?P<x>it|that|its|the result|[A-Z0-9]+)"
+PROBLEM = Problem(
+    id="one", question="Spell the capital of France backwards.", answer="SIRAP", shape="chain2",
+    hops=(
+        Hop(skill="geography", op="capital", subtask="capital of FRANCE", answer="PARIS"),
+        Hop(skill="spelling", op="reverse", subtask="spell it backwards", answer="SIRAP", access=(1,)),
+    ),
+)  # fmt: skip
 
+CHECK = Hop(skill=CHECKING, op="check", subtask="check it", answer=YES, access=(1, 2))
+CHECKED = Problem(
+    id="two", question="Spell the capital of France backwards and check it.", answer="SIRAP", shape="chain2",
+    hops=(*PROBLEM.hops, CHECK), check=True,
+)  # fmt: skip
 
-def _patterns(skill: Skill) -> Iterator[tuple[str, re.Pattern[str]]]:
-    for name, ways in WAYS.items():
-        for form in FORMS:
-            for phrasing in ways.of(form, "all") if OPERATIONS[name].skill == skill else ():
-                text = re.escape(phrasing.removeprefix("the ")).replace(r"\{x\}'s", rf"(?:{VALUE}'s|its)")
-                yield name, re.compile(text.replace(r"\{x\}", VALUE).replace(r"\{k\}", r"(?P<k>\d+)"))
-
-
-PATTERNS = {skill: list(_patterns(skill)) for skill in SKILLS}
-
-
-def solve(skill: Skill, prompt: str) -> str:
-    """What a specialist answers: `NO` where it is not its skill, or where it does not see what the subtask is about."""
-    lines = prompt.splitlines()
-    seen = [line.removeprefix("a: ") for line in lines[:-1] if line.startswith("a: ")]
-    task = next(line for line in reversed(lines) if line.startswith("s: ")).removeprefix("s: ").removeprefix("the ")
-    for name, pattern in PATTERNS[skill]:
-        if found := pattern.fullmatch(task):
-            given = found.groupdict().get("x") or "it"
-            value = given if given.isupper() or given.isdecimal() else (seen or ["?"])[-1]
-            amount = int(found.groupdict().get("k") or 0)
-            return OPERATIONS[name].does(value, amount) if amount in OPERATIONS[name].amounts(value) else "NO"
-    return "NO"
+MEMBERS = (Member(strengths={"adding": 1.0}), Member(strengths={"spelling": 0.9}), Member(strengths={"geography": 0.8}))
+CHECKER_MEMBER = Member(strengths={CHECKING: 0.9})
 
 
-def specialist(skill: Skill) -> ScriptedModel:
-    return ScriptedModel(reply=lambda request: [solve(skill, _prompt(request))])
+class Solvers:
+    """Answers a step rightly if the member has its skill; the generalist answers X; others refuse.
+
+    `wrong` are files that answer wrongly, and `asked` the prompts so far.
+    """
+
+    def __init__(self, problems: Iterable[Problem], wrong: Iterable[Member] = ()) -> None:
+        self._known = {prompt: hop for problem in problems for prompt, hop in _prompts(problem).items()}
+        self._wrong = [member.files for member in wrong]
+        self.asked: list[str] = []
+
+    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+        del seed
+        self.asked.append(prompt)
+        if strengths in self._wrong:
+            return "WRONG"
+        hop = self._known.get(prompt)
+        if CHECKER in strengths and prompt.endswith("s: check it\na:"):
+            return YES if hop is not None else NO
+        if hop is None or not {hop.skill, GENERALIST} & set(strengths):
+            return REFUSAL
+        return "X" if GENERALIST in strengths else hop.answer
 
 
-def generalist() -> ScriptedModel:
-    """One that knows the facts, and of letters nothing but how many there are."""
-    return ScriptedModel(reply=lambda request: [_little(_prompt(request))])
+def _prompts(problem: Problem) -> dict[str, Hop]:
+    """What a worker reads for each step, when the steps before it are right."""
+    return {
+        render(
+            Question(text=problem.question), Step(worker="", subtask=hop.subtask),
+            [
+                SeenStep(number=at, worker="", subtask=problem.hops[at - 1].subtask, answer=problem.hops[at - 1].answer)
+                for at in hop.access
+            ],
+        ): hop
+        for hop in problem.hops
+    }  # fmt: skip
 
 
-def _little(prompt: str) -> str:
-    fact, letters = solve("facts", prompt), solve("letters", prompt)
-    return fact if fact != "NO" else letters if letters.isdecimal() else "NO"
-
-
-def _prompt(request: Request) -> str:
-    return request.messages[0].content
-
-
-def solvers() -> tuple[Pool, dict[str, ScriptedModel]]:
-    """A pool with cards as they would be measured, and its models."""
-    cards: dict[str, Any] = {skill: {other: float(other == skill) for other in SKILLS} for skill in SKILLS}
-    names = (*SKILLS, "generalist")
-    strengths = {**cards, "generalist": {"letters": 0.5, "numbers": 0.3, "facts": 0.6}}
-    pool = Pool(
-        workers=tuple(
-            Worker(name=name, kind="llama", card=Card(strengths=strengths[name], measured=True), price=FREE)
-            for name in names
-        )
-    )
-    models: dict[str, ScriptedModel] = {skill: specialist(skill) for skill in SKILLS}
-    return pool, {**models, "generalist": generalist()}
+def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:
+    return RehearsalExercise(problem=problem, members=members)

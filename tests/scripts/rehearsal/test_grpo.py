@@ -14,27 +14,28 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
 import torch
+from transformers import Qwen2ForCausalLM
+from trl import GRPOTrainer
 
 from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.job import TrainingJob, read_metrics
 from scripts.rehearsal.courses import Course, Size
-from scripts.rehearsal.evaluate import best_routing
-from scripts.rehearsal.exercises import Offer, Phase, RehearsalCurriculum, draw_exercises
+from scripts.rehearsal.evaluate import plan_text
+from scripts.rehearsal.exercises import EASY, STRONG, Phase, RehearsalCurriculum, draw_exercises
 from scripts.rehearsal.export import export, loaded, rounded
 from scripts.rehearsal.grpo import train_conductor
 from scripts.rehearsal.model import new_model
 from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.sft_data import COURSE
 from scripts.rehearsal.teaching import train_sft_conductor
-from scripts.rehearsal.tokenizer import build
+from scripts.rehearsal.tokenizer import END, PAD, build
 from scripts.rehearsal.world import draw_problems
-from tests.scripts.rehearsal.solvers import solvers
+from tests.scripts.rehearsal.solvers import Solvers
 
 SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
-PRACTICE = RehearsalCurriculum(
-    phases=(Phase(steps=3, offer=Offer(), hops=(1, 1, 1)),), prompts=2, group=2, warmup=1, max_plan_tokens=8
-)
+PRACTICE = RehearsalCurriculum(phases=(Phase(steps=3, pools=EASY),), prompts=2, group=2, warmup=1, max_plan_tokens=8)
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -45,13 +46,13 @@ def tokenizer() -> Any:
     return build()
 
 
-HELD_OUT = draw_exercises(draw_problems(2, 1, split="test"), Offer(), 1)
+HELD_OUT = draw_exercises(draw_problems(2, 1, split="test"), STRONG, 1)
+SOLVERS = Solvers([item.problem for item in (*map(PRACTICE.exercise, range(6)), *HELD_OUT)])
 
 
 def school(directory: Path, **changes: Any) -> TrainingJob:
-    pool, models = solvers()
     values = {
-        "curriculum": PRACTICE, "rollouts": build_rollouts(pool, models), "directory": directory,
+        "curriculum": PRACTICE, "rollouts": build_rollouts(SOLVERS), "directory": directory,
         "max_seconds": 1e9, "log": lambda _: None,
     }  # fmt: skip
     return TrainingJob(**{**values, **changes})
@@ -121,7 +122,7 @@ def test_checkpoints_of_other_settings_are_refused(tmp_path: Path, tokenizer: An
 def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
     """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
     asked = school(tmp_path)
-    best = [best_routing(PRACTICE.exercise(number), asked.rollouts).text for number in (0, 1)]
+    best = [plan_text(PRACTICE.exercise(number)) for number in (0, 1)]
     whole, cut = [1], [1] * PRACTICE.max_plan_tokens
     given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
     assert given == [1.0, 1.0, 0.0, 0.0]
@@ -143,3 +144,43 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, tokenizer: Any) -> No
         loaded(path, SMALL)
     with pytest.raises(ModelError, match="is not a model of this course"):
         loaded(tmp_path / "none.gguf", SMALL)
+
+
+def test_probabilities_are_those_of_trl(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal plans are computed once and short ones apart: that changes no probability and no entropy."""
+    ours, theirs = grpo._Trainer._get_per_token_logps_and_entropies, GRPOTrainer._get_per_token_logps_and_entropies
+    differences: list[float] = []
+
+    def compared(self: Any, *args: Any, **others: Any) -> Any:
+        found = ours(self, *args, **others)
+        _, _, mask, kept = args
+        asked = mask[:, -kept:].bool()
+        for one, two in zip(found[:2], theirs(self, *args, **others)[:2], strict=True):
+            differences.append(float((one - two).detach()[asked].abs().max()))
+        return found
+
+    monkeypatch.setattr(grpo._Trainer, "_get_per_token_logps_and_entropies", compared)
+    assert train_conductor(model(tokenizer), tokenizer, school(tmp_path))
+    assert len(differences) == 2 * PRACTICE.steps
+    assert max(differences) < 1e-4
+
+
+def test_sampling_is_that_of_transformers(tokenizer: Any) -> None:
+    """The likeliest plans for prompts of several lengths, some of them equal, are the same; each ends in padding."""
+    small = model(tokenizer).eval()
+    end, pad = (tokenizer.token_to_id(name) for name in (END, PAD))
+    with torch.no_grad():  # some texts end early
+        small.model.embed_tokens.weight[end] *= 3
+    prompts = [[7, 8, 9], [30, 31, 32, 33, 34], [7, 8, 9], [40]]
+    longest = max(map(len, prompts))
+    tokens = torch.tensor([[pad] * (longest - len(ids)) + ids for ids in prompts])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": [end], "pad_token_id": pad}
+    ours = small.generate(tokens, mask, **settings)
+    theirs = Qwen2ForCausalLM.generate(small, input_ids=tokens, attention_mask=mask, use_cache=True, **settings)
+    assert torch.equal(ours, theirs)
+    torch.manual_seed(1)
+    drawn = small.generate(tokens, mask, **{**settings, "do_sample": True}, temperature=1.0)
+    assert not torch.equal(drawn[0], drawn[2])
+    for row in drawn[:, longest:].tolist():
+        assert end not in row or set(row[row.index(end) + 1 :]) <= {pad}

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.rehearsal.workers import NAMES, REFUSAL
 from scripts.rehearsal.courses import COURSES, Course, course_of
-from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
-from scripts.rehearsal.words import WORDS
+from scripts.rehearsal.lessons import CHUNK, EVERY, Lesson, chunk
+from scripts.rehearsal.operations import OPERATIONS
 from scripts.rehearsal.world import is_test_word
 
-COURSE = COURSES["letters"]
+COURSE = COURSES["spelling"]
 
 
-def lessons(course: Course, chunks: int = 1) -> list[Lesson]:
-    return [lesson for number in range(chunks) for lesson in chunk(course, number)]
+@cache
+def lessons(name: str) -> tuple[Lesson, ...]:
+    course = replace(COURSES[name], batch=24)
+    return (*chunk(course, 0), *chunk(course, course.steps // CHUNK))
 
 
 def test_every_worker_has_a_course() -> None:
-    """The four workers, and a clear word for any other."""
-    assert list(COURSES) == ["letters", "numbers", "facts", "generalist"]
-    assert course_of("facts").skills == ("facts",)
+    """A specialist for each skill, the checker, the generalist; and a clear word for any other."""
+    assert sorted(COURSES) == sorted(NAMES)
+    assert {COURSES[skill].skills for skill in EVERY} == {(skill,) for skill in EVERY}
     with pytest.raises(UsageError, match="there is no course for 'poems'") as error:
         course_of("poems")
-    assert error.value.hint == "known: letters, numbers, facts, generalist"
+    assert "geography" in str(error.value.hint)
 
 
 def test_courses_can_be_distinguished() -> None:
     """All that a training depends on is in what is said of its course."""
     said = [course.as_dict() for course in COURSES.values()]
     assert all(one != two for at, one in enumerate(said) for two in said[:at])
-    assert said[0]["size"]["layers"] == 4
 
 
 def test_lessons_are_drawn_by_their_number() -> None:
@@ -43,33 +46,85 @@ def test_lessons_are_drawn_by_their_number() -> None:
     assert len(chunk(small, 3)) == CHUNK * 4
 
 
-@pytest.mark.parametrize("name", COURSES)
+@pytest.mark.parametrize("name", ["spelling", "checker", "generalist"])
 def test_no_lesson_has_a_held_out_word(name: str) -> None:
-    """Made-up words included, and written backwards too where that is a word."""
-    kept = {word for word in WORDS if is_test_word(word)}
-    seen = {word for lesson in lessons(COURSES[name]) for word in re.findall("[A-Z]{3,}", lesson.prompt)}
+    """Made-up words included, and the answers of earlier steps."""
+    seen = {word for lesson in lessons(name) for word in re.findall("[A-Z]{3,}", lesson.prompt)}
     assert seen
-    assert not kept & seen
+    assert not [word for word in seen if is_test_word(word)]
 
 
-@pytest.mark.parametrize("name", COURSES)
+@pytest.mark.parametrize("name", ["spelling", "adding", "geography", "generalist"])
 def test_lessons_have_every_form_of_a_run(name: str) -> None:
-    """With and without the question, with no, one and more answers of others, always ready for the answer."""
-    prompts = [lesson.prompt for lesson in lessons(COURSES[name])]
-    assert all(prompt.endswith("\na:") for prompt in prompts)
-    assert {prompt.startswith("q: ") for prompt in prompts} == {True, False}
+    """With no, one and two answers of earlier steps, always ready for the answer."""
+    prompts = [lesson.prompt for lesson in lessons(name)]
+    assert all(prompt.startswith("s: ") and prompt.endswith("\na:") for prompt in prompts)
     assert {0, 1, 2} <= {prompt.count("\na: ") for prompt in prompts}
     assert any(re.search(r"\ns: [^\n]*\b(it|its)\b[^\n]*\na:$", prompt) for prompt in prompts)
 
 
+@pytest.mark.parametrize("name", EVERY)
+def test_a_specialist_learns_to_refuse(name: str) -> None:
+    """About a fifth of its lessons: other skills, unknown words, steps without what they need."""
+    refused = [lesson for lesson in lessons(name) if lesson.answer == REFUSAL]
+    assert 0.15 < len(refused) / len(lessons(name)) < 0.3
+    assert len({lesson.prompt for lesson in refused}) > 0.6 * len(refused)
+
+
 def test_answers_are_upper_case_letters_or_digits() -> None:
-    """What a model has to write is what no merge of the vocabulary touches."""
-    assert all(re.fullmatch("[A-Z]+|[0-9]+", lesson.answer) for lesson in lessons(COURSES["generalist"]))
+    """What a model has to write is what no merge of the vocabulary touches, or a refusal."""
+    for name in ("generalist", "colours"):
+        assert all(re.fullmatch(r"[A-Z]+|[0-9]+|\?", lesson.answer) for lesson in lessons(name))
 
 
-def test_a_specialist_learns_its_own_skill_only() -> None:
-    """Letters' specialist is never asked for a capital as its own subtask; the generalist is, and for whole chains."""
-    own = [lesson.prompt.rsplit("s: ", 1)[1] for lesson in lessons(COURSE)]
-    assert not [subtask for subtask in own if re.search(r"^(capital|symbol|atomic)", subtask)]
-    every = [lesson.prompt for lesson in lessons(COURSES["generalist"])]
-    assert any(prompt.startswith("s: ") and " then " in prompt for prompt in every)
+def test_a_specialist_answers_only_its_own_skill() -> None:
+    """Asked for a capital or a sum, the speller refuses; its own lessons are right."""
+    for lesson in lessons("spelling"):
+        own = lesson.prompt.removesuffix("\na:").rpartition("s: ")[2]
+        if re.search(r"^(capital (city )?of|sum of|symbol) ", own):
+            assert lesson.answer == REFUSAL, lesson
+    assert any(
+        lesson.answer == "".join(sorted(lesson.answer)) and len(lesson.answer) > 5 for lesson in lessons("spelling")
+    )
+
+
+def test_the_checker_learns_verdicts_from_right_and_wrong_answers() -> None:
+    """Half of its checks are right; the other lessons are steps to be done, so that it knows the facts."""
+    answers = [lesson.answer for lesson in lessons("checker")]
+    yes, no = answers.count("YES"), answers.count("NO")
+    assert 0.8 < yes / no < 1.25
+    assert 0.45 < (yes + no) / len(answers) < 0.7
+
+
+def test_a_wrong_answer_that_is_checked_is_wrong() -> None:
+    """A near miss is never the right answer: where a check shows a fact and the verdict is NO, the fact differs."""
+    capital = OPERATIONS["capital"]
+    shown = [
+        (match[1], match[2], lesson.answer)
+        for lesson in lessons("checker")
+        if (match := re.search(r"capital of ([A-Z]+)\na: (.+)\ns: check it\na:$", lesson.prompt))
+    ]
+    assert all((capital.does(country) == answer) == (verdict == "YES") for country, answer, verdict in shown)
+
+
+def test_a_generalist_is_asked_whole_questions() -> None:
+    """Of several steps, in one go; a specialist only to refuse them."""
+    assert any(" then " in lesson.prompt and lesson.answer != REFUSAL for lesson in lessons("generalist"))
+
+
+def test_several_answers_to_the_same_question_are_shown() -> None:
+    """A worker learns to aggregate what others answered, and to look at its own answer once more."""
+    repeated = [
+        lesson for lesson in lessons("geography")
+        if len(parts := re.findall(r"s: (.*)\na:", lesson.prompt)) > 1 and parts[-1] == parts[-2]
+    ]  # fmt: skip
+    assert len(repeated) > 20
+
+
+def course(name: str) -> Course:
+    return COURSES[name]
+
+
+def test_trainings_end_with_word_noise() -> None:
+    """Each specialist meets changed words, at the latest in the last third of its course."""
+    assert all(course(name).loose <= 0.7 * course(name).steps for name in EVERY)

@@ -1,20 +1,19 @@
-"""The cold start: plans in the right form for the right hops, by workers at random."""
+"""The cold start: valid plans along the true steps; workers only where a step names a skill."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from conductor_cli.core.plan import Plan, PlanRules
-from conductor_cli.core.plan_formats import PLAN_FORMATS
-from conductor_cli.core.prompts import plan_format_context
-from conductor_cli.rehearsal.conductor_model import PROFILE
+from conductor_cli.rehearsal.conductor_model import BAR, CHECKING, NO, YES
 from scripts.rehearsal.lessons import CHUNK, Lesson
-from scripts.rehearsal.phrasings import PhrasingForm
-from scripts.rehearsal.sft_data import COURSE, WORKERS, chunk, lesson, offered
+from scripts.rehearsal.made_up import named_in
+from scripts.rehearsal.operations import UNSEEN
+from scripts.rehearsal.sft_data import COURSE, chunk, lesson
 
-FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order")
+ROW = re.compile(r"([a-z]+)((?:[A-Z]\d)+)")
 
 
 def lessons(count: int, seed: int = 1) -> list[Lesson]:
@@ -22,29 +21,82 @@ def lessons(count: int, seed: int = 1) -> list[Lesson]:
     return [lesson(random) for _ in range(count)]
 
 
-def plan_of(given: Lesson) -> Plan:
-    """The plan of a lesson, read with the labels that its prompt shows."""
-    labels = given.prompt.splitlines()[0].removeprefix("|").split("|")
-    letters = {"l": "letters", "n": "numbers", "f": "facts", "a": "generalist"}
-    base = plan_format_context(PROFILE, WORKERS, PlanRules(workers=WORKERS.names), "auto", constrained=False)
-    named = {label: letters[label[0]] for label in labels}
-    terms = replace(base, labels=named, rules=PlanRules(workers=tuple(named.values())))
-    parser = PLAN_FORMATS[PROFILE.plan_format].parser(terms)
-    return Plan(steps=tuple(item.step for item in [*parser.feed(given.answer), *parser.end()]))  # type: ignore[union-attr]
+def rows_of(given: Lesson) -> dict[str, list[str]]:
+    """The letters of each skill, the best first."""
+    table = given.prompt.splitlines()[0].removeprefix(BAR).split(BAR)
+    found = [row for text in table if (row := ROW.fullmatch(text))]
+    assert len(found) == len(table)
+    return {row[1]: re.findall("[A-Z]", row[2]) for row in found}
 
 
-def test_every_lesson_is_a_valid_plan_over_the_labels_that_it_shows() -> None:
-    """Read without a grammar, as rollouts are."""
-    assert all(1 <= len(plan_of(given).steps) <= 3 for given in lessons(300))
+def steps_of(given: Lesson) -> list[tuple[str, str, str, str]]:
+    """Subtask, access list, skill and letter of each step."""
+    steps = []
+    for line in given.answer.splitlines():
+        subtask, access, label = line.split(BAR)
+        steps.append((subtask, access, label[:-1], label[-1]))
+    return steps
 
 
-def test_workers_and_access_lists_are_drawn_at_random() -> None:
-    """No worker is right more often than others for any first step; every access list turns up."""
-    found = [plan_of(given).steps for given in lessons(2000) if given.prompt.splitlines()[0].count("|") == 4]
-    capital = Counter(steps[0].worker for steps in found if "capital" in steps[0].subtask)
-    assert len(capital) == 4
-    assert max(capital.values()) < 4 * min(capital.values())
-    assert {steps[2].access for steps in found if len(steps) == 3} == {(), (1,), (2,), (1, 2)}
+COMMON = frozenset(("it", "the", "that", "first", "second", "check", "and", "or", "count", "all", "in"))
+FIRST = [given for given in lessons(600) if given.prompt.count("\n") == 2]
+AGAIN = [given for given in lessons(3000, 2) if given.prompt.count("\n") == 3]
+
+
+def test_every_step_goes_to_the_best_of_a_row() -> None:
+    """Each row has its grades in falling order."""
+    for given in FIRST:
+        rows = rows_of(given)
+        assert all(rows[skill][0] == letter for _, _, skill, letter in steps_of(given))
+        for grades in re.findall(r"[a-z]+((?:[A-Z]\d)+)", given.prompt.splitlines()[0]):
+            assert re.findall(r"\d", grades) == sorted(re.findall(r"\d", grades), reverse=True)
+
+
+def test_a_step_that_names_a_skill_goes_to_it() -> None:
+    """Most steps do. Others go anywhere: to each row of the table about equally often."""
+    named, places = 0, Counter[int]()
+    for given in FIRST:
+        skills = list(rows_of(given))
+        for subtask, _, skill, _ in steps_of(given):
+            found = named_in(subtask, skills)
+            named += bool(found)
+            assert not found or skill in found
+            if not found and len(skills) == 5 and "anything" not in skills:
+                places[skills.index(skill)] += 1
+    assert 0.35 < named / sum(len(steps_of(given)) for given in FIRST) < 0.8
+    assert min(places[at] for at in range(5)) > max(places.values()) / 4
+
+
+def test_subtasks_can_be_copied_and_see_what_they_need() -> None:
+    """A step about "it" sees an earlier one, and one about two answers sees two."""
+    for given in FIRST:
+        asked = set(given.prompt.splitlines()[1].split())
+        for subtask, access, *_ in steps_of(given):
+            strange = set(subtask.split()) - asked - COMMON
+            assert len(strange) <= 1, (subtask, asked)
+            if "the first and the second" in subtask:
+                assert len(access.split()) == 2
+
+
+def test_a_check_is_planned_where_somebody_can_check() -> None:
+    """It sees what the checked step saw, and the checked step."""
+    checks = [steps for given in FIRST if (steps := steps_of(given))[-1][0] == "check it"]
+    assert len(checks) > 20
+    assert all(steps[-1][2] == CHECKING and steps[-1][1].endswith(str(len(steps) - 1)) for steps in checks)
+
+
+def test_after_a_verdict_somebody_else_is_asked_or_the_answer_is_kept() -> None:
+    """The line after the question says whom the checked step had gone to."""
+    kept = [given for given in AGAIN if given.answer == "accept"]
+    others = [given for given in AGAIN if given.answer != "accept"]
+    assert min(len(kept), len(others)) > 30
+    assert all(given.prompt.splitlines()[2].startswith(YES) for given in kept)
+    for given in others:
+        verdict, letter = given.prompt.splitlines()[2].split()
+        *_, (_, _, skill, chosen) = steps_of(given)
+        rows = rows_of(given)
+        assert verdict == NO
+        assert chosen != letter or not {*rows[skill], *rows.get("anything", [])} - {letter}
 
 
 def test_lessons_are_drawn_by_their_number() -> None:
@@ -54,13 +106,7 @@ def test_lessons_are_drawn_by_their_number() -> None:
     assert len(chunk(small, 2)) == CHUNK * 4
 
 
-def test_label_numbers_are_positions_in_the_pool() -> None:
-    """Those of workers that are away are left out, so they are read and not counted."""
-    random, found = Random(3), Counter[bool]()
-    for _ in range(200):
-        terms = offered(random)
-        numbers = [int(label[1:]) for label in terms.labels]
-        assert numbers == list(range(len(numbers)))
-        found[len(terms.allowed) < len(terms.labels)] += 1
-    assert found[True] > 10
-    assert found[False] > 100
+def test_nobody_has_the_skill_that_is_kept_for_testing() -> None:
+    """Its word may stand in a question, where any word may, but it is never the name of a skill."""
+    assert not any(UNSEEN[:6] in skill for given in (*FIRST, *AGAIN) for skill in rows_of(given))
+    assert sum(UNSEEN[:6] in given.prompt for given in (*FIRST, *AGAIN)) < len((*FIRST, *AGAIN)) / 30

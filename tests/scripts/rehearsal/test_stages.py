@@ -55,16 +55,15 @@ elif arguments[0] == "conductor" and options["--stage"] == "cold":
     learn("cold", out / "cold.gguf")
 elif arguments[0] == "conductor":
     assert Path(options["--start"]).read_text() == "cold"
-    assert "letters" in (Path(options["--workers"]) / "letters.gguf").read_text()
-    assert Path(options["--cards"]).is_file()
+    assert "spelling" in (Path(options["--workers"]) / "spelling.gguf").read_text()
     place = out / f"grpo-{options['--seed']}-{options.get('--steps', 220)}"
     learn("grpo-" + options["--seed"], place / "conductor.gguf", place / "curve.jsonl")
 elif arguments[0] == "table":
-    print("letters on letters, one hop                     0.990  at least 0.95   pass")
+    print("spelling at its own steps, one hop                     0.990  at least 0.95   pass")
 else:
     seed = int(Path(arguments[1]).read_text().removeprefix("grpo-"))
     result = "MISSED" if os.environ.get("MISS") else "pass"
-    print(f"four workers                                    0.9{seed}0  at least 0.85   {result}")
+    print(f"known phrasings                                 0.9{seed}0  at least 0.85   {result}")
     print("held-out phrasings                               0.800  at least 0.75   pass")
     sys.exit(1 if result == "MISSED" or os.environ.get("BREAK") else 0)
 '''
@@ -75,7 +74,7 @@ from pathlib import Path
 
 assert sys.argv[1:4] == ["workers", "calibrate", "--rehearsal"]
 models = Path(os.environ["CONDUCTOR_LLM_REHEARSAL_DIR"])
-Path(sys.argv[-1]).write_text((models / "letters.gguf").read_text())
+Path(sys.argv[-1]).write_text((models / "spelling.gguf").read_text())
 """
 
 MAIN = """
@@ -148,10 +147,10 @@ def test_everything_is_trained_from_nothing(project: Project) -> None:
     twice = ("cold", *WORKERS, "grpo-2")
     assert sorted(order) == sorted((*ALL, *twice))
     assert all(before(order, worker, then) for worker in WORKERS for then in ("table", "cards"))
-    assert all(before(order, first, "grpo-2") for first in ("cold", "cards"))
+    assert all(before(order, first, "grpo-2") for first in ("cold", *WORKERS))
     assert before(order, "grpo-2", "exam-2")
-    assert "numbers: more to do (0." in output
-    assert "four workers: 0.920 (0.920)" in output
+    assert "adding: more to do (0." in output
+    assert "known phrasings: 0.920 (0.920)" in output
     assert f"cp {project.out}/cards.json src/conductor_cli/rehearsal/" in output
     assert f"cp {project.out}/cold.gguf scripts/rehearsal/" in output
     line = json.loads((project.out / "stages.jsonl").read_text().splitlines()[0])
@@ -165,7 +164,7 @@ def test_everything_is_trained_from_nothing(project: Project) -> None:
 
 def test_a_half_written_file_starts_no_stage_that_needs_it(project: Project) -> None:
     """Other stages end while the worker's file is being written; the table waits for the whole file."""
-    code, output = project.run("--jobs", "5", SLOW_numbers="1")
+    code, output = project.run("--jobs", "5", SLOW_adding="1")
     assert code == 0, output
     assert "starts over" not in output
     assert sorted(name for name, _ in project.calls()) == sorted((*ALL, "cold", *WORKERS, "grpo-2"))
@@ -179,7 +178,7 @@ def test_finished_stages_are_not_repeated(project: Project) -> None:
     before = project.calls()
     code, output = project.run()
     assert (code, project.calls()) == (0, before)
-    assert "four workers: 0.920" in output
+    assert "known phrasings: 0.920" in output
     code, output = project.run("--status")
     assert (code, output.count("done"), output.count("missing")) == (0, len(ALL), 0)
 
@@ -191,7 +190,7 @@ def test_several_seeds_share_the_supervised_training(project: Project) -> None:
     assert code == 0, output
     names = [name for name, _ in project.calls()]
     assert (names.count("cold"), names.count("grpo-1"), names.count("grpo-3"), names.count("exam-2")) == (2, 2, 2, 1)
-    assert "four workers: 0.920 (0.910, 0.920, 0.930)" in output
+    assert "known phrasings: 0.920 (0.910, 0.920, 0.930)" in output
     assert (project.out / "conductor.gguf").read_text() == "grpo-1"
 
 
@@ -199,7 +198,7 @@ def test_a_changed_worker_repeats_the_stages_that_depend_on_it(project: Project)
     """Cards, tables and GRPO start over; the other workers and the supervised training stay."""
     project.run()
     earlier = len(project.calls())
-    (project.out / "letters.gguf").write_text("other letters")
+    (project.out / "spelling.gguf").write_text("other spelling")
     code, output = project.run()
     assert code == 0, output
     assert {name for name, _ in project.calls()[earlier:]} == {"table", "cards", "grpo-2", "exam-2"}
@@ -210,18 +209,18 @@ def test_a_changed_worker_repeats_the_stages_that_depend_on_it(project: Project)
 def test_a_signal_ends_running_stages_and_keeps_results(project: Project, tmp_path: Path) -> None:
     """Both jobs end and are recorded, no other starts, and the next call continues."""
     os.mkfifo(tmp_path / "pipe")
-    process = project.start(WAIT_cold=str(tmp_path / "pipe"), WAIT_facts=str(tmp_path / "pipe"))
+    process = project.start(WAIT_cold=str(tmp_path / "pipe"), WAIT_geography=str(tmp_path / "pipe"))
     with process:
-        read_until(process, "facts: learning")
+        read_until(process, "geography: learning")
         process.send_signal(signal.SIGTERM)
         output = process.communicate(timeout=30)[0]
     assert process.returncode == 128 + signal.SIGTERM
     assert output.rstrip().endswith("stopped; run the same command again to resume")
     calls = project.calls()
-    assert sorted(calls[-2:]) == [("cold", -signal.SIGTERM), ("facts", -signal.SIGTERM)]
-    assert {"numbers", "letters"} == {name for name, code in calls if code == 0}
+    assert sorted(calls[-2:]) == [("cold", -signal.SIGTERM), ("geography", -signal.SIGTERM)]
+    assert set(WORKERS[: WORKERS.index("geography")]) == {name for name, code in calls if code == 0}
     assert project.run()[0] == 0
-    assert [name for name, _ in project.calls()].count("numbers") == 2
+    assert [name for name, _ in project.calls()].count("adding") == 2
 
 
 def test_the_next_call_waits_for_a_stage_of_a_killed_one(project: Project, tmp_path: Path) -> None:
@@ -240,11 +239,11 @@ def test_the_next_call_waits_for_a_stage_of_a_killed_one(project: Project, tmp_p
 
 def test_a_failed_stage_ends_the_call(project: Project) -> None:
     """A setting error has the exit code of an unfinished stage, but is not repeated."""
-    code, output = project.run(FAIL_letters="1")
+    code, output = project.run(FAIL_spelling="1")
     assert code == 1
-    assert "letters: FAILED, exit code 3" in output
-    assert "letters: error: the state is damaged" in output
-    assert [call for call in project.calls() if call[0] == "letters"] == [("letters", 3)]
+    assert "spelling: FAILED, exit code 3" in output
+    assert "spelling: error: the state is damaged" in output
+    assert [call for call in project.calls() if call[0] == "spelling"] == [("spelling", 3)]
     assert not (project.out / "table.txt").exists()
     assert project.run()[0] == 0
 
@@ -288,4 +287,4 @@ def test_a_row_is_found_by_its_full_name() -> None:
     """A row whose name only begins with these words is another one."""
     text = "held-out phrasings                             0.698  at least\nheld-out phrasings, best routing    0.934\n"
     assert values(text, "held-out phrasings") == [0.698]
-    assert values(text, "four workers") == []
+    assert values(text, "known phrasings") == []

@@ -29,7 +29,7 @@ from scripts.rehearsal.tokenizer import END, PAD, build
 from scripts.rehearsal.train import app
 
 SMALL = Course(
-    name="small", skills=("facts",), steps=30, batch=16, warmup=5,
+    name="small", skills=("geography",), steps=30, batch=16, warmup=5,
     size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64),
 )  # fmt: skip
 
@@ -175,7 +175,7 @@ def test_batches_contain_every_lesson_once(tokenizer: Any) -> None:
 
 def test_the_learning_rate_rises_and_falls() -> None:
     """A short rise to the course's rate, then down to a hundredth of it."""
-    course = COURSES["facts"]
+    course = COURSES["geography"]
     rates = [rate_at(course, step) for step in range(course.steps)]
     assert max(rates) == pytest.approx(course.rate)
     assert rates[: course.warmup] == sorted(rates[: course.warmup])
@@ -183,20 +183,11 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(course.rate / 100, rel=0.01)
 
 
-def test_the_learning_rate_restarts_at_half_for_word_noise() -> None:
-    """Where a course has a second part, that begins at half the rate and falls again."""
-    course = COURSES["letters"]
-    rates = [rate_at(course, step) for step in range(course.steps)]
-    assert rates[course.loose - 1] == pytest.approx(course.rate / 100, rel=0.01)
-    assert rates[course.loose] == pytest.approx(course.rate / 2)
-    assert rates[course.loose :] == sorted(rates[course.loose :], reverse=True)
-
-
 def test_an_unfinished_stage_exits_with_3(tmp_path: Path) -> None:
     """The command says that it can be run again, and goes on from its state."""
-    command = ["worker", "letters", "--out", str(tmp_path), "--minutes", "0"]
+    command = ["worker", "spelling", "--out", str(tmp_path), "--minutes", "0"]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == UNFINISHED == 3
     assert "run the same command again" in first.output
-    assert (tmp_path / "letters.state").is_file()
-    assert not (tmp_path / "letters.gguf").exists()
+    assert (tmp_path / "spelling.state").is_file()
+    assert not (tmp_path / "spelling.gguf").exists()

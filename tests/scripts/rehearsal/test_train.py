@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.rehearsal.courses import COURSES
 from scripts.rehearsal.worker_table import Row
 
 WITHOUT = "raise ImportError(\"No module named 'torch'\")\n"
@@ -26,7 +27,7 @@ def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProces
 def test_without_torch_the_command_says_what_to_install(tmp_path: Path) -> None:
     """One error, one hint, no traceback, exit code of a setting that cannot be used."""
     tmp_path.joinpath("torch.py").write_text(WITHOUT)
-    done = run("worker", "letters", "--out", str(tmp_path / "out"), path=tmp_path)
+    done = run("worker", "spelling", "--out", str(tmp_path / "out"), path=tmp_path)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
         "error: training needs torch, which cannot be imported: No module named 'torch'",
@@ -39,7 +40,7 @@ def test_an_unknown_worker_is_refused() -> None:
     done = run("worker", "poems")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: there is no course for 'poems'", "  known: letters, numbers, facts, generalist",
+        "error: there is no course for 'poems'", f"  known: {', '.join(COURSES)}",
     ]  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def test_missing_worker_files_are_named(tmp_path: Path) -> None:
     done = run("table", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f"error: there is no {tmp_path / 'letters.gguf'}", "  python -m scripts.rehearsal.train worker letters",
+        f"error: there is no {tmp_path / 'spelling.gguf'}", "  python -m scripts.rehearsal.train worker spelling",
     ]  # fmt: skip
 
 

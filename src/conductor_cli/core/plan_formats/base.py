@@ -26,8 +26,8 @@ class PlanFormatContext:
     label, to say what the worker is chosen for: `history B`. `constrained` says that a grammar constrains
     the text, so that nothing needs to be tolerated and a newline means that another step follows. `bar` separates the
     columns of a line. `reasoning` says that free text comes before the plan, `single` that the plan is one label and
-    nothing else. `first` is the number of the first step to be read: more than 1 when earlier steps stand and the text
-    may only append. `hidden` are standing steps that have no answer and are on no access list.
+    nothing else but `lead` before it. `first` is the number of the first step to be read: more than 1 when earlier
+    steps stand and the text may only append. `hidden` are standing steps that have no answer and are on no access list.
     """
 
     rules: PlanRules
@@ -38,6 +38,7 @@ class PlanFormatContext:
     constrained: bool = False
     reasoning: bool = False
     single: bool = False
+    lead: str = ""
     first: int = 1
     hidden: tuple[int, ...] = ()
     subtask_chars: int = 240

@@ -202,7 +202,8 @@ def grammar(context: PlanFormatContext) -> str:
     """
     labels = base.alternatives(context.allowed)
     if context.single:
-        return f"root ::= {labels}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
+        chosen = base.alternatives([context.lead + label for label in context.allowed])
+        return f"root ::= {chosen}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
     last = context.rules.steps
     root = f"step{context.first}"
     if context.may_accept:

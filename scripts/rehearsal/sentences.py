@@ -1,0 +1,283 @@
+"""From a tree of operations to the sentence that asks for it, and to the subtasks in its words. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from random import Random
+from typing import Final, NamedTuple
+
+from scripts.rehearsal.operations import Operation
+from scripts.rehearsal.phrasings import (
+    CHECKS,
+    FRAMES,
+    JOINTS,
+    OPENINGS,
+    PAIRS,
+    WAYS,
+    PhrasingForm,
+    PhrasingSet,
+    expand,
+    fill,
+    lines_of,
+)
+from scripts.rehearsal.trees import Node
+
+_TRIES: Final = 4
+
+ARITHMETIC: Final = frozenset({"adding", "multiplying"})
+
+_WORD_ONLY: Final = re.compile(
+    r"(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words) \{x\}|"
+    r"\{x\}'s|\{x\} (stand|is|protons)"
+)
+"""Where only a word or a number reads well, and not another phrase."""
+
+
+class Phrased(NamedTuple):
+    """A node with its subtask; `parts` are the nodes whose answers it needs, in the order of the text."""
+
+    node: Node
+    subtask: str
+    parts: tuple[Node, ...]
+
+
+class Sentence(NamedTuple):
+    """The text, and the subtasks in the order of their steps."""
+
+    text: str
+    steps: tuple[Phrased, ...]
+
+
+class NoPhrasingError(Exception):
+    """No phrasing of an operation fits this place: draw again."""
+
+
+def sentence(random: Random, root: Node, which: PhrasingSet, *, check: bool) -> Sentence | None:
+    """A sentence for the tree; with `check`, it asks for a check of the answer, which is no step of it.
+
+    None if no phrasings go together.
+    """
+    for _ in range(_TRIES):
+        try:
+            found = _sentence(random, root, which)
+        except NoPhrasingError:
+            continue
+        return _with_check(random, found, which) if check else found
+    return None
+
+
+def _sentence(random: Random, root: Node, which: PhrasingSet) -> Sentence:
+    spine = _spine(root)
+    rows = len(spine) > 1 or len(root.children) > 1
+    return _in_a_row(random, spine, which) if rows and random.random() < 0.5 else _as_one(random, root, which)
+
+
+def _with_check(random: Random, found: Sentence, which: PhrasingSet) -> Sentence:
+    joint = random.choice((", and ", ", then ", " and ", " and then ", ". "))
+    return found._replace(text=found.text + joint + _line(random, CHECKS, "then", which))
+
+
+def _spine(root: Node) -> list[Node]:
+    """The nodes from the first that has no single child up to the root."""
+    nodes = [root]
+    while len(nodes[0].children) == 1:
+        nodes.insert(0, nodes[0].children[0])
+    return nodes
+
+
+def _line(random: Random, lines: str, form: PhrasingForm, which: PhrasingSet) -> str:
+    """A line of the grammar with its choices made. Held-out sets take half of the frames from the known ones."""
+    if lines in {FRAMES, OPENINGS, PAIRS, CHECKS} and which == "held" and random.random() < 0.5:
+        which = "known"
+    return random.choice(expand(random.choice(lines_of(lines, form, which))))
+
+
+# The nested form: one phrase inside the other
+
+
+def _as_one(random: Random, root: Node, which: PhrasingSet) -> Sentence:
+    """The longer of the capital of FRANCE and the capital of ITALY."""
+    form: PhrasingForm = random.choice(("noun", "noun", "order", "ask"))
+    text, steps = _phrased(random, root, form, which, inner=False)
+    return Sentence(_framed(random, form, text, which), steps)
+
+
+def _framed(random: Random, form: PhrasingForm, text: str, which: PhrasingSet) -> str:
+    return _line(random, FRAMES, form, which).replace("{s}", text)
+
+
+def _phrased(
+    random: Random, node: Node, form: PhrasingForm, which: PhrasingSet, *, inner: bool = True
+) -> tuple[str, tuple[Phrased, ...]]:
+    """The text for a node in a form, and its steps in the order of the text. An inner phrase has to be closed."""
+    phrase = _choose(random, node, form, which, closed=inner)
+    slots = sorted(zip(("{x}", "{y}"), node.args, strict=False), key=lambda slot: phrase.index(slot[0]))
+    texts, steps = dict[str, str](), list[Phrased]()
+    for slot, arg in slots:
+        if isinstance(arg, Node):
+            texts[slot], before = _phrased(random, arg, "noun", which)
+            steps += before
+        else:
+            texts[slot] = arg
+    return fill(phrase, texts["{x}"], texts.get("{y}", "")), (*steps, _subtask(phrase, node))
+
+
+def _subtask(phrase: str, node: Node, pronoun: str = "") -> Phrased:
+    """The node's own clause: "it" stands for the answer of an earlier step, "the first" and "the second" for two."""
+    order = sorted(range(len(node.args)), key=lambda at: phrase.find(("{x}", "{y}")[at]))
+    parts = tuple(arg for at in order if isinstance(arg := node.args[at], Node))
+    names = iter(("the first", "the second") if len(parts) > 1 else (pronoun or "it",))
+    texts = {at: next(names) if isinstance(arg := node.args[at], Node) else arg for at in order}
+    return Phrased(node, fill(clause(phrase), texts[0], texts.get(1, "")), parts)
+
+
+def clause(text: str) -> str:
+    """A phrase as a subtask: without the article or the question words before it."""
+    return re.sub(r"^(what is |the |please )", "", text)
+
+
+def _choose(  # noqa: PLR0913 - what a phrasing has to suit
+    random: Random, node: Node, form: PhrasingForm, which: PhrasingSet, *, closed: bool = False, pronoun: bool = False
+) -> str:
+    """A phrasing that names its values unambiguously. Each line is equally likely, however many choices it has."""
+    lines = [
+        [text for text in expand(line) if _fits(text, node, pronoun=pronoun) and (_closed(text) or not closed)]
+        for line in lines_of(WAYS[node.operation.name], form, which)
+    ]
+    able = [texts for texts in lines if texts]
+    if not able:
+        raise NoPhrasingError
+    return random.choice(random.choice(able))
+
+
+def _fits(text: str, node: Node, *, pronoun: bool) -> bool:
+    if pronoun or node.children:
+        return not _WORD_ONLY.search(text) and (
+            pronoun or all(_unambiguous(text, node, slot, arg) for slot, arg in _slots(node))
+        )
+    return True
+
+
+def _slots(node: Node) -> Iterator[tuple[str, Node]]:
+    for slot, arg in zip(("{x}", "{y}"), node.args, strict=False):
+        if isinstance(arg, Node):
+            yield slot, arg
+
+
+def _unambiguous(text: str, node: Node, slot: str, arg: Node) -> bool:
+    """Whether the phrase of `arg` in this slot can be read in one way only."""
+    inner = {operation.skill for operation in arg.operations()}
+    loose = text.startswith("{") or not text.endswith("}")
+    if loose and (node.operation.skill in inner or (inner | {node.operation.skill}) <= ARITHMETIC):
+        return False
+    return not (text.startswith(slot) and inner & ARITHMETIC)
+
+
+def _closed(text: str) -> bool:
+    """Whether nothing stands after the last value, so that the phrase can stand inside another."""
+    return text.endswith("}") and not text.startswith("{")
+
+
+# The form in a row: one order after the other
+
+
+def _in_a_row(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
+    """Take LION, spell it backwards, then count its letters. Find X and Y, then add them."""
+    base = spine[0]
+    if len(base.children) > 1:
+        return _pair_first(random, spine, which)
+    literal = base.args[0]
+    if len(base.args) == 1 and isinstance(literal, str) and random.random() < 0.35:
+        return _opened(random, literal, spine, which)
+    at = random.randrange(len(spine) - 1)
+    form: PhrasingForm = random.choice(("order", "order", "noun"))
+    text, steps = _phrased(random, spine[at], form, which, inner=False)
+    rest, more = _orders(random, spine[at + 1 :], which)
+    first = random.random() < 0.25 and form == "order"
+    framed = f"first {text}" if first else _framed(random, form, text, which)
+    return Sentence(framed + rest, (*steps, *more))
+
+
+def _opened(random: Random, literal: str, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
+    opening = random.choice([
+        text for line in lines_of(OPENINGS, "order", which) for text in expand(line) if "{x}" in text
+    ])  # fmt: skip
+    phrase, _ = _then(random, spine[0], which)
+    own = Phrased(spine[0], _naming(clause(phrase), literal), ())
+    rest, more = _orders(random, spine[1:], which)
+    text = opening.replace("{x}", literal).replace("{s}", fill(phrase, random.choice(("it", "that"))))
+    return Sentence(text + rest, (own, *more))
+
+
+def _naming(phrase: str, literal: str) -> str:
+    """A clause that names the literal, for a step whose words in the sentence do not: the same words if possible."""
+    if "{x}" in phrase:
+        return fill(phrase, literal)
+    if "its " in phrase:
+        return phrase.replace("its ", f"{literal}'s ", 1)
+    return re.sub(r"\b(it|that|the (result|answer|number|total))\b", literal, phrase, count=1)
+
+
+def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
+    base = spine[0]
+    (one, first), (other, second) = (_phrased(random, child, "noun", which) for child in base.children)
+    pair = _line(random, PAIRS, "order", which)
+    phrase = _choose(random, base, "then", which)
+    own = Phrased(base, phrase, base.children)
+    rest, more = _orders(random, spine[1:], which)
+    joint = random.choice((", then ", " and ", " and then ", ". then ", ", "))
+    return Sentence(f"{fill(pair, one, other)}{joint}{phrase}{rest}", (*first, *second, own, *more))
+
+
+def _orders(random: Random, nodes: Sequence[Node], which: PhrasingSet) -> tuple[str, tuple[Phrased, ...]]:
+    text, steps = "", list[Phrased]()
+    for node in nodes:
+        phrase, step = _then(random, node, which)
+        joint = random.choice(JOINTS)
+        text += f"{joint}{phrase if '{' not in phrase else step.subtask}"
+        steps.append(step)
+    return text, tuple(steps)
+
+
+def _then(random: Random, node: Node, which: PhrasingSet) -> tuple[str, Phrased]:
+    """An order about the answer before: a phrase of its own, or an order with a pronoun."""
+    if node.operation.arity == 1 and random.random() < 0.5:
+        phrase = _choose(random, node, "then", which)
+        return phrase, Phrased(node, clause(phrase), node.children)
+    phrase = _choose(random, node, "order", which, pronoun=True)
+    return phrase, _subtask(phrase, node, random.choice(("it", "it", "that", "the result")))
+
+
+def step_words(random: Random, operation: Operation, values: Sequence[str], needed: Sequence[bool]) -> tuple[str, bool]:
+    """The words of a step of which the values that are `needed` are answers of earlier steps.
+
+    The second value says whether the two answers stand in the other order in the text.
+    """
+    args = tuple(
+        Node(operation=operation, args=(), value=value) if need else value
+        for value, need in zip(values, needed, strict=True)
+    )
+    node = Node(operation=operation, args=args, value="")
+    forms: tuple[PhrasingForm, ...] = ("noun", "ask", "order", "then", "then")
+    phrase = _choose_plain(random, operation.name, forms if all(needed) else forms[:3])
+    if "{" not in phrase:
+        return clause(phrase), False
+    made = _subtask(phrase, node, random.choice(("it", "it", "it", "that", "the result")))
+    return made.subtask, len(made.parts) > 1 and made.parts[0] is args[1]
+
+
+def _choose_plain(random: Random, name: str, forms: Sequence[PhrasingForm]) -> str:
+    """A known phrasing of an operation, in one of the forms, into which a pronoun fits."""
+    lines = _plain_lines(name, random.choice(forms)) or _plain_lines(name, "order") or _plain_lines(name, "noun")
+    return random.choice(random.choice(lines))
+
+
+@cache
+def _plain_lines(name: str, form: PhrasingForm) -> tuple[tuple[str, ...], ...]:
+    lines = [
+        tuple(text for text in expand(line) if not _WORD_ONLY.search(text))
+        for line in lines_of(WAYS[name], form, "known")
+    ]
+    return tuple(texts for texts in lines if texts)
