@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.rehearsal.stages import CARDS, COLD, WORKERS
+from conductor_cli.rehearsal.workers import CARDS
+from scripts.rehearsal.stages import COLD, WORKERS
 from scripts.rehearsal.workspace import DONE, MISSED, UNFINISHED, Workspace, print_line
 
 MEANS: Final = ("held-out phrasings", "known phrasings")
@@ -91,8 +92,7 @@ def _gather(work: Workspace, seed: int) -> None:
 def _print_next_commands(out: Path) -> None:
     names = ",".join((*WORKERS, "conductor"))
     print_line(f"\ntry it    CONDUCTOR_LLM_REHEARSAL_DIR={out} .venv/bin/conductor ask --rehearsal 'capital of Japan?'")
-    print_line(f"ship it   cp {out}/{{{names}}}.gguf {PACKAGE}/models/")
-    print_line(f"          cp {out}/{CARDS} {PACKAGE}/")
+    print_line(f"ship it   cp {out}/{{{names}}}.gguf {out}/{CARDS} {PACKAGE}/models/")
     print_line(f"          cp {out}/{COLD} scripts/rehearsal/")
 
 

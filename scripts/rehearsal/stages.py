@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from conductor_cli.rehearsal.workers import CARDS
 from scripts.rehearsal.courses import COURSES
 
 WORKERS: Final = tuple(COURSES)
 FILES: Final = tuple(f"{name}.gguf" for name in WORKERS)
 COLD: Final = "cold.gguf"
-CARDS: Final = "cards.json"
 
 TRAIN: Final = (sys.executable, "-m", "scripts.rehearsal.train")
-CALIBRATE: Final = (sys.executable, "-m", "conductor_cli", "workers", "calibrate", "--rehearsal", "--progress", "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +41,7 @@ def plan(out: Path, *, seeds: Sequence[int], minutes: float, steps: int | None) 
         Stage(name="cold", makes=COLD, command=(*TRAIN, "conductor", "--stage", "cold", *bounds)),
         *(Stage(name=name, makes=f"{name}.gguf", command=(*TRAIN, "worker", name, *bounds)) for name in WORKERS),
         Stage(name="table", makes="table.txt", command=(*TRAIN, "table", str(out)), needs=FILES, prints=True),
-        Stage(
-            name="cards", makes=CARDS, needs=FILES,
-            command=(*CALIBRATE, "--out", str(out / CARDS)),
-        ),
+        Stage(name="cards", makes=CARDS, command=(*TRAIN, "cards", str(out)), needs=FILES),
         *(stage for seed in seeds for stage in _practice(out, seed, minutes, steps)),
     )  # fmt: skip
 

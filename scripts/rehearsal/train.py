@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -108,6 +109,25 @@ def table(
     if gone := missing(directory):
         raise UsageError(f"there is no {gone[0]}", hint=f"python -m scripts.rehearsal.train worker {gone[0].stem}")
     _print(rows(directory, count=count, seed=seed))
+
+
+@app.command()
+def cards(
+    directory: Annotated[Path | None, typer.Argument(help="directory of the files; default: the package")] = None,
+    count: Count = 200,
+    seed: Seed = 2026,
+) -> None:
+    """Measure what stands on the workers' cards, and write it beside their files, for the conductor to read."""
+    from conductor_cli.rehearsal.workers import CARDS, model_path
+    from scripts.rehearsal.worker_table import missing, strengths
+
+    if gone := missing(directory):
+        raise UsageError(f"there is no {gone[0]}", hint=f"python -m scripts.rehearsal.train worker {gone[0].stem}")
+    found = strengths(directory, count=count, seed=seed)
+    place = (directory or model_path("spelling").parent) / CARDS
+    lines = ",\n".join(f'  "{name}": {json.dumps(tags)}' for name, tags in found.items())
+    place.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    _say(f"{place}: {', '.join(f'{name} {share}' for name, tags in found.items() for share in tags.values())}")
 
 
 def _print(rows: Sequence[Row]) -> None:

@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.profile import SeenStep
+from conductor_cli.rehearsal.conductor_model import CHECKING
 from conductor_cli.rehearsal.normalize import Skill
 from conductor_cli.rehearsal.workers import NAMES, REFUSAL, model_path
 from scripts.rehearsal.asking import CHECKER, GENERALIST, Bank, Reply
 from scripts.rehearsal.lessons import EVERY, prompt_of
 from scripts.rehearsal.mistakes import near_miss
 from scripts.rehearsal.operations import OPERATIONS
+from scripts.rehearsal.pools import ANYTHING
 from scripts.rehearsal.world import Hop, Problem, draw_problems
 
 COUNT: Final = 500
@@ -25,6 +27,8 @@ COUNT: Final = 500
 SEED: Final = 2026
 
 MEGABYTES: Final = 24.0
+
+Split = Literal["train", "test"]
 
 
 class Row(NamedTuple):
@@ -116,12 +120,29 @@ def steps_of(problem: Problem) -> Iterator[Step]:
         yield Step(hop, prompt_of(hop.subtask, seen), seen)
 
 
-async def _skills(bank: Bank, count: int, seed: int) -> list[Row]:
+def strengths(directory: Path | None = None, *, count: int = COUNT, seed: int = SEED) -> dict[str, dict[str, float]]:
+    """What stands on the workers' cards: the share that each does rightly of the steps of training questions."""
+    return asyncio.run(_strengths(directory or model_path("spelling").parent, count, seed))
+
+
+async def _strengths(directory: Path, count: int, seed: int) -> dict[str, dict[str, float]]:
+    async with Bank(directory) as bank:
+        own = [row.value for row in await _skills(bank, count, seed, "train")]
+        verdicts = [row.value for row in await _checker(bank, count, seed, "train")]
+        anything = (await _generalist(bank, count, seed, "train"))[0].value
+    return {
+        **{skill: {skill: round(share, 3)} for skill, share in zip(EVERY, own, strict=True)},
+        CHECKER: {CHECKING: round(sum(verdicts) / len(verdicts), 3)},
+        GENERALIST: {ANYTHING: round(anything, 3)},
+    }
+
+
+async def _skills(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     """Each specialist at the steps of its skill."""
     found = []
     for skill in EVERY:
         tally = Tally()
-        for step in _own_steps(skill, count, seed):
+        for step in _own_steps(skill, count, seed, split):
             tally.add(step.hop, (await bank.ask(skill, step.prompt)).text)
         wrong = ", ".join(f"{op} {number}" for op, number in tally.wrong.most_common(4))
         note = f"refused {tally.share(tally.refused):.3f}; wrong: {wrong}"
@@ -129,8 +150,8 @@ async def _skills(bank: Bank, count: int, seed: int) -> list[Row]:
     return found
 
 
-def _own_steps(skill: Skill, count: int, seed: int) -> list[Step]:
-    problems = draw_problems(count, seed, split="test", skills=EVERY, needs=skill, checked=0.0)
+def _own_steps(skill: Skill, count: int, seed: int, split: Split) -> list[Step]:
+    problems = draw_problems(count, seed, split=split, skills=EVERY, needs=skill, checked=0.0)
     return [step for problem in problems for step in steps_of(problem) if step.hop.skill == skill][:count]
 
 
@@ -144,8 +165,8 @@ async def _foreign(bank: Bank, count: int, seed: int) -> Row:
     return Row("specialists refuse other skills", tally.share(tally.refused), least=0.95)
 
 
-async def _generalist(bank: Bank, count: int, seed: int) -> list[Row]:
-    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
+async def _generalist(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
+    problems = draw_problems(count, seed, split=split, skills=EVERY, checked=0.0)
     tallies: dict[str, Tally] = {}
     whole = Tally()
     for problem in problems:
@@ -162,10 +183,10 @@ async def _generalist(bank: Bank, count: int, seed: int) -> list[Row]:
     ]
 
 
-async def _checker(bank: Bank, count: int, seed: int) -> list[Row]:
+async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> list[Row]:
     """The checker's verdicts on right answers and on near misses."""
     random = Random(seed)  # noqa: S311 - reproducible, no secret
-    problems = draw_problems(count, seed, split="test", skills=EVERY, checked=0.0)
+    problems = draw_problems(count, seed, split=split, skills=EVERY, checked=0.0)
     yes = no = asked = 0
     for step in [step for problem in problems for step in steps_of(problem)][:count]:
         wrong = near_miss(random, OPERATIONS[step.hop.op], step.hop.answer)

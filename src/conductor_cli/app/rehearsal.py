@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.planner_resolution import resolve_planner
-from conductor_cli.config.cards import read_cards
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.rehearsal import conductor_model, workers
@@ -77,8 +76,7 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
 
 def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
     """The demo workers or, with `only`, some of them. Raises `UsageError` for an unknown name."""
-    cards = read_cards(workers.cards_path())
-    pool = Pool(workers=tuple(cards.on(worker) for worker in workers.rehearsal_workers()))
+    pool = workers.rehearsal_workers(workers.read_cards())
     return pool.subset(only) if only else pool
 
 

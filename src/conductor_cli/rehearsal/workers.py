@@ -6,6 +6,7 @@ llama.cpp like any other model. A worker refuses what it cannot do: it writes `?
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -102,6 +103,8 @@ PROFILE: Final = WorkerProfile(
 )
 
 
+SHIPPED: Final = Path(__file__).parent / "models"
+
 VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
 """Names a directory with newly trained files, which replace those that ship with this package."""
 
@@ -109,13 +112,18 @@ VARIABLE: Final = "CONDUCTOR_LLM_REHEARSAL_DIR"
 def model_path(name: str) -> Path:
     """The file of the model `name`."""
     own = os.environ.get(VARIABLE)
-    return (Path(own).absolute() if own else Path(__file__).parent / "models") / f"{name}.gguf"
+    return (Path(own).absolute() if own else SHIPPED) / f"{name}.gguf"
 
 
-def cards_path() -> Path:
-    """The cards that ship with the workers, as written by `conductor workers calibrate --rehearsal --out FILE`."""
-    own = os.environ.get(VARIABLE)
-    return Path(own).absolute() / "cards.json" if own else Path(__file__).with_name("cards.json")
+CARDS: Final = "cards.json"
+"""The file beside the workers' own: what each can do and how well, as `scripts.rehearsal.train cards` measures it."""
+
+
+def read_cards() -> dict[str, Card]:
+    """The cards of the workers, by name. Those that ship stand in for a directory that has none."""
+    own = model_path("").with_name(CARDS)
+    text = (own if own.is_file() else SHIPPED / CARDS).read_text(encoding="utf-8")
+    return {name: Card(strengths=strengths, measured=True) for name, strengths in json.loads(text).items()}
 
 
 def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
