@@ -70,6 +70,7 @@ FailureReason = Literal[
     "worker_unknown",  # no worker has this name
     "worker_excluded",  # the worker was left out before the run began
     "circuit_open",  # the worker failed several times in a row, and is skipped for a time
+    "declined",  # a worker said that it cannot do its step, or nobody could without a valid plan
     "answer_truncated",  # the answer reached the worker's token limit
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
     "answer_not_schema",  # a JSON Schema was given and the answer does not follow it

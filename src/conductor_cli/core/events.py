@@ -52,7 +52,8 @@ class RunStarted(_TimedEvent):
     who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
     `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
     the planner is or was shown the attached files, so that its subtasks may quote them. `origin` says who asked:
-    `serve` or `key NAME` for a client of the server, empty for anyone else.
+    `serve` or `key NAME` for a client of the server, empty for anyone else. `holds_answer` says that the answer is
+    known only at the end, since what the last step writes may be a verdict or a refusal.
     """
 
     kind: ClassVar[str] = "run_started"
@@ -71,6 +72,7 @@ class RunStarted(_TimedEvent):
     planner_saw_files: bool = True
     planner_worker: str = ""
     origin: str = ""
+    holds_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

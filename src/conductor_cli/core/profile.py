@@ -48,7 +48,8 @@ class Profile:
     `prompts.conductor_request` writes plain English.
 
     `verdicts` are answers that only judge the answer before them, such as YES and NO: a plan may end with a check, and
-    the answer of the run is then the one that was checked.
+    the answer of the run is then the one that was checked. `fallback` says whether the best worker answers where no
+    valid plan was written; workers that can do only single steps cannot.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Profile:
     sampling: Sampling = Sampling()
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
     verdicts: tuple[str, ...] = ()
+    fallback: bool = True
 
 
 PROMPTED: Final = Profile(name="prompted")
@@ -114,7 +116,8 @@ class WorkerProfile:
 
     `render` writes the whole message from the question, the step and what the step sees, for workers that were trained
     on prompts of their own. With None, `prompts.worker_messages` writes plain English. `operands` is for workers that
-    are not shown the question: what of it a plan has to name.
+    are not shown the question: what of it a plan has to name. `refusal` is what a worker writes that cannot do its
+    step: a run that would end with it has no answer.
     """
 
     name: str = "plain"
@@ -122,6 +125,7 @@ class WorkerProfile:
     context: int = 32_768
     render: Callable[[Question, Step, Sequence[SeenStep]], str] | None = None
     operands: FindOperands | None = None
+    refusal: str = ""
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:

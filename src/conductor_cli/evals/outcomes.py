@@ -58,6 +58,10 @@ MAX_PLAN_REQUESTS: Final = 2
 """How often the conductor model is called before a worker gets the question without a plan."""
 
 
+OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})
+"""Reasons of a failed run that the system itself gave."""
+
+
 def judge_run(
     system: System, case: Case, trace: Trace, events: Sequence[ev.Event], selected: int | None = None
 ) -> Outcome:
@@ -87,14 +91,14 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
     """Why this run says nothing about the system: a model could not be reached. Empty if it does say something.
 
     That is so when a step failed for good or was given to another worker, or when the conductor model did not answer.
-    An empty reply and an exhausted limit count as the system's own mistakes.
+    An empty reply, a refusal and an exhausted limit count as the system's own mistakes.
     """
     for event in map(ev.innermost_event, events):
         if isinstance(event, ev.StepFailed) and event.retry_in is None and event.error.reason != "empty_answer":
             return event.error.message
     failure = trace.error if trace.state == "failed" else None
     if failure is not None:
-        own_mistake = failure.kind == "limit" or (failure.kind == "worker" and failure.reason == "empty_answer")
+        own_mistake = failure.kind == "limit" or failure.reason in OWN_MISTAKES
         if not own_mistake:
             return failure.message
     # One unanswered request is repeated by the engine; only when all were, a worker answered without a plan.

@@ -124,6 +124,7 @@ BAR: Final = "| "
 PROFILE: Final = Profile(
     name=NAME, order=("subtask", "access", "worker"), bar=BAR, labels="entries", names=False, fewshots=False,
     sampling=Sampling(max_tokens=MOST_TOKENS, again=0.7), render=render, verdicts=(YES, NO),
+    fallback=False,
 )  # fmt: skip
 
 

@@ -58,7 +58,8 @@ class Attempt:
         """Whether some of the text has been shown as the answer and cannot be taken back."""
         state = self._state
         # An answer with a schema is shown when it is complete.
-        streams = state.config.streams_answer and state.question.schema is None
+        held = state.question.schema is not None or state.config.holds_answer
+        streams = state.config.streams_answer and not held
         in_view = state.config.streams_nested and state.final if state.nested else True
         shown = streams and in_view and state.record(self._number).last
         return shown and bool(self._text.strip())

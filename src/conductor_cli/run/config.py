@@ -112,6 +112,11 @@ class RunConfig:
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)
 
+    @property
+    def holds_answer(self) -> bool:
+        """Whether what the last step writes may be no answer: a verdict on the one before it, or a refusal."""
+        return bool(self.profile.verdicts or self.worker_profile.refusal)
+
     def rules(
         self, *, given: bool, depth_left: int, down: Collection[str] = (), excluded: Collection[str] = ()
     ) -> PlanRules:  # fmt: skip

@@ -31,9 +31,9 @@ def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) 
         return (judged or last).text, cut_off
     if last is not None and last.text.strip():
         return last.text, True
-    done = [record for record in trace.steps if record.state == "done"]
+    done = [record.text for record in trace.steps if record.state == "done"]
     if done:
-        return done[-1].text, True
+        return next((text for text in reversed(done) if text.strip() not in verdicts), done[-1]), True
     if last is not None and last.nested is not None and last.nested.answer.strip():
         return last.nested.answer, True
     return None, False
@@ -55,6 +55,13 @@ def schema_failure(answer: str, question: Question) -> Failure | None:
         return Failure(kind="partial", message=message, reason="answer_not_json")
     message = f"the answer does not follow the JSON Schema: {fault}"
     return Failure(kind="partial", message=message, reason="answer_not_schema")
+
+
+def refusal_of(trace: Trace, refusal: str) -> Failure:
+    """Why there is no answer where the last step wrote a `refusal`: the first step of which a worker said so."""
+    first = next(record for record in trace.steps if record.text.strip() == refusal)
+    message = f"no answer: {first.worker} cannot do step {first.number}, {first.step.subtask!r:.80}"
+    return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
 
 
 def failure_of(state: RunState) -> Failure:
@@ -90,6 +97,14 @@ def _failure_of_step(record: StepRecord, errors: list[Failure]) -> Failure:
 def internal_failure(error: BaseException) -> Failure:
     """An exception that nobody foresaw, as a failure."""
     return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
+
+
+def verdict_of(trace: Trace, verdicts: Collection[str]) -> str:
+    """What the last step says of the answer, in words, where it wrote one of the `verdicts`; else empty."""
+    last = _answering_step(trace)
+    if last is None or last.state != "done" or last.text.strip() not in verdicts or _judged_by(last, trace) is None:
+        return ""
+    return f"{last.worker} says of this answer: {last.text.strip()}"
 
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:

@@ -228,13 +228,18 @@ class Planner:
     def _fall_back(self, why: str) -> Failure | None:
         """Have the best worker answer, with everything it may see. Returns why no worker can.
 
-        The policy may hide some inputs from a worker; one that sees the whole question is preferred.
+        Where the profile has no fallback, no worker can. The policy may hide some inputs from a worker; one that sees
+        the whole question is preferred.
         """
         state = self._state
         number = len(state.trace.steps) + 1
-        worker = self._best_worker()
+        worker = self._best_worker() if state.config.profile.fallback else None
         if worker is None and state.revision is not None:
             return None  # the answer is what the finished steps have
+        if not state.config.profile.fallback:
+            rejected = state.trace.rejected
+            message = f"no answer: {why}" + (f": {rejected[-1].problem}" if rejected else "")
+            return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
         if worker is None:
             message = f"{why}, and the policy allows no worker to answer alone"
             return Failure(kind="policy", message=message, hint=POLICY_HINT)

@@ -23,7 +23,15 @@ from conductor_cli.core.trace import ENDED, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.run.config import RunConfig
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.outcome import answer_of, failure_of, internal_failure, schema_failure, tool_calls_of
+from conductor_cli.run.outcome import (
+    answer_of,
+    failure_of,
+    internal_failure,
+    refusal_of,
+    schema_failure,
+    tool_calls_of,
+    verdict_of,
+)
 from conductor_cli.run.planner import Planner
 from conductor_cli.run.revision import begin_revision, wants_revision
 from conductor_cli.run.state import RunState, StopKind
@@ -198,6 +206,7 @@ class Run:
             conductor=planner,
             planner_worker=config.planner_worker,
             origin=config.origin,
+            holds_answer=config.holds_answer,
             profile=config.profile.name,
             recipient=config.recipient,
             policy=config.pool_policy.policy,
@@ -295,8 +304,9 @@ class Run:
             self.stop("limit", "running", failure)
             return
         self._drain(failure)
-        if failure.kind == "internal":
-            # The first error of our own is the cause; later ones usually follow from it.
+        if failure.kind == "internal" or failure.reason == "declined":
+            # The first error of our own is the cause; later ones usually follow from it. Without a plan, what the
+            # first steps of one found is no answer.
             self._crash = self._crash or failure
             self._over.set()
 
@@ -344,9 +354,15 @@ class Run:
             if record.state not in ENDED:
                 state.stop_step(record.number)
         answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
+        refusal = self.config.worker_profile.refusal
+        # A nested run reports it to the run around it.
+        if answer is not None and refusal == answer.strip() != "" and not state.nested:
+            self._crash = self._crash or refusal_of(state.trace, refusal)
         if self._crash is not None or answer is None:
             state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
             return
+        if (verdict := verdict_of(state.trace, self.config.profile.verdicts)) and not state.nested:
+            state.notice(verdict)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
             error = schema_failure(answer, state.question)

@@ -21,7 +21,7 @@ from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.server.event_lines import describe_event
-from conductor_cli.server.outcomes import SCHEMA_BROKEN
+from conductor_cli.server.outcomes import SCHEMA_BROKEN, refusal_in
 from conductor_cli.views.run_text import apply_without_deltas, describe_notice, find_step, quote_text
 
 SHORTENED: Final = 200
@@ -54,7 +54,8 @@ SignCalls = Callable[[Trace], tuple[ToolCall, ...]]
 class Narrator:
     """Tells one run to its clients. With `holds_text` the answer comes in one piece, when it is final.
 
-    With `keeps_events` each event is a piece too. `sign` gives the calls of a run with the ids that a client sees.
+    So it does where the run itself holds it. With `keeps_events` each event is a piece too. `sign` gives the calls of a
+    run with the ids that a client sees.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Narrator:
         if isinstance(inner, ev.PlanDelta):
             return
         self.trace = trace = apply_without_deltas(self.trace, event)
+        if isinstance(event, ev.RunStarted):
+            self._holds_text = self._holds_text or event.holds_answer
         yield from self._narrate(event, trace)
         if isinstance(inner, ev.PlanRevised):
             self._answering = self._answering[: len(path) - 1]
@@ -95,6 +98,9 @@ class Narrator:
             case ev.RunFinished():
                 yield from self._finish(event)
             case ev.RunFailed():
+                if refusal := refusal_in(event.error):
+                    self._written.append(refusal)
+                    yield AnswerText(refusal)
                 self.shown = "".join(self._written)
             case _:
                 pass

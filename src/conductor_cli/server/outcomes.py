@@ -21,6 +21,10 @@ SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
 
 def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None) -> Outcome | RequestError:
     """How a run ended. `reasoning` is what was told of it, `now` the local time, for limits of a day."""
+    if (refusal := refusal_in(trace.error)) and trace.state == "failed":
+        return Outcome(
+            run=trace.run, text=refusal, finish="stop", usage=served_usage(trace), reasoning=reasoning, tool_calls=()
+        )
     if trace.state != "finished" or _broke_off(trace):
         return request_error(_cause(trace), trace.run, now=now)
     if trace.error is not None and trace.error.reason in SCHEMA_BROKEN:
@@ -29,6 +33,14 @@ def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None
         run=trace.run, text=trace.answer, finish=_finish(trace), usage=served_usage(trace), reasoning=reasoning,
         tool_calls=trace.tool_calls,
     )  # fmt: skip
+
+
+def refusal_in(error: Failure | None) -> str:
+    """What a client reads as the answer where the run declined to give one, in a sentence; else empty.
+
+    For a client, a model that declines has answered: an error would end an evaluation, or be tried again.
+    """
+    return error.message if error is not None and error.reason == "declined" else ""
 
 
 def served_usage(trace: Trace) -> ServedUsage:

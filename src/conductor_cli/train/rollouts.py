@@ -250,7 +250,9 @@ def is_valid(trace: Trace) -> bool:
 
 
 def has_failed(trace: Trace) -> bool:
-    """Whether a planned worker failed, or the run failed for a reason other than its plan."""
+    """Whether a planned worker failed, or the run failed for a reason other than its plan or a worker's refusal."""
+    if trace.error is not None and trace.error.reason == "declined":
+        return False
     missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
     return missed or trace.state != "finished"
 

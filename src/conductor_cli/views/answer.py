@@ -85,7 +85,7 @@ class AnswerStream:
         self._sink: AnswerSink | None = None
         self._step = 0
         self._holds_text = False
-        """Whether the answer is written when it is complete, because a JSON Schema is checked first."""
+        """Whether the answer is written when it is complete, because it is checked or decided first."""
         self._pieces: list[str] = []
         self._sanitizer = StreamSanitizer()
 
@@ -93,7 +93,7 @@ class AnswerStream:
         self._step = answering_step(event, self._step)
         match event:
             case RunStarted():
-                self._holds_text = event.question.schema is not None
+                self._holds_text = event.question.schema is not None or event.holds_answer
             case StepDelta(text=text) if event.step == self._step and text and not self._holds_text:
                 self._pieces.append(text)
                 self._write(self._sanitizer.feed(text))
