@@ -88,7 +88,13 @@ def asked() -> Figure:
     """One question from the start of the process to its end, beside the help of a peer, in turns."""
     with tempfile.TemporaryDirectory() as place:
         environ = newcomer(place)
-        question = [*conductor(), "--quiet", "ask", "--rehearsal", "Spell the capital of Japan backwards."]
+        question = [
+            *conductor(),
+            "--quiet",
+            "ask",
+            "--rehearsal",
+            "Find the capital of Japan, then spell it backwards.",
+        ]
         peer = [str(Path(sys.executable).with_name("llm")), "--help"]
         pairs = [(spent(question, environ).wall, spent(peer, environ).wall) for _ in range(ROUNDS + 1)][1:]
     ours, theirs = zip(*pairs, strict=True)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Final
 
-QUESTION: Final = "Spell the capital of France backwards and count its letters."
+QUESTION: Final = "Find the capital of France, spell it backwards, then count its letters."
 
 
 def main() -> int:

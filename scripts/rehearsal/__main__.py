@@ -57,7 +57,7 @@ def run_stages(work: Workspace, *, jobs: int, once: bool = False) -> int:
 
 
 def report_call(work: Workspace, call: StageCall) -> bool:
-    """Print how a call call. Returns whether it succeeded."""
+    """Print how a call ended. Returns whether it succeeded."""
     name, minutes = call.stage.name, f"{call.wall / 60:.1f} min, {call.processor / 60:.1f} of processor time"
     if call.done and work.found(call.stage.makes) is not None:
         print_line(f"{name}: done ({minutes}){', and a bound is MISSED' if call.missed else ''}")
@@ -85,9 +85,7 @@ def parse_options(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="stages in parallel, each with one thread")
     parser.add_argument("--steps", type=int, help="number of steps of GRPO, for a trial")
     parser.add_argument("--once", action="store_true", help="call each stage that is ready once, then exit")
-    parser.add_argument(
-        "--status", action="store_true", help="print_line what is done and what is missing, and do nothing"
-    )
+    parser.add_argument("--status", action="store_true", help="print what is done and what is missing, and do nothing")
     return parser.parse_args(given)
 
 

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple, Self
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.rehearsal.workers import CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
+from conductor_cli.rehearsal.workers import CHECKER, CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
 
 GENERALIST: Final = "generalist"
-CHECKER: Final = "checker"
 WEAK_TEMPERATURE: Final = 1.0
 """At which the generalist stands in for a member that fails."""
 

@@ -11,6 +11,7 @@ import pytest
 from conductor_cli.config.cards import cards_file, read_cards
 from conductor_cli.config.files import app_paths
 from conductor_cli.rehearsal import workers as rehearsal_workers
+from conductor_cli.rehearsal.known import KEYWORDS
 from tests.cli.stage import Done, Stage, explained, refuses, says
 from tests.servers import Script, SeenStep, Wire
 from tests.tiny_gguf import make
@@ -176,7 +177,9 @@ def rehearsed(two_workers: Stage, folder: Path, patch: pytest.MonkeyPatch, *more
         if not (folder / f"{name}.gguf").exists():
             make(folder / f"{name}.gguf")
     patch.setattr(rehearsal_workers, "model_path", lambda name: folder / f"{name}.gguf")
-    return two_workers.inside("workers", "calibrate", "--rehearsal", "--n", "6", "--workers", "letters,facts", *more)
+    return two_workers.inside(
+        "workers", "calibrate", "--rehearsal", "--n", "6", "--workers", "spelling,geography", *more
+    )
 
 
 def test_rehearsal_measures_the_demo_workers_by_skill(
@@ -185,8 +188,8 @@ def test_rehearsal_measures_the_demo_workers_by_skill(
     """For free, on one-step questions, without writing a file."""
     done = rehearsed(two_workers, tmp_path, monkeypatch, "--json")
     assert done.code == 0, done.err
-    assert [card["worker"] for card in done.json["cards"]] == ["letters", "facts"]
-    assert set(done.json["cards"][0]["strengths"]) <= {"letters", "numbers", "facts"}
+    assert [card["worker"] for card in done.json["cards"]] == ["spelling", "geography"]
+    assert set(done.json["cards"][0]["strengths"]) <= set(KEYWORDS)
     assert (done.json["cards"][0]["cost"], posts(two_workers)) == ("0", 0)
     assert not cards_file(app_paths({})).exists()
 
@@ -203,7 +206,7 @@ def test_out_writes_cards_that_can_be_shipped(
     for name in rehearsal_workers.NAMES:
         (tmp_path / f"{name}.gguf").rename(tmp_path / "moved" / f"{name}.gguf")
     pool = rehearsal_workers.rehearsal_workers(directory=tmp_path / "moved")
-    assert {worker.name: cards.of(worker) is not None for worker in pool}["letters"]
+    assert {worker.name: cards.of(worker) is not None for worker in pool}["spelling"]
 
 
 def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
@@ -230,7 +233,7 @@ def test_an_interrupted_demo_calibration_is_continued(
     done = two_workers.inside("eval", "--show", "last", "--json")
     assert (again.code, done.code) == (0, 0), again.err
     assert "11 of 12 runs are done" in again.err
-    assert [system["name"] for system in done.json["systems"]] == ["alone:letters", "alone:facts"]
+    assert [system["name"] for system in done.json["systems"]] == ["alone:spelling", "alone:geography"]
     assert sum(system["n"] for system in done.json["systems"]) == 12
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.stage import Stage, explained, says
 
-QUESTION: Final = "Spell the capital of Japan backwards."
+QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
 
 def test_the_demo_needs_no_configuration(stage: Stage) -> None:
@@ -19,7 +19,7 @@ def test_the_demo_needs_no_configuration(stage: Stage) -> None:
     assert done.code == 0
     said = json.loads(done.out)
     assert said["answer"] == "OYKOT"
-    assert [(step["worker"], step["access"]) for step in said["steps"]] == [("facts", []), ("letters", [1])]
+    assert [(step["worker"], step["access"]) for step in said["steps"]] == [("geography", []), ("spelling", [1])]
     assert stage.server.requests == []
 
 
@@ -78,6 +78,6 @@ def test_mini_mode_chooses_one_worker(stage: Stage) -> None:
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     """`--conductor` names it. It gets the normal prompt, and the demo workers still get theirs."""
-    stage.models["alpha"] = says("C | - | capital of Japan\nA | 1 | spell it backwards")
+    stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
     assert (done.code, done.out.strip()) == (0, "OYKOT")

@@ -23,7 +23,6 @@ from conductor_cli.config.cards import (
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
-from conductor_cli.rehearsal import workers
 from tests.tiny_gguf import make
 
 WORKER = Worker(name="alpha", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
@@ -107,14 +106,6 @@ def test_workers_that_differ_in_a_header_have_cards_of_their_own() -> None:
     assert len({worker_key(one), worker_key(two), worker_key(WORKER)}) == 3
     assert worker_key(one) == worker_key(replace(one, name="again"))
     assert worker_key(replace(WORKER, options={**WORKER.options, "headers": {}})) != worker_key(one)
-
-
-def test_the_cards_that_ship_fit_the_workers_that_ship() -> None:
-    """What is hashed has not changed since they were measured."""
-    shipped = read_cards(workers.cards_path()).measured
-    assert {worker.name: worker_key(worker) for worker in workers.rehearsal_workers()} == {
-        item.worker: item.key for item in shipped
-    }
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:

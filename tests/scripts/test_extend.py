@@ -17,7 +17,7 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 BLOCK: Final = re.compile(r"^```(python|diff)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED: Final = re.compile(r"^`(src/\S+)`:$", re.MULTILINE)
-QUESTION: Final = "Spell the capital of Japan backwards."
+QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
 
 def examples() -> list[tuple[str, str, str]]:
@@ -93,10 +93,10 @@ def test_an_example_worker_that_fails_is_told(extended: Path, home: Path, tmp_pa
 def test_an_example_view_and_command_show_a_run(extended: Path) -> None:
     """The rehearsal's run through the new format, live and replayed; then who was asked, from its trace."""
     shown = run(extended, "ask", "--rehearsal", QUESTION, "--format", "steps")
-    assert [line.split("\t")[:2] for line in shown.splitlines()] == [["1", "facts"], ["2", "letters"]]
+    assert [line.split("\t")[:2] for line in shown.splitlines()] == [["1", "geography"], ["2", "spelling"]]
     assert shown.splitlines()[-1].endswith("\tOYKOT")
     assert run(extended, "trace", "replay", "last", "--speed", "0", "--format", "steps") == shown
-    assert set(json.loads(run(extended, "asked", "--json"))) == {"facts", "letters"}
+    assert set(json.loads(run(extended, "asked", "--json"))) == {"geography", "spelling"}
     assert run(extended, "asked", "--least", "9999").split() == ["WORKER", "SECONDS"]
 
 

@@ -110,7 +110,9 @@ def test_a_plan_may_end_with_a_check() -> None:
     assert (found.reward, found.calls) == (0.5, 3)
 
 
-def found_by(scripts: Sequence[str], item: RehearsalExercise, *, wrong: Iterable[Member] = (), recursion: int = 0) -> Found:
+def found_by(
+    scripts: Sequence[str], item: RehearsalExercise, *, wrong: Iterable[Member] = (), recursion: int = 0
+) -> Found:
     model = ScriptedModel(scripts=[[text] for text in scripts])
     return asyncio.run(planned(rollouts(wrong), model, [item], recursion=recursion))[0]
 

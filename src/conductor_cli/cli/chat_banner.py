@@ -11,7 +11,7 @@ from functools import cache
 BANNER = "Enter asks, Alt-Enter breaks the line, /help lists commands, Ctrl-D leaves.\n"
 REHEARSAL = (
     "Demo models: they know letters, small sums and some facts, and read each\nquestion on its own.\n"
-    "For example: Spell the capital of France backwards and count its letters.\n"
+    "For example: Find the capital of France, spell it backwards, then count its letters.\n"
 )
 
 

@@ -7,7 +7,10 @@ from typing import Final
 
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "": (
-        ("Try it with the demo models", 'conductor ask --rehearsal "Spell the capital of France backwards."'),
+        (
+            "Try it with the demo models",
+            'conductor ask --rehearsal "Find the capital of France, then spell it backwards."',
+        ),
         ("Set up a model that plans and the workers, step by step", "conductor setup"),
         ("Hold a conversation", "conductor"),
     ),

@@ -46,6 +46,9 @@ ABOUT: Final[Mapping[str, str]] = {
     "generalist": "a little of everything",
 }
 
+CHECKER: Final = "checker"
+"""Which says YES or NO even if it is unsure: what it says only decides whether to ask again."""
+
 REFUSAL: Final = "?"
 """What a worker writes that cannot do what it is asked."""
 
@@ -99,7 +102,12 @@ def operands(text: str) -> tuple[str, ...]:
 
 
 PROFILE: Final = WorkerProfile(
-    name="rehearsal", render=render, max_tokens=MOST_TOKENS, context=CONTEXT, operands=operands
+    name="rehearsal",
+    render=render,
+    max_tokens=MOST_TOKENS,
+    context=CONTEXT,
+    operands=operands,
+    refusal=REFUSAL,
 )
 
 
@@ -129,15 +137,12 @@ def read_cards() -> dict[str, Card]:
 def rehearsal_workers(cards: Mapping[str, Card] | None = None, *, directory: Path | None = None) -> Pool:
     """The workers with their `cards`, from the files in `directory` or the shipped ones."""
     files = {name: model_path(name) if directory is None else directory / f"{name}.gguf" for name in NAMES}
-    options = {
-        "context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS,
-        "refuse_below": REFUSE_BELOW,
-    }  # fmt: skip
+    options = {"context": CONTEXT, "threads": 1, "gpu_layers": 0, "temperature": 0.0, "max_tokens": MOST_TOKENS}
     return Pool(
         workers=tuple(
             Worker(
                 name=name, kind="llama", model=str(path), about=ABOUT[name], card=(cards or {}).get(name, Card()),
-                options=options, price=FREE,
+                options=options if name == CHECKER else {**options, "refuse_below": REFUSE_BELOW}, price=FREE,
             )
             for name, path in files.items()
         )

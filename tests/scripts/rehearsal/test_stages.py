@@ -58,6 +58,8 @@ elif arguments[0] == "conductor":
     assert "spelling" in (Path(options["--workers"]) / "spelling.gguf").read_text()
     place = out / f"grpo-{options['--seed']}-{options.get('--steps', 220)}"
     learn("grpo-" + options["--seed"], place / "conductor.gguf", place / "curve.jsonl")
+elif arguments[0] == "cards":
+    (out / "cards.json").write_text((out / "spelling.gguf").read_text())
 elif arguments[0] == "table":
     print("spelling at its own steps, one hop                     0.990  at least 0.95   pass")
 else:
@@ -68,22 +70,12 @@ else:
     sys.exit(1 if result == "MISSED" or os.environ.get("BREAK") else 0)
 '''
 
-CONDUCTOR = """
-import os, sys
-from pathlib import Path
-
-assert sys.argv[1:4] == ["workers", "calibrate", "--rehearsal"]
-models = Path(os.environ["CONDUCTOR_LLM_REHEARSAL_DIR"])
-Path(sys.argv[-1]).write_text((models / "spelling.gguf").read_text())
-"""
-
 MAIN = """
 import sys
 from scripts.rehearsal import stages
 
 programs = sys.argv.pop(1)
 stages.TRAIN = (sys.executable, f"{programs}/train.py")
-stages.CALIBRATE = (sys.executable, f"{programs}/conductor.py", *stages.CALIBRATE[3:])
 from scripts.rehearsal.__main__ import main
 
 sys.exit(main())
@@ -94,7 +86,7 @@ ALL = ("cold", *WORKERS, "table", "cards", "grpo-2", "exam-2")
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A directory, and the programs that stand in for the trainer and for `conductor`."""
+    """A directory, and the program that stands in for the trainer."""
 
     out: Path
     programs: Path
@@ -120,7 +112,6 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     (tmp_path / "train.py").write_text(TRAINER)
-    (tmp_path / "conductor.py").write_text(CONDUCTOR)
     return Project(out=tmp_path / "build" / "rehearsal", programs=tmp_path)
 
 
@@ -151,7 +142,7 @@ def test_everything_is_trained_from_nothing(project: Project) -> None:
     assert before(order, "grpo-2", "exam-2")
     assert "adding: more to do (0." in output
     assert "known phrasings: 0.920 (0.920)" in output
-    assert f"cp {project.out}/cards.json src/conductor_cli/rehearsal/" in output
+    assert f"{project.out}/cards.json src/conductor_cli/rehearsal/models/" in output
     assert f"cp {project.out}/cold.gguf scripts/rehearsal/" in output
     line = json.loads((project.out / "stages.jsonl").read_text().splitlines()[0])
     assert set(line) == {"stage", "at", "wall", "processor", "exit"}

@@ -38,7 +38,7 @@ Start = Callable[[str], None]
 QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
 """What the conductor plans."""
 
-DEMO_QUESTION: Final = "spell the capital of FRANCE backwards"
+DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 
 PLANNING_TIMEOUT: Final = 300.0
 """Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""
