@@ -27,8 +27,10 @@ def made_up_word(random: Random) -> str:
     """A word of no meaning in this world: an everyday one, or syllables."""
     if random.random() < 0.6:
         return random.choice(_EVERYDAY)
-    parts = [_syllable(random) for _ in range(random.choice((1, 1, 2)))]
-    return "".join(parts)
+    while True:
+        word = "".join(_syllable(random) for _ in range(random.choice((1, 1, 2))))
+        if word not in _KEYWORDS:
+            return word
 
 
 def _syllable(random: Random) -> str:

@@ -44,6 +44,19 @@ CHECKS: Final = """
     t [check|verify|double check|test|review] [it|that|this|the answer|the result]
     t [check|verify|make sure|see] [if|that|whether] [it|that|the answer|the result] is [correct|ok]
     t have [it|the answer|the result] [checked|verified]
+    t [check|verify|review] [it|the answer|the result] [again|once more|carefully]
+    t make sure [it|the answer|the result] is [correct|ok|fine]
+    t [get|have|let] somebody [check|verify|review] [it|the answer|the result]
+    t get [it|the answer|the result] [checked|verified|tested]
+    t ask somebody [to check|to verify|to review] [it|the answer|the result]
+    t [check|see|test|find out] [if|whether] [it|the answer|the result] [is fine|fits|holds]
+    t confirm [it|that it is correct|the answer|the result|that the answer is correct]
+    t check that [everything|all of it] is [correct|ok|fine]
+    t do a [check|test|review] of [it|the answer|the result]
+    t be sure that [it|the answer|the result] is correct
+    t check your [answer|result|work]
+    t please [check|verify|double check|confirm] [it|that|the answer|the result]
+    t look at [it|the answer|the result] again to [check|verify|confirm] it
     !t make sure of [it|the answer|the result]
     !t see to it that [the answer|the result] is [correct|ok]
     """
@@ -64,6 +77,33 @@ FRAMES: Final = """
     o [{hello} |]{s}[ {end}|]
     o [please|can you|could you|would you|will you|can you please|now|just|go and] {s}[ {end}|]
     o [i want you to|i need you to|i would like you to|you should|let us|try to] {s}
+    n [{hello} |]what exactly is {s}[ {end}|]
+    n [{hello} |]i [need|want] to [find|find out|work out|see] {s}[ {end}|]
+    n [{hello} |]i am [looking for|trying to find|curious about|asking for|interested in] {s}[ {end}|]
+    n [{hello} |]kindly [tell me|give me|name|find|show me] {s}
+    n [could|can|would] you [please|kindly] [tell me|give me|find|show me|name] {s}
+    n [tell me|do you know|can you tell me|could you say|i want to know|i wonder|find out] what {s} is
+    n [any idea what|who knows what|tell us what] {s} is
+    n [help me to find|help me work out|let me see] {s}[ {end}|]
+    n [determine|figure out|look up|identify|write down|report] {s}[ {end}|]
+    n [we need|we want|we would like to know|my task is to find|your task is to find|all i need is] {s}
+    n [my question is what is|the question is what is|question what is] {s}
+    n {s} what is it
+    n {s} [{end}]
+    a [i wonder|any idea|help me find out|just tell me|i need to know] {s}
+    a [my question is|the question is|here is a question|question|i have a question] {s}
+    a [can|could|would|will] you [please|kindly|] [tell me|say|find out] {s}[ {end}|]
+    a [{hello} |]would you happen to know {s}[ {end}|]
+    a {s} [do you know|can you tell me|any idea|tell me]
+    a we [want|need|would like] to know {s}
+    a [{hello} |][say|find out|figure out|work out] {s}[ {end}|]
+    o [kindly|simply|quickly|first of all] {s}
+    o it would be [nice|great|kind] if you [could|would] {s}
+    o [your task is to|your job is to|all you need to do is|i ask you to|you have to|you need to] {s}[ {end}|]
+    o [help me to|help me|help us] {s}[ {end}|]
+    o [can|could|would|will] you [please|kindly|quickly|] {s}[ {end}|]
+    o [{hello} |][can|could|would|will] you [help me|help me to|help us] {s}
+    o [{hello} |]please {s}[ {end}|]
     !n [{hello} |][let me know|i would like|would you know|please say|can i have|show] {s}[ {end}|]
     !n [i have to know|i need to have|help me find|help me with] {s}
     !a [i want to know|i would like to know|please tell me] {s}
@@ -73,10 +113,17 @@ FRAMES: Final = """
 
 MACROS: Final = {
     "{what}": "[what|which]",
-    "{get}": "[name|give|find|say|tell me|get|work out]",
-    "{sum}": "[calculate|compute|work out|find|give|figure out]",
-    "{hello}": "[hi|hello|hey|ok|okay|so|well|now|please|hey there|quick question|help me]",
-    "{end}": "[please|for me|thanks|thank you|now|if you can|quickly|pls]",
+    "{get}": "[name|give|find|say|tell me|get|work out|give me|look up|determine|identify]",
+    "{sum}": "[calculate|compute|work out|find|give|figure out|determine|find out|tell me|say]",
+    "{hello}": (
+        "[hi|hello|hey|ok|okay|so|well|now|hey there|quick question|hi there|hello there|excuse me|"
+        "a question|one question|i have a question|next question|listen|well then|alright|sorry|can you help|"
+        "i need help]"
+    ),
+    "{end}": (
+        "[please|for me|thanks|thank you|now|if you can|quickly|pls|many thanks|thanks a lot|when you can|for us|"
+        "if you know|if you please|as soon as you can|thank you very much|today]"
+    ),
 }
 
 OPENINGS: Final = """
@@ -84,6 +131,14 @@ OPENINGS: Final = """
     o [start with|begin with|use|consider] [the word|the number|] {x} [and|then|] {s}
     o first {s}
     o [first|] [take|get|find] {x} [and|then|and then] {s}
+    o [here is|look at|we have|i have|you have] {x} [now|so|and now] {s}
+    o [given|using] {x} [now|first|] {s}
+    o [work with|pick|choose|let us take|let us start with|think of|write down|go from] {x} [and|then|and then|] {s}
+    o [starting|beginning] with {x} {s}
+    o i give you {x} [now|now please|and you] {s}
+    o [suppose|imagine] you have {x} [now|then|and] {s}
+    o the [start|starting point|input] is {x} [now|and then|then] {s}
+    o from {x} on {s}
     !o [first|] [begin from|get going with] {x} [and|then|] {s}
     !o with {x} [first|] {s}
     """
@@ -93,12 +148,24 @@ PAIRS: Final = """
     o [take|find|get|work out|look up] {x} and {y}
     o [find|get|take|work out] {x} [and also|and then|then|as well as] {y}
     o first [find|get|take] {x} [and|then|and then] {y}
+    o [look for|determine|give me|begin with|compute] {x} and {y}
+    o [look at|think of|write down|name|tell me] {x} and {y}
+    o [find|get|take] both {x} and {y}
+    o [find|get|take|work out|determine] {x} [together with|along with|and next|and afterwards|and after that] {y}
+    o first [work out|determine|look up] {x} [and|then|and then|and after that] {y}
+    o [find|get|work out] {x} and [find|get|work out] {y} [too|as well]
+    o find {x} then find {y}
+    o [you need|i need|we need|i have|here are] {x} and {y}
     !o [use|consider|start with] {x} and {y}
     !o [look up|work out] both {x} and {y}
     """
 """How the two parts of a join may be named before what is done with both."""
 
-JOINTS: Final = (" and ", " then ", " and then ", " after that ", " next ", " and finally ", " and afterwards ", ", ")
+JOINTS: Final = (
+    " and ", " then ", " and then ", " after that ", " next ", " and finally ", " and afterwards ", ", ",
+    " afterwards ", ", and next ", ", finally ", ", lastly ", " and after that ", ", now ", " and now ", ". then ",
+    " once you have that ", " when that is done ", " and as the next step ", " and with that done ",
+)  # fmt: skip
 """What stands between two orders. Commas are not read."""
 
 TYPED: Final = (

@@ -29,10 +29,30 @@ _TRIES: Final = 4
 ARITHMETIC: Final = frozenset({"adding", "multiplying"})
 
 _WORD_ONLY: Final = re.compile(
-    r"(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words) \{x\}|"
-    r"\{x\}'s|\{x\} (stand|is|protons)"
+    r"\b(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words|country|"
+    r"nation|value|position|place|letters|abbreviation|spanish|english|backwards|reversed|under|a|an|the|call|numbers) \{x\}|"
+    r"\{x\}'s|\{x\} (stand|is|protons|letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
+    r"element|opposite|antonym|month|spanish|english|colou?r)\b"
 )
 """Where only a word or a number reads well, and not another phrase."""
+
+
+_OPERATOR: Final = re.compile(
+    r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|deducted|"
+    r"removed|more|less)\b"
+)
+"""What may belong to a phrase as a whole or to its last number, in "the sum of 3 and 5 doubled"."""
+
+_NAMED: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\bit\b",
+        r"\b(that|this|the) (word|city|country|month|element|thing|number|symbol|result|answer|total)\b"
+        r"(?! (of|with|that|for|it))",
+        r"\bthat\b",
+    )
+)
+"""The words that stand for an earlier answer, the surest first."""
 
 
 class Phrased(NamedTuple):
@@ -172,7 +192,8 @@ def _unambiguous(text: str, node: Node, slot: str, arg: Node) -> bool:
     loose = text.startswith("{") or not text.endswith("}")
     if loose and (node.operation.skill in inner or (inner | {node.operation.skill}) <= ARITHMETIC):
         return False
-    return not (text.startswith(slot) and inner & ARITHMETIC)
+    leads = text.startswith(slot) or _OPERATOR.match(text.partition(slot)[2])
+    return not (leads and inner & ARITHMETIC)
 
 
 def _closed(text: str) -> bool:
@@ -215,9 +236,12 @@ def _naming(phrase: str, literal: str) -> str:
     """A clause that names the literal, for a step whose words in the sentence do not: the same words if possible."""
     if "{x}" in phrase:
         return fill(phrase, literal)
-    if "its " in phrase:
+    if "its " in phrase and not re.search(r"\bit\b", phrase):
         return phrase.replace("its ", f"{literal}'s ", 1)
-    return re.sub(r"\b(it|that|the (result|answer|number|total))\b", literal, phrase, count=1)
+    for named in _NAMED:
+        if named.search(phrase):
+            return named.sub(literal, phrase, count=1)
+    return phrase
 
 
 def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sentence:

@@ -12,37 +12,50 @@ from conductor_cli.rehearsal.normalize import Skill, find_operands, normalize
 
 KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
     "spelling": (
-        "spell", "spelled", "spelling", "backwards", "reverse", "reversed", "reversal", "flip", "sort",
-        "sorted", "order", "ordered", "arrange", "alphabetize", "first", "last", "start", "starts", "end",
-        "ends", "beginning", "join", "joined", "combine", "combined", "connect", "together", "followed", "turn",
-        "front", "put", "one",
+        "spell", "spelled", "spelling", "backwards", "reverse", "reversed", "reversal", "flip", "sort", "sorted",
+        "order", "ordered", "arrange", "alphabetize", "first", "last", "start", "starts", "end", "ends", "beginning",
+        "join", "joined", "combine", "combined", "connect", "together", "followed", "turn", "front", "put", "one",
+        "letter", "made", "character", "formed", "built", "build", "alphabetical", "alphabetized", "alphabetizing",
+        "arranged", "arranging", "rearrange", "organize", "sorting", "ordering", "invert", "inverted", "inverting",
+        "reversing", "flipped", "flipping", "turned", "begin", "begins", "starting", "initial", "leading", "final",
+        "finish", "finishes", "ending", "closing", "merge", "merged", "merging", "link", "linked", "joining",
+        "combining", "connecting", "putting", "combination", "compound", "concatenation", "attach", "attached",
+        "append", "single",
     ),
     "counting": (
-        "letters", "vowels", "vowel", "count", "length", "long", "characters",
+        "letters", "vowels", "vowel", "count", "length", "long", "characters", "counted", "measure",
     ),
     "adding": (
-        "plus", "minus", "sum", "total", "add", "added", "more", "increase", "increased", "subtract",
-        "subtracted", "difference", "less", "decrease", "decreased", "reduce", "reduced", "away", "deduct",
-        "remains", "taken", "take",
+        "plus", "minus", "sum", "total", "add", "added", "more", "increase", "increased", "subtract", "subtracted",
+        "difference", "less", "decrease", "decreased", "reduce", "reduced", "away", "deduct", "remains", "taken",
+        "take", "adding", "addition", "summed", "altogether", "raise", "raised", "grow", "subtracting", "subtraction",
+        "deducted", "deducting", "remove", "removed", "removing", "lowered", "diminish", "diminished", "taking",
+        "withdraw", "without", "gap", "distance", "rest",
     ),
     "multiplying": (
         "times", "multiply", "multiplied", "product", "double", "doubled", "twice", "triple", "tripled", "half",
-        "halve", "halved", "divide", "divided", "split", "cut",
+        "halve", "halved", "divide", "divided", "split", "cut", "multiplying", "multiplication", "doubling",
+        "tripling", "thrice", "halving", "halves",
     ),
-    "geography": ("capital", "country", "land", "nation", "city", "town"),
+    "geography": (
+        "capital", "country", "land", "nation", "city", "town", "government", "governed",
+    ),
     "chemistry": (
         "element", "symbol", "atomic", "protons", "proton", "periodic", "chemical", "chemistry", "abbreviation",
-        "abbreviated", "stand",
+        "abbreviated", "stand", "stands", "represents", "represent", "abbreviate", "chemists", "atom", "atoms",
     ),
     "opposites": ("opposite", "antonym", "contrary"),
     "calendar": (
         "month", "months", "number", "day", "weekday", "week", "year", "calendar", "comes", "after", "before",
-        "follows", "precedes", "next", "previous",
+        "follows", "precedes", "next", "previous", "following", "follow", "followed", "preceding", "later", "date",
     ),
-    "translation": ("spanish", "english", "translate", "translated", "translation"),
+    "translation": (
+        "spanish", "english", "translate", "translated", "translation", "translating", "speakers", "equivalent",
+    ),
     "comparing": (
         "larger", "bigger", "greater", "higher", "maximum", "smaller", "lower", "lesser", "minimum", "longer",
-        "shorter", "alphabetically", "alphabet", "dictionary", "compare", "earlier", "fewer",
+        "shorter", "alphabetically", "alphabet", "dictionary", "compare", "earlier", "fewer", "whichever",
+        "comparison",
     ),
     "colours": ("colour", "coloured"),
 }  # fmt: skip

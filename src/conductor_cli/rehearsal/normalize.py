@@ -27,25 +27,40 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 VOCABULARY: Final = _split_words("""
-    a abbreviated abbreviation abc add added after afterwards all alphabet alphabetic alphabetical
-    alphabetically alphabetize alphabetized also am among amount an and answer antonym any are around arrange as
-    at atomic away back backward backwards be before begin beginning between bigger both by calculate calendar
-    called can capital character characters check checked chemical chemistry choose city color colored colour
-    coloured combine combined comes compare compute connect consider contrary correct could count country cut
-    day decrease decreased deduct dictionary did difference directly divide divided do does doing double doubled
-    earlier element end ends english fewer figure finally find first flip followed follows for form from front
-    get give go going got greater had half halve halved has have hello help here hey hi higher how i if im in
-    increase increased into is it its join joined just keep know land larger last length less lesser let lets
-    letter letters like long longer look lower made main make many maximum me mean means minimum minus month
-    months more much multiplied multiply my name named nation need next normal now number numbers of ok okay on
-    one only opposite or order ordered out people periodic pick place please pls plus position precedes previous
-    product proton protons put question quick quickly read reduce reduced remains result results reversal
-    reverse reversed review say second see seen shorter should show sign smaller so some sort sorted spanish
-    spell spelled spelling split stand start starts subtract subtracted such sum sure symbol take taken
-    tell term test than thank thanks that the their them then there they this times to together total town
-    translate translated translation triple tripled try turn twice two type typed typical up us use usual value
-    verified verify version very vowel vowels want was we week weekday well what whats when where whether which
-    who whose will with word words work would write written year you your z
+    a abbreviate abbreviated abbreviation abc about add added adding addition after afterwards again ahead all
+    along alphabet alphabetic alphabetical alphabetically alphabetize alphabetized alphabetizing alright also
+    altogether am among amount an and answer answers antonym any appear appears append are around arrange
+    arranged arranging as ask asking at atom atomic atoms attach attached away back backward backwards be before
+    begin beginning begins behind belong belongs between bigger both bring build built but by calculate calendar
+    call called can capital carefully change changed character characters check checked chemical chemistry
+    chemists chief choose city closing color colored colour coloured combination combine combined combining come
+    comes compare comparison compound compute concatenation confirm connect connecting consider consist consists
+    contain contained contains contrary convert correct could count counted counting country curious cut cutting
+    date day decrease decreased deduct deducted deducting determine dictionary did difference diminish
+    diminished directly distance divide divided do does doing done double doubled doubling down drop each
+    earlier element end ending ends english equal equivalent every everything exact exactly except excuse
+    express expression fewer figure final finally find fine finish finishes first fits flip flipped flipping
+    follow followed following follows for form formed found from front gap get give given gives go going got
+    governed government great greater grow had half halve halved halves halving happen has have having hello
+    help here hey hi higher holds how i idea identify if im imagine immediately in increase increased initial
+    input interested into invert inverted inverting is it its job join joined joining just keep kind kindly know
+    known knows land large larger last lastly later leading leads length less lesser let lets letter letters
+    lies like link linked list listed listen lists long longer look looking lot lower lowered made main make
+    makes many maximum me mean meaning means measure merge merged merging minimum minus month months more much
+    multiplication multiplied multiply multiplying my name named nation natural need next nice normal normally
+    now number numbers of off ok okay on once one only opposite or order ordered ordering organize other out
+    over parts people periodic pick place please pls plus point position precedes preceding previous principal
+    product proton protons put putting question quick quickly raise raised reach read rearrange recall reduce
+    reduced remains remove removed removing replace report represent represented represents rest result results
+    reversal reverse reversed reversing review said same say seat second see seen serves short shorter should
+    show shown sign simply single size smaller so some somebody soon sorry sort sorted sorting spanish speakers
+    spell spelled spelling split stand stands start starting starts step subtract subtracted subtracting
+    subtraction such sum summed suppose sure symbol take taken taking task tell term test tested than thank
+    thanks that the their them then there these they thing think this thrice through times to today together too
+    top total town translate translated translating translation triple tripled tripling try trying turn turned
+    twice two type typed typical typically under up us use used uses using usual usually value verified verify
+    version very vowel vowels want was way we week weekday well what whats when where whether which whichever
+    who whole whose will with withdraw without wonder word words work would write written year you your z
 """)
 """Every word of the models' phrasings. Any other word is an operand."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import combinations, permutations
 
 from conductor_cli.rehearsal.normalize import normalize
 from scripts.rehearsal.phrasings import WAYS, PhrasingForm, expand, lines_of
@@ -12,7 +13,7 @@ from scripts.rehearsal.sentences import clause
 from scripts.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
 
 FORMS: tuple[PhrasingForm, ...] = ("noun", "ask", "order", "then")
-VALUE = "it|that|the result|the first|the second|[A-Z]+|[0-9]+"
+VALUE = re.compile(r"\b(it|that|the result|the first|the second|[A-Z]+|[0-9]+)\b")
 BEFORE = {"it": -1, "that": -1, "the result": -1, "the first": 0, "the second": 1}
 
 
@@ -22,10 +23,21 @@ def readings(subtask: str, seen: Sequence[str]) -> set[str]:
 
 
 def _readings(subtask: str, seen: Sequence[str]) -> Iterator[str | None]:
-    for operation, patterns in _patterns().items():
-        for pattern in patterns:
-            if match := pattern.fullmatch(subtask):
-                yield _read(operation, match.groupdict(), seen)
+    values = list(VALUE.finditer(subtask))
+    for given in ([], *([one] for one in values), *(list(two) for two in combinations(values, 2))):
+        for names in permutations("xy", len(given)):
+            slots = dict(zip(names, given, strict=True))
+            if "y" in slots and "x" not in slots:
+                continue
+            for operation in _texts().get(_with_slots(subtask, slots), ()):
+                yield _read(operation, {name: value[0] for name, value in slots.items()}, seen)
+
+
+def _with_slots(subtask: str, slots: dict[str, re.Match[str]]) -> str:
+    """The step with marks in the place of its values."""
+    for name, value in sorted(slots.items(), key=lambda slot: -slot[1].start()):
+        subtask = f"{subtask[: value.start()]}{name.upper()}V{subtask[value.end() :]}"
+    return subtask
 
 
 def _read(operation: str, given: dict[str, str], seen: Sequence[str]) -> str | None:
@@ -39,18 +51,18 @@ def _read(operation: str, given: dict[str, str], seen: Sequence[str]) -> str | N
 
 
 @cache
-def _patterns() -> dict[str, list[re.Pattern[str]]]:
-    found: dict[str, list[re.Pattern[str]]] = {}
+def _texts() -> dict[str, list[str]]:
+    """The operations that a step with marks in the place of its values can ask for."""
+    found: dict[str, list[str]] = {}
     for operation, lines in WAYS.items():
         texts = {text for form in FORMS for line in lines_of(lines, form, "all") for text in expand(line)}
-        found[operation] = [re.compile(_pattern(text)) for text in sorted(texts)]
+        for text in {_marked(text) for text in texts}:
+            found.setdefault(text, []).append(operation)
     return found
 
 
-def _pattern(text: str) -> str:
-    marked = re.sub(r"\{([xy])\}('s)?", lambda slot: f"{'XV' if slot[1] == 'x' else 'YV'}{slot[2] or ''}", text)
-    plain = re.escape(clause(normalize(marked)))
-    return plain.replace("XV", f"(?P<x>{VALUE})").replace("YV", f"(?P<y>{VALUE})")
+def _marked(text: str) -> str:
+    return clause(normalize(text.replace("{x}", "XV").replace("{y}", "YV")))
 
 
 def done(operation: str, *values: str) -> str | None:
