@@ -29,13 +29,13 @@ _TRIES: Final = 4
 ARITHMETIC: Final = frozenset({"adding", "multiplying"})
 
 _WORD_ONLY: Final = re.compile(
-    r"\b(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words|country|"
-    r"nation|value|position|place|letters|abbreviation|spanish|english|backwards|reversed|under|a|an|the|call|numbers) \{x\}|"
+    r"\b(symbol|number|element|month|capital|called|named|written|abbreviated|word|in|where|with|does|words|"
+    r"country|nation|value|position|place|letters|abbreviation|spanish|english|"
+    r"backwards|reversed|under|a|an|the|call|numbers) \{x\}|"
     r"\{x\}'s|\{x\} (stand|is|protons|letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
     r"element|opposite|antonym|month|spanish|english|colou?r)\b"
 )
 """Where only a word or a number reads well, and not another phrase."""
-
 
 _OPERATOR: Final = re.compile(
     r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|deducted|"
@@ -47,8 +47,7 @@ _NAMED: Final = tuple(
     re.compile(pattern)
     for pattern in (
         r"\bit\b",
-        r"\b(that|this|the) (word|city|country|month|element|thing|number|symbol|result|answer|total)\b"
-        r"(?! (of|with|that|for|it))",
+        r"\b(that|this|the) (word|city|country|month|thing|number|symbol|result|answer|total)\b(?! (of|with|it))",
         r"\bthat\b",
     )
 )
