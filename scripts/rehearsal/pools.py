@@ -15,7 +15,8 @@ from typing import Final
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.conductor_model import CHECKING
-from scripts.rehearsal.asking import CHECKER, GENERALIST
+from conductor_cli.rehearsal.workers import CHECKER
+from scripts.rehearsal.asking import GENERALIST
 
 ANYTHING: Final = "anything"
 """The skill of the generalist."""

@@ -13,8 +13,8 @@ from typing import Final, Literal, NamedTuple
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.conductor_model import CHECKING
 from conductor_cli.rehearsal.normalize import Skill
-from conductor_cli.rehearsal.workers import NAMES, REFUSAL, model_path
-from scripts.rehearsal.asking import CHECKER, GENERALIST, Bank, Reply
+from conductor_cli.rehearsal.workers import CHECKER, NAMES, REFUSAL, model_path
+from scripts.rehearsal.asking import GENERALIST, Bank, Reply
 from scripts.rehearsal.lessons import EVERY, prompt_of
 from scripts.rehearsal.mistakes import near_miss
 from scripts.rehearsal.operations import OPERATIONS

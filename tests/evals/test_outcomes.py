@@ -13,6 +13,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConductorError, LimitReached, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Price, Usage
@@ -46,6 +47,14 @@ def test_the_words_of_silence_are_those_of_the_program() -> None:
         list(ReplyDecoder(_request(), Secrets()).end())
     assert error.value.reason == "empty_answer"
     outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
+    assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
+
+
+def test_a_refusal_counts_as_wrong() -> None:
+    """It is the system's own answer, and not a model that could not be reached."""
+    outcome = outcome_of(
+        "alone:ann", models={"ann": says("?"), "bob": says("4")}, worker_profile=WorkerProfile(refusal="?")
+    )
     assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
 
 

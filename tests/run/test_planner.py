@@ -37,6 +37,18 @@ def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
     assert play(setting(ScriptedModel([losing])), question)[0].trace.rejected == ()
 
 
+def test_a_conductor_without_a_fallback_declines() -> None:
+    """Where no plan is valid, the best worker does not guess, and what the first steps found is no answer."""
+    planner = ScriptedModel([["A | - | one\nB | 7 | two\n"], ["B | 7 | two"]])
+    run, events = play(setting(planner, profile=replace(PROMPTED, fallback=False)))
+    assert run.trace.error is not None
+    assert (run.trace.state, run.trace.answer, run.trace.error.reason) == ("failed", "", "declined")
+    assert run.trace.error.message == (
+        "no answer: the planner's output was not a valid plan: step 2 cannot see itself or a later step: 7"
+    )
+    assert len(of(events, ev.StepPlanned)) == 1
+
+
 def test_a_fault_is_shown_to_the_conductor_while_valid_steps_run() -> None:
     """After a fault the conductor sees the valid steps and the problem, and only appends; step 1 runs meanwhile."""
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n", SPENT], [4.0, "B | 1 | two", SPENT]])

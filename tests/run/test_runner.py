@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, Failure, ModelError, PolicyError
 from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import new_run_id
@@ -39,6 +41,31 @@ from tests.run.kit import (
 )
 
 CHAIN = "A | - | one\nB | 1 | two"
+
+
+DECLINING: Final = WorkerProfile(refusal="?")
+
+
+def test_a_refusal_is_no_answer() -> None:
+    """The run fails and says which step nobody could do. Without such a profile it is an answer like any other."""
+    planned = [CHAIN]
+    workers = {"ann": says("?"), "bob": says("?")}
+    run, _ = play(setting(ScriptedModel([planned]), workers, worker_profile=DECLINING))
+    assert run.trace.error is not None
+    assert (run.trace.answer, run.trace.error.reason, run.trace.exit_code) == ("", "declined", 1)
+    assert run.trace.error.message == "no answer: ann cannot do step 1, 'one'"
+    assert play(setting(ScriptedModel([planned]), workers))[0].trace.answer == "?"
+    workers["bob"] = says("it is 4")
+    run, _ = play(setting(ScriptedModel([planned]), workers, worker_profile=DECLINING))
+    assert run.trace.answer == "it is 4"
+
+
+def test_what_a_check_says_is_told() -> None:
+    """The answer is the one that was judged, so the verdict comes as a notice."""
+    judging = replace(PROMPTED, verdicts=("YES", "NO"))
+    planner = ScriptedModel([["A | - | one\nB | 1 | check it"]])
+    run, events = play(setting(planner, {"ann": says("4"), "bob": says("NO")}, profile=judging))
+    assert (run.trace.answer, notices(events)) == ("4", ["bob says of this answer: NO"])
 
 
 def test_a_run_plans_works_and_answers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
+from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.server.api.request import Outcome, RequestError
 from conductor_cli.server.narration import AnswerText, Narrator, Reasoning
+from conductor_cli.server.outcomes import outcome_of
 from tests.run.kit import play, setting
 
 REVIEWED = Limits(recursion=1, attempts=2)
@@ -32,6 +36,36 @@ def texts(said: list[Any]) -> list[str]:
 
 def reasoning(said: list[Any]) -> str:
     return "".join(piece.text for _, pieces in said for piece in pieces if isinstance(piece, Reasoning))
+
+
+def held(plan: str, **workers: Any) -> tuple[list[Any], Narrator, Outcome | RequestError]:
+    """A run whose last step may write a verdict or a refusal, as its client reads it."""
+    cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
+    profile = replace(PROMPTED, verdicts=("YES", "NO"))
+    conductor = setting(
+        ScriptedModel([[plan]]), cast, profile=profile, worker_profile=WorkerProfile(refusal="?"), streams_answer=True
+    )
+    run, events = play(conductor)
+    narrator = Narrator()
+    said = [(event, list(narrator.read(event))) for event in events]
+    return said, narrator, outcome_of(run.trace)
+
+
+def test_a_verdict_is_not_read_as_the_answer() -> None:
+    """The text of the last step waits until it is known whether it only judges the answer before it."""
+    said, narrator, outcome = held("A | - | one\nB | 1 | check it", ann=[["from ", "ann"]], bob=[["Y", "ES"]])
+    assert (texts(said), narrator.shown) == (["from ann"], "from ann")
+    assert isinstance(outcome, Outcome)
+    assert outcome.text == "from ann"
+
+
+def test_a_refusal_is_read_as_a_sentence() -> None:
+    """For a client, a model that declines has answered; an error would be tried again, or end an evaluation."""
+    said, narrator, outcome = held("A | - | one", ann=[["?"]])
+    sentence = "no answer: ann cannot do step 1, 'one'"
+    assert (texts(said), narrator.shown) == ([sentence], sentence)
+    assert isinstance(outcome, Outcome)
+    assert (outcome.text, outcome.finish) == (sentence, "stop")
 
 
 def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -106,6 +107,13 @@ def test_a_terminal_gets_text_while_it_is_written() -> None:
         if not isinstance(event, ev.RunFinished):
             assert sink.getvalue() == text
     assert text == ANSWER
+
+
+def test_a_terminal_waits_for_an_answer_that_the_run_holds() -> None:
+    """What the last step writes may be the verdict of a check; the answer is then another step's."""
+    events = one_step(["Y", "ES"], "PARIS")
+    events = [replace(event, holds_answer=True) if isinstance(event, ev.RunStarted) else event for event in events]
+    assert shown(events, terminal=True) == "PARIS\n"
 
 
 def test_a_failed_attempt_is_separated_from_the_next() -> None:
