@@ -80,7 +80,7 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
         if not train_conductor(model, tokenizer, job, held_out):
             return False
         path = directory / "conductor.gguf"
-        export(rounded(model), tokenizer, path, name="conductor")
+        export(rounded(model.cpu()), tokenizer, path, name="conductor")
     say(f"conductor: {path}, {format_size(path.stat().st_size)}")
     return True
 
@@ -111,7 +111,7 @@ def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out
         "lr_scheduler_type": "linear" if practice.falling else "constant_with_warmup",
         "adam_beta1": practice.betas[0], "adam_beta2": practice.betas[1],
         "top_entropy_quantile": practice.quantile, "entropy_coef": practice.entropy,
-        "use_cpu": True, "bf16": False, "fp16": False, "activation_checkpointing": False,
+        "use_cpu": not torch.cuda.is_available(), "bf16": False, "fp16": False, "activation_checkpointing": False,
     }  # fmt: skip
     return grpo.train(model, reader, job, arguments)
 
@@ -143,7 +143,7 @@ def _sample_greedily(
     longest: int,
 ) -> list[SampledPlan]:
     prompts = ["".join(message["content"] for message in rollouts.prompt(exercise)) for exercise in exercises]
-    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    batch = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
     was_training = model.training
     model.eval()
     with torch.inference_mode():

@@ -28,7 +28,7 @@ class SmallModel(Qwen2ForCausalLM):  # type: ignore[misc]
         The shapes of `input_ids` and `attention_mask` are (texts, tokens); prompts are padded on the left.
         """
         chosen = {**(generation_config.to_dict() if generation_config else {}), **settings}
-        ends = torch.tensor(chosen["eos_token_id"]).reshape(-1)
+        ends = torch.tensor(chosen["eos_token_id"], device=input_ids.device).reshape(-1)
         with torch.inference_mode():
             texts = _Texts(self, input_ids, attention_mask, ends, chosen["pad_token_id"])
             for _ in range(chosen["max_new_tokens"]):
@@ -45,18 +45,19 @@ class _Texts:
         self._model, self._ends, self._pad = model, ends, pad
         self._size = len(prompts)
         distinct, places = torch.unique(prompts, dim=0, return_inverse=True)
-        first = torch.empty(len(distinct), dtype=torch.long).scatter_(0, places, torch.arange(self._size))
+        every = torch.arange(self._size, device=prompts.device)
+        first = torch.empty(len(distinct), dtype=torch.long, device=prompts.device).scatter_(0, places, every)
         self._cache = DynamicCache(config=model.config)
         self._mask = mask[first]
         logits = self._read(distinct)
-        self._mask, self._live, self._ended = mask, torch.arange(self._size), torch.zeros(self._size, dtype=torch.bool)
+        self._mask, self._live, self._ended = mask, every, torch.zeros_like(every, dtype=torch.bool)
         self._logits = logits[places]
         self._cache.batch_select_indices(places)
 
     def write(self, temperature: float) -> bool:
         """Write one token more of each text that has not ended. False if all have."""
         tokens = self._choose(temperature).masked_fill(self._ended, self._pad)
-        column = torch.full((self._size,), self._pad)
+        column = torch.full((self._size,), self._pad, device=tokens.device)
         column[self._live] = tokens
         self.columns.append(column)
         self._ended |= torch.isin(tokens, self._ends)

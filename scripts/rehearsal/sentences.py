@@ -161,14 +161,12 @@ def _choose(  # noqa: PLR0913 - what a phrasing has to suit
     random: Random, node: Node, form: PhrasingForm, which: PhrasingSet, *, closed: bool = False, pronoun: bool = False
 ) -> str:
     """A phrasing that names its values unambiguously. Each line is equally likely, however many choices it has."""
-    lines = [
-        [text for text in expand(line) if _fits(text, node, pronoun=pronoun) and (_closed(text) or not closed)]
-        for line in lines_of(WAYS[node.operation.name], form, which)
-    ]
-    able = [texts for texts in lines if texts]
-    if not able:
-        raise NoPhrasingError
-    return random.choice(random.choice(able))
+    lines = lines_of(WAYS[node.operation.name], form, which)
+    for line in random.sample(lines, len(lines)):
+        able = [text for text in expand(line) if _fits(text, node, pronoun=pronoun) and (_closed(text) or not closed)]
+        if able:
+            return random.choice(able)
+    raise NoPhrasingError
 
 
 def _fits(text: str, node: Node, *, pronoun: bool) -> bool:

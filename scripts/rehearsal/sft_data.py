@@ -20,7 +20,7 @@ from scripts.rehearsal.lessons import CHUNK, Lesson
 from scripts.rehearsal.made_up import named_in, skill_named
 from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.pools import ANYTHING, PoolSettings, draw_members, pool_of
-from scripts.rehearsal.syntax_noise import GARBLED, clauses_of, garble, name_skill
+from scripts.rehearsal.syntax_noise import GARBLED, OBSCURE, clauses_of, garble, name_skill, obscure
 from scripts.rehearsal.trees import Shape
 from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
 
@@ -58,7 +58,10 @@ def lesson(random: Random) -> Lesson:
     for at, hop in enumerate(problem.hops):
         skill = "" if plain or random.random() > MADE_UP else name_skill(random, text, at, hop.skill)
         if not plain and random.random() < GARBLED and hop.skill != CHECKING:
-            garble(random, text, at)
+            if random.random() < OBSCURE:
+                obscure(random, text, at, skill)
+            else:
+                garble(random, text, at)
         needed.append(skill or hop.skill)
     offered = [skill for skill in needed if skill != CHECKING or random.random() < 0.8]
     rows = draw_rows(random, offered)

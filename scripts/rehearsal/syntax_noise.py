@@ -15,11 +15,14 @@ from typing import Final
 
 from conductor_cli.rehearsal.known import KEYWORDS
 from conductor_cli.rehearsal.normalize import VOCABULARY, Skill, normalize
-from scripts.rehearsal.made_up import made_up_word, skill_named
+from scripts.rehearsal.made_up import made_up_word, skill_named, stem
 from scripts.rehearsal.world import Problem
 
 GARBLED: Final = 0.75
 """The share of clauses in which words are changed."""
+
+OBSCURE: Final = 0.25
+"""The share of these in which all words are changed, so that nothing of them can be recited."""
 
 _HOLDING: Final = frozenset(
     word
@@ -113,6 +116,14 @@ def garble(random: Random, text: Clauses, at: int) -> None:
             text.exchange(at, place, [])
 
 
+def obscure(random: Random, text: Clauses, at: int, kept: str) -> None:
+    """Exchange every word of subtask `at` that neither holds it together nor names the skill `kept`."""
+    for place in text.spots(at):
+        word = text.subtasks[at][place]
+        if word not in _HOLDING and stem(word) != stem(kept):
+            text.exchange(at, place, [_word(random)])
+
+
 def _run(random: Random) -> list[str]:
     """One word or several."""
     count = random.choice((1, 1, 1, 2, 3, 4))
@@ -124,8 +135,10 @@ def _word(random: Random) -> str:
 
 
 def _count(words: Sequence[str], clause: Sequence[str]) -> int:
-    size = len(clause)
-    return sum(list(words[at : at + size]) == list(clause) for at in range(len(words) - size + 1))
+    if len(clause) == 1:
+        return words.count(clause[0])
+    size, first = len(clause), clause[0]
+    return sum(word == first and words[at : at + size] == clause for at, word in enumerate(words))
 
 
 def _find(words: Sequence[str], clause: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The one vocabulary of all models of the rehearsal: a byte-level BPE of 1024 tokens.
+"""The one vocabulary of all models of the rehearsal: a byte-level BPE of 1280 tokens.
 
 It is trained on the small words of the phrasings only. What is worked on, and every answer, is in capitals or digits,
 which no merge has seen: so a phrase is few tokens, and PARIS is five letters.
@@ -22,7 +22,7 @@ from scripts.rehearsal.world import ProblemSettings, draw_problem
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-SIZE: Final = 1024
+SIZE: Final = 1280
 END: Final = "<|end|>"
 PAD: Final = "<|pad|>"
 SPECIAL: Final = (END, PAD)
