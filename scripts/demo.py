@@ -11,13 +11,13 @@ import subprocess
 import sys
 from typing import Final
 
-QUESTION: Final = "Find the capital of France, spell it backwards, then count its letters."
+QUESTION: Final = "Find the capital of France, then spell it backwards, then count its letters."
 
 
 def main() -> int:
     """Ask the question with the command that a user would type."""
     say("Five tiny models, trained by this repository: one plans, four work.")
-    say("They know letters, sums and facts.")
+    say("They know words, small numbers and a few tables of facts.")
     say(f"> {QUESTION}\n")
     command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", QUESTION]
     command += ["--progress", "auto" if sys.stderr.isatty() else "plain"]

@@ -22,7 +22,7 @@ from conductor_cli.views.text_layout import BLANK, Line, Screen
 from conductor_cli.views.tree_lines import TreeLayout, live_lines, tree_lines
 
 FOLDER: Final = Path("docs/screens")
-QUESTION: Final = "Find the capital of Japan, spell it backwards, then count its letters."
+QUESTION: Final = "Find the capital of Japan, then spell it backwards, then count its letters."
 THEMES: Final = {"dark": SVG_EXPORT_THEME, "light": DEFAULT_TERMINAL_THEME}
 SCREEN: Final = Screen(width=80, height=24)
 

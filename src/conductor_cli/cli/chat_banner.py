@@ -10,8 +10,8 @@ from functools import cache
 
 BANNER = "Enter asks, Alt-Enter breaks the line, /help lists commands, Ctrl-D leaves.\n"
 REHEARSAL = (
-    "Demo models: they know letters, small sums and some facts, and read each\nquestion on its own.\n"
-    "For example: Find the capital of France, spell it backwards, then count its letters.\n"
+    "Demo models: they know eleven small skills, and read each question on its own.\n"
+    "For example: Find the capital of France, then spell it backwards.\n"
 )
 
 

@@ -7,10 +7,7 @@ from typing import Final
 
 EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "": (
-        (
-            "Try it with the demo models",
-            'conductor ask --rehearsal "Find the capital of France, then spell it backwards."',
-        ),
+        ("Try it with the demo models", 'conductor ask --rehearsal "What is the capital of France?"'),
         ("Set up a model that plans and the workers, step by step", "conductor setup"),
         ("Hold a conversation", "conductor"),
     ),

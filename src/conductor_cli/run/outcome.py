@@ -99,12 +99,12 @@ def internal_failure(error: BaseException) -> Failure:
     return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
 
 
-def verdict_of(trace: Trace, verdicts: Collection[str]) -> str:
-    """What the last step says of the answer, in words, where it wrote one of the `verdicts`; else empty."""
+def verdict_of(trace: Trace, verdicts: Collection[str]) -> tuple[str, int]:
+    """What the last step says of the answer, in words, and its number, where it wrote one of the `verdicts`."""
     last = _answering_step(trace)
     if last is None or last.state != "done" or last.text.strip() not in verdicts or _judged_by(last, trace) is None:
-        return ""
-    return f"{last.worker} says of this answer: {last.text.strip()}"
+        return "", 0
+    return f"{last.worker} says of this answer: {last.text.strip()}", last.number
 
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:

@@ -361,8 +361,9 @@ class Run:
         if self._crash is not None or answer is None:
             state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
             return
-        if (verdict := verdict_of(state.trace, self.config.profile.verdicts)) and not state.nested:
-            state.notice(verdict)
+        verdict, number = verdict_of(state.trace, self.config.profile.verdicts)
+        if verdict and not state.nested:
+            state.notice(verdict, number)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
             error = schema_failure(answer, state.question)

@@ -12,7 +12,7 @@ from conductor_cli.rehearsal.normalize import normalize
 from scripts.rehearsal.tokenizer import SIZE, SPECIAL, build, fingerprint, texts
 from scripts.rehearsal.world import draw_problems
 
-FINGERPRINT = "5e65f47032fc07995c76ad06616b429676902c647ec55c8117c109f4cc7d0620"
+FINGERPRINT = "b02d7d8813790749f0519c5ae8df063cf173ebbadaf437d153a06a9ee0942988"
 
 
 @pytest.fixture(scope="module")
