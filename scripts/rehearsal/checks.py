@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_lesson(random: Random, made: Task) -> tuple[str, str]:
-    """The prompt and the verdict."""
+    """The prompt, and the right answer with the verdict: one bit would be too little to learn a skill from."""
     right = random.random() < 0.5
     wrong = REFUSAL if random.random() < 0.05 else near_miss(random, made.operation, made.answer)
     asked = SeenStep(number=len(made.seen) + 1, worker="", subtask=made.subtask, answer=made.answer if right else wrong)
@@ -25,4 +25,4 @@ def check_lesson(random: Random, made: Task) -> tuple[str, str]:
         "check it" if random.random() < 0.6 else random.choice(expand(random.choice(lines_of(CHECKS, "then", "known"))))
     )
     prompt = render(Question(text=made.subtask), Step(worker="", subtask=words), (*made.seen, asked))
-    return prompt, "YES" if right else "NO"
+    return prompt, f"{made.answer} {'YES' if right else 'NO'}"

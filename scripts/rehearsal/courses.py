@@ -64,19 +64,19 @@ FACTS: Final = Size(layers=3)
 COURSES: Final[Mapping[str, Course]] = MappingProxyType({
     course.name: course
     for course in (
-        Course(name="adding", skills=("adding",), steps=11000, loose=4000, plain=0.5),
-        Course(name="spelling", skills=("spelling",), steps=2800, loose=1600, shares={"joined": 2.0}),
-        Course(name="comparing", skills=("comparing",), steps=6000, loose=3000, plain=0.4),
-        Course(name="counting", skills=("counting",), steps=500, loose=300),
-        Course(name="multiplying", skills=("multiplying",), steps=700, loose=400, shares={"times": 2.0}, plain=0.3),
-        Course(name="geography", skills=("geography",), steps=500, loose=300, size=FACTS),
-        Course(name="chemistry", skills=("chemistry",), steps=600, loose=300, size=FACTS),
-        Course(name="translation", skills=("translation",), steps=700, loose=450, size=FACTS),
-        Course(name="opposites", skills=("opposites",), steps=400, loose=250, size=FACTS),
-        Course(name="calendar", skills=("calendar",), steps=400, loose=250, size=FACTS),
-        Course(name="colours", skills=("colours",), steps=300, loose=180, size=FACTS),
-        Course(name="checker", skills=(*SKILLS, UNSEEN), steps=5000, loose=5000, checked=0.6, refused=0.0),
-        Course(name="generalist", skills=(*SKILLS, UNSEEN), steps=500, loose=500, whole=0.1, refused=0.05),
+        Course(name="adding", skills=("adding",), steps=16000, loose=5000, plain=0.5),
+        Course(name="spelling", skills=("spelling",), steps=7000, loose=3000, shares={"joined": 2.0}),
+        Course(name="comparing", skills=("comparing",), steps=10000, loose=4500, plain=0.4),
+        Course(name="counting", skills=("counting",), steps=1200, loose=500),
+        Course(name="multiplying", skills=("multiplying",), steps=1500, loose=700, shares={"times": 2.0}, plain=0.3),
+        Course(name="geography", skills=("geography",), steps=700, loose=300, size=FACTS),
+        Course(name="chemistry", skills=("chemistry",), steps=1200, loose=500, size=FACTS),
+        Course(name="translation", skills=("translation",), steps=1000, loose=450, size=FACTS),
+        Course(name="opposites", skills=("opposites",), steps=700, loose=250, size=FACTS),
+        Course(name="calendar", skills=("calendar",), steps=900, loose=400, size=FACTS),
+        Course(name="colours", skills=("colours",), steps=500, loose=180, size=FACTS),
+        Course(name="checker", skills=(*SKILLS, UNSEEN), steps=14000, loose=6000, checked=0.7, refused=0.0),
+        Course(name="generalist", skills=(*SKILLS, UNSEEN), steps=800, loose=800, whole=0.1, refused=0.05),
     )
 })  # fmt: skip
 """By the worker's name. The generalist's course is short on purpose, so that it is mediocre at everything."""

@@ -33,6 +33,9 @@ CHUNK: Final = 32
 EVERY: Final = (*SKILLS, UNSEEN)
 
 _OFTEN: Final = "EEEEEAAAAIIIOOOTTTNNNSSSRRRLLLDDCCMMPPUUGGHHBBYYKFVWZJQX"
+SMALL: Final = 14
+"""Numbers of letters, months and the like: most numbers of longer questions are no larger."""
+
 _EARLIER: Final = 3000
 """Questions whose steps serve as earlier steps."""
 
@@ -109,6 +112,8 @@ def _drawn(
         able = of_skill(random.choice(list(skills)))
         operation = random.choices(able, [shares.get(op.name, 1.0) for op in able])[0]
         values = operation.starts(random, _word)
+        if all(map(str.isdecimal, values)) and operation.arity > 1:
+            values = tuple(str(random.randint(0, SMALL)) if random.random() < 0.35 else value for value in values)
         answer = operation.does(*values)
         if answer is not None:
             return operation, values, answer

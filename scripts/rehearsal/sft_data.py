@@ -24,7 +24,7 @@ from scripts.rehearsal.syntax_noise import GARBLED, OBSCURE, clauses_of, garble,
 from scripts.rehearsal.trees import Shape
 from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
 
-COURSE: Final = Course(name="cold", skills=SKILLS, steps=7000, batch=32, rate=2e-3, size=Size(layers=6))
+COURSE: Final = Course(name="cold", skills=SKILLS, steps=9000, batch=64, rate=2e-3, size=Size(layers=6))
 
 PLAIN: Final = 0.2
 """The share of questions that are left as they are."""

@@ -22,8 +22,8 @@ from conductor_cli.rehearsal.normalize import find_operands, normalize
 CONTEXT: Final = 1024
 """Tokens that a worker can read. A capital letter is a token, so a prompt of `render` always fits."""
 
-MOST_TOKENS: Final = 16
-"""The longest answer has 14 letters."""
+MOST_TOKENS: Final = 20
+"""The longest answer has 14 letters; the checker writes its verdict after it."""
 
 NAMES: Final = (
     "spelling", "counting", "adding", "multiplying", "geography", "chemistry", "opposites", "calendar", "translation",
@@ -91,9 +91,13 @@ def _task(subtask: str, asked: str) -> str:
 
 
 def clean_answer(answer: str) -> str:
-    """An answer in the form of the models and scorers: one line, in upper case, without a full stop at the end."""
+    """An answer in the form of the models and scorers: one line, in upper case, without a full stop at the end.
+
+    The checker works the answer out before it judges: of `PARIS NO`, the verdict is left.
+    """
     plain = answer.encode("ascii", "ignore").decode()
-    return " ".join(plain.split()).upper().rstrip(".")[:_ANSWER]
+    words = plain.upper().rstrip(". ").split()
+    return words[-1] if words[-1:] in (["YES"], ["NO"]) else " ".join(words)[:_ANSWER]
 
 
 def operands(text: str) -> tuple[str, ...]:
