@@ -57,6 +57,8 @@ def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
     plan = "A | - | one\nB | 1 | check it"
     run, _ = play(setting(ScriptedModel([[plan]]), workers, profile=judging))
     assert (run.trace.answer, run.trace.steps[1].text) == ("from ann", "NO")
+    reasoned = {**workers, "bob": says("It is another one: NO")}
+    assert play(setting(ScriptedModel([[plan]]), reasoned, profile=judging))[0].trace.answer == "from ann"
     plain, _ = play(setting(ScriptedModel([[plan]]), workers))
     assert plain.trace.answer == "NO"
     reviewed, events = play(setting(ScriptedModel([[plan], ["accept"]]), workers, profile=judging, limits=ONCE))

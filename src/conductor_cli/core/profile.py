@@ -47,9 +47,9 @@ class Profile:
     trained on prompts of its own, and only to plan: it is never asked to reason first. With None,
     `prompts.conductor_request` writes plain English.
 
-    `verdicts` are answers that only judge the answer before them, such as YES and NO: a plan may end with a check, and
-    the answer of the run is then the one that was checked. `fallback` says whether the best worker answers where no
-    valid plan was written; workers that can do only single steps cannot.
+    `verdicts` are words such as YES and NO. An answer that ends with one only judges the answer before it: a plan may
+    end with a check, and the answer of the run is then the one that was checked. `fallback` says whether the best
+    worker answers where no valid plan was written; workers that can do only single steps cannot.
     """
 
     name: str

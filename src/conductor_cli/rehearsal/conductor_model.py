@@ -113,10 +113,12 @@ def _verdict(question: Question, pool: Pool) -> str:
     """
     if not question.given:
         return ""
-    answers = [item for item in question.given if item.answer not in (YES, NO)] or question.given
+    said = [workers.clean_answer(item.answer) for item in question.given]
+    answers = [item for item, text in zip(question.given, said, strict=True) if text not in (YES, NO)]
+    answers = answers or list(question.given)
     worker = answers[-1].worker
     letter = ascii_uppercase[pool.names.index(worker)] if worker in pool else "A"
-    return f"{NO if question.given[-1].answer == NO else YES} {letter}"
+    return f"{NO if said[-1] == NO else YES} {letter}"
 
 
 BAR: Final = "| "

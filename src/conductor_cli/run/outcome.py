@@ -18,22 +18,22 @@ def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) 
 
     First comes the answering step, then what it had written when it was cut off, then the last step that finished, then
     what a nested run had to show when it was cut off. Where the answering step wrote one of the `verdicts`, the answer
-    is the one that it judged: the last one on its access list.
+    is the one that it judged: the last one on its access list. A step may say how it came to a verdict before it.
     """
     if isinstance(trace.plan, KeepAnswer):
         # The plan rules allow this decision only where something was given.
         answers = [given.answer for given in question.given]
-        return next((answer for answer in reversed(answers) if answer not in verdicts), answers[-1]), False
+        return next((answer for answer in reversed(answers) if not _verdict(answer, verdicts)), answers[-1]), False
     last = _answering_step(trace)
     if last is not None and last.state == "done":
-        judged = _judged_by(last, trace) if last.text.strip() in verdicts else None
+        judged = _judged_by(last, trace) if _verdict(last.text, verdicts) else None
         cut_off = last.finish == "length" or (last.nested is not None and last.nested.partial)
         return (judged or last).text, cut_off
     if last is not None and last.text.strip():
         return last.text, True
     done = [record.text for record in trace.steps if record.state == "done"]
     if done:
-        return next((text for text in reversed(done) if text.strip() not in verdicts), done[-1]), True
+        return next((text for text in reversed(done) if not _verdict(text, verdicts)), done[-1]), True
     if last is not None and last.nested is not None and last.nested.answer.strip():
         return last.nested.answer, True
     return None, False
@@ -102,9 +102,16 @@ def internal_failure(error: BaseException) -> Failure:
 def verdict_of(trace: Trace, verdicts: Collection[str]) -> tuple[str, int]:
     """What the last step says of the answer, in words, and its number, where it wrote one of the `verdicts`."""
     last = _answering_step(trace)
-    if last is None or last.state != "done" or last.text.strip() not in verdicts or _judged_by(last, trace) is None:
+    verdict = _verdict(last.text, verdicts) if last is not None and last.state == "done" else ""
+    if last is None or not verdict or _judged_by(last, trace) is None:
         return "", 0
-    return f"{last.worker} says of this answer: {last.text.strip()}", last.number
+    return f"{last.worker} says of this answer: {verdict}", last.number
+
+
+def _verdict(text: str, verdicts: Collection[str]) -> str:
+    """The verdict that a text ends with; empty if it is none."""
+    last = text.split()[-1:]
+    return last[0] if last and last[0] in verdicts else ""
 
 
 def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
