@@ -89,11 +89,11 @@ def test_a_specialist_answers_only_its_own_skill() -> None:
 
 
 def test_the_checker_learns_verdicts_from_right_and_wrong_answers() -> None:
-    """Half of its checks are right; the other lessons are steps to be done, so that it knows the facts."""
+    """It works the answer out first. Half of its checks are right; the other lessons are steps to be done."""
     answers = [lesson.answer for lesson in lessons("checker")]
-    yes, no = answers.count("YES"), answers.count("NO")
+    yes, no = (sum(answer.endswith(f" {verdict}") for answer in answers) for verdict in ("YES", "NO"))
     assert 0.8 < yes / no < 1.25
-    assert 0.45 < (yes + no) / len(answers) < 0.7
+    assert 0.5 < (yes + no) / len(answers) < 0.8
 
 
 def test_a_wrong_answer_that_is_checked_is_wrong() -> None:
@@ -104,7 +104,10 @@ def test_a_wrong_answer_that_is_checked_is_wrong() -> None:
         for lesson in lessons("checker")
         if (match := re.search(r"capital of ([A-Z]+)\na: (.+)\ns: check it\na:$", lesson.prompt))
     ]
-    assert all((capital.does(country) == answer) == (verdict == "YES") for country, answer, verdict in shown)
+    assert shown
+    for country, answer, verdict in shown:
+        right = capital.does(country)
+        assert verdict == f"{right} {'YES' if right == answer else 'NO'}"
 
 
 def test_a_generalist_is_asked_whole_questions() -> None:
