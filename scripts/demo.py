@@ -16,7 +16,7 @@ QUESTION: Final = "Find the capital of France, then spell it backwards, then cou
 
 def main() -> int:
     """Ask the question with the command that a user would type."""
-    say("Five tiny models, trained by this repository: one plans, four work.")
+    say("Fourteen tiny models, trained by this repository: one plans, thirteen work.")
     say("They know words, small numbers and a few tables of facts.")
     say(f"> {QUESTION}\n")
     command = [sys.executable, "-m", "conductor_cli", "ask", "--rehearsal", QUESTION]

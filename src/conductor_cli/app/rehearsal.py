@@ -27,7 +27,7 @@ EVAL_CASES: Final = 500
 """Cases of an evaluation if no number is given."""
 
 CALIBRATION_CASES: Final = 600
-"""Cases of a calibration if no number is given: about two hundred for each skill."""
+"""Cases of a calibration if no number is given: about fifty for each skill."""
 
 
 def check_question(question: Question) -> None:
@@ -86,12 +86,12 @@ def skill_keywords() -> Mapping[str, Sequence[str]]:
 
 
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """Questions of one to three hops, in words and phrasings that no model was trained on."""
+    """Questions of one to five steps, in words and phrasings that no model was trained on."""
     return _shipped_cases("held_out.jsonl", count, seed)
 
 
 def practice_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """Questions of one hop, in the phrasings of training: skills are measured on them, apart from any test."""
+    """Questions of one step, in the phrasings of training: skills are measured on them, apart from any test."""
     return _shipped_cases("practice.jsonl", count, seed)
 
 
