@@ -70,6 +70,29 @@ def test_a_mode_without_training_is_refused(stage: Stage) -> None:
     assert "trained to plan" in done.err
 
 
+def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
+    """There is no answer to mistake for one; the error names the step, and says what to do."""
+    steps = [{"worker": "opposites", "subtask": "capital of FRANCE", "access": []}]
+    plan = json.dumps({"format": 1, "question": "capital of France", "steps": steps})
+    done = stage.inside("run", "-", "--rehearsal", given=plan)
+    assert (done.code, done.out) == (1, "")
+    assert "no answer: opposites cannot do step 1, 'capital of FRANCE'" in done.err
+    explained(done)
+
+
+def test_a_check_judges_the_answer(stage: Stage) -> None:
+    """The answer is the one that was checked; what the check says stands beside it."""
+    done = stage.inside("ask", "--rehearsal", "What is the capital of Italy? Check it.")
+    assert (done.code, done.out.strip()) == (0, "ROME")
+    assert "checker says of this answer: " in done.err
+
+
+def test_a_review_keeps_a_right_answer(stage: Stage) -> None:
+    """With `--recursion`, the conductor is asked again after a check."""
+    done = stage.inside("ask", "--rehearsal", "--recursion", "1", "What is the capital of Italy? Check it.")
+    assert (done.code, done.out.strip()) == (0, "ROME")
+
+
 def test_mini_mode_chooses_one_worker(stage: Stage) -> None:
     """One hop, one label."""
     done = stage.inside("ask", "--rehearsal", "--mode", "mini", "What is the capital of Italy?")
