@@ -25,7 +25,7 @@ from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.train.rollouts import Outcome, Rollouts, is_valid
 from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.baselines import METHODS, vote
-from scripts.rehearsal.exercises import MIXED, STRONG, UNSEEN_POOLS, RehearsalExercise, draw_exercises
+from scripts.rehearsal.exercises import MIXED, STRONG, UNSEEN_POOLS, WHOLE, RehearsalExercise, draw_exercises
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.pools import PoolSettings, pool_of
 from scripts.rehearsal.rollouts import DrawnPools, best_workers, build_rollouts
@@ -169,7 +169,8 @@ class Evaluation:
         """Pools unlike those of training, and a skill that no training had."""
         rows = []
         for what, settings, needs, least in (
-            ("unseen pools", UNSEEN_POOLS, "", 0.90), (f"a skill never trained ({UNSEEN})", STRONG, UNSEEN, 0.75),
+            ("unseen pools", UNSEEN_POOLS, "", 0.90), ("everybody on offer", WHOLE, "", 0.90),
+            (f"a skill never trained ({UNSEEN})", STRONG, UNSEEN, 0.75),
         ):  # fmt: skip
             skills = (*SKILLS, UNSEEN) if needs else SKILLS
             exercises = self._draw(settings, split="test", needs=needs, checked=0.0, skills=skills)

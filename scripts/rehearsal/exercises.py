@@ -30,6 +30,10 @@ UNSEEN_POOLS: Final = PoolSettings(sizes=(6,), extra=(3, 4, 5, 6, 7), generalist
 """Larger ones than any of training, with more rivals, and the best ones less good."""
 
 
+WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.0, sure=1.0, rivals=0.0)
+"""Somebody for each skill, and the generalist: as many members and rows as in the pool that ships."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalExercise:
     """One problem of the world with a pool: see `rollouts.Exercise`. `seed` decides when members fail."""
@@ -71,18 +75,22 @@ def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for."""
+    """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for.
+
+    A share `whole` of the exercises has everybody on offer.
+    """
 
     steps: int
     pools: PoolSettings = MIXED
     shapes: Mapping[Shape, float] = field(default_factory=lambda: SHAPES)
     checked: float = CHECKED
+    whole: float = 0.0
 
     def exercise(self, seed: int, number: int) -> RehearsalExercise:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
         problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked))
-        return exercise_of(random, problem, self.pools)
+        return exercise_of(random, problem, WHOLE if random.random() < self.whole else self.pools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +140,8 @@ _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.
 def rehearsal(*, steps: int | None = None, seed: int = 1) -> RehearsalCurriculum:
     """The course of the shipped conductor; with `steps` one of its own: its beginning, at a steady, higher rate."""
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
-    then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)))
-    last = Phase(steps=100)
+    then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)), whole=0.1)
+    last = Phase(steps=100, whole=0.3)
     if steps is None:
         return RehearsalCurriculum(phases=(first, then, last), seed=seed)
     return RehearsalCurriculum(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.workers import NAMES
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, Phase, RehearsalCurriculum, draw_exercises, rehearsal
+from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.pools import ANYTHING
 from scripts.rehearsal.world import draw_problems
 
@@ -34,6 +37,18 @@ def test_the_first_phase_has_no_generalist() -> None:
     short = rehearsal(steps=40)
     assert (short.steps, short.falling, practice.falling) == (40, False, True)
     assert json.dumps(rehearsal(seed=2).as_dict()) != json.dumps(practice.as_dict())
+
+
+def test_some_exercises_have_everybody_on_offer() -> None:
+    """As many members as the pool that ships, and somebody for each skill, in any order."""
+    found = [Phase(steps=1, whole=1.0).exercise(1, number) for number in range(20)]
+    assert {len(item.members) for item in found} == {len(NAMES)}
+    for item in found:
+        skills = {skill for member in item.members for skill in member.strengths}
+        assert {*SKILLS, ANYTHING} <= skills <= {*SKILLS, ANYTHING, CHECKING}
+    assert len({next(iter(item.members[0].strengths)) for item in found}) > 5
+    some = [Phase(steps=1, whole=0.3).exercise(1, number) for number in range(60)]
+    assert 8 < sum(len(item.members) == len(NAMES) for item in some) < 30
 
 
 def test_given_problems_get_drawn_pools() -> None:
