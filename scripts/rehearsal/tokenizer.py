@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -67,14 +68,13 @@ def train() -> Tokenizer:
     return made
 
 
-def texts() -> list[str]:
+def texts() -> Iterator[str]:
     """What it is trained on: training questions and subtasks without what is worked on."""
     random = Random("tokenizer")  # noqa: S311 - reproducible, no secret
-    found = []
     for _ in range(_TEXTS):
         problem = draw_problem(random, ProblemSettings(skills=(*SKILLS, UNSEEN)))
-        found += [normalize(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)]
-    return [re.sub(r"[A-Z0-9]+", "", text) for text in found]
+        for text in (normalize(problem.question), *(f"\n{hop.subtask}" for hop in problem.hops)):
+            yield re.sub(r"[A-Z0-9]+", "", text)
 
 
 def token_of(tokenizer: Tokenizer, special: str) -> int:

@@ -46,4 +46,5 @@ def add_word_noise(random: Random, text: str, *, ordered: bool) -> str:
 
 
 def _is_value(word: str) -> bool:
+    word = word.removesuffix("'s")
     return word.isupper() or word.isdecimal() or word in {"first", "second"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def test_any_text_can_be_decoded_again(tokenizer: Any) -> None:
 
 def test_the_tokenizer_is_not_trained_on_operands() -> None:
     """What it is trained on has neither capitals nor digits."""
-    assert all(not any(letter.isupper() or letter.isdecimal() for letter in text) for text in texts())
+    assert all(not any(letter.isupper() or letter.isdecimal() for letter in text) for text in islice(texts(), 600))
 
 
 def test_a_missing_library_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
