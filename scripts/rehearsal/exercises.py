@@ -137,8 +137,15 @@ class RehearsalCurriculum:
 _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
 
 
-def rehearsal(*, steps: int | None = None, seed: int = 1) -> RehearsalCurriculum:
-    """The course of the shipped conductor; with `steps` one of its own: its beginning, at a steady, higher rate."""
+def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> RehearsalCurriculum:
+    """One leg of the shipped conductor's course; with `steps` one of its own: its beginning, at a steady, higher rate.
+
+    The second leg starts from the result of the first. Most of its questions have one step, where the reward says
+    plainly whether the worker was right, with pools as they are measured.
+    """
+    if leg > 1:
+        phases = Phase(steps=120, shapes=_SHORT, checked=0.05), Phase(steps=60)
+        return RehearsalCurriculum(phases=phases, seed=10 * leg + seed)
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
     then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)), whole=0.1)
     last = Phase(steps=100, whole=0.3)

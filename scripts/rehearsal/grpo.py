@@ -47,9 +47,10 @@ def train_seed(  # noqa: PLR0913 - one for each option
     steps: int | None = None,
     start: Path | None = None,
     workers: Path | None = None,
+    leg: int = 1,
 ) -> bool:
     """A stage in a directory for this seed and length. Without `start` and `workers`, the shipped files are used."""
-    practice = rehearsal(steps=steps, seed=1 if seed is None else seed)
+    practice = rehearsal(steps=steps, seed=1 if seed is None else seed, leg=leg)
     return run_stage(
         practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or Path(__file__).with_name("cold.gguf"),
         workers=workers or model_path("spelling").parent, minutes=minutes, threads=threads, say=say,
