@@ -12,6 +12,7 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.rehearsal.workers import CHECKER, CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
+from scripts.rehearsal.store import GREEDY, Store, Written
 
 GENERALIST: Final = "generalist"
 WEAK_TEMPERATURE: Final = 1.0
@@ -36,10 +37,14 @@ def _request(prompt: str, temperature: float, seed: int | None) -> Request:
 
 
 class Bank:
-    """The files of a directory, opened when they are first asked. Each call is asked once, and then remembered."""
+    """The files of a directory, opened when they are first asked. Each call is asked once, and then remembered.
 
-    def __init__(self, directory: Path) -> None:
+    With a `store`, also from one process to the next.
+    """
+
+    def __init__(self, directory: Path, store: Store | None = None) -> None:
         self._directory = directory
+        self._store = store
         self._models: dict[str, Llama] = {}
         self._known: dict[tuple[str, str, int | None], Reply] = {}
 
@@ -56,8 +61,19 @@ class Bank:
         """What the file `name` answers; with a seed, by chance and not the likeliest."""
         key = name, prompt, seed
         if key not in self._known:
-            self._known[key] = await self._ask(name, prompt, seed)
+            self._known[key] = await self._stored(name, prompt, seed)
         return self._known[key]
+
+    async def _stored(self, name: str, prompt: str, seed: int | None) -> Reply:
+        if self._store is None:
+            return await self._ask(name, prompt, seed)
+        file, drawn = self._directory / f"{name}.gguf", GREEDY if seed is None else seed
+        found = self._store.get(file, prompt, drawn)
+        if found is not None:
+            return Reply(found.text, found.confidence)
+        answer = await self._ask(name, prompt, seed)
+        self._store.put(file, prompt, Written(answer.text, answer.confidence), drawn)
+        return answer
 
     async def _ask(self, name: str, prompt: str, seed: int | None) -> Reply:
         if name not in self._models:
