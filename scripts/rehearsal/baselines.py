@@ -10,7 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.rehearsal.workers import REFUSAL
+from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.question import Question
+from conductor_cli.rehearsal.conductor_model import YES
+from conductor_cli.rehearsal.workers import REFUSAL, render
+from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import pool_of
 
@@ -23,10 +27,10 @@ def best_alone(exercise: RehearsalExercise) -> Plan:
     return _plan(_asked(exercise, _best(exercise)))
 
 
-def reflection(exercise: RehearsalExercise) -> Plan:
-    """The worker with the best card answers, and then improves its own answer."""
-    best = _best(exercise)
-    return _plan(*(_asked(exercise, best, range(1, number)) for number in range(1, LOOKS + 2)))
+def reflection(exercise: RehearsalExercise, worker: str = "") -> Plan:
+    """A worker answers, by default the one with the best card, and then improves its own answer."""
+    name = worker or _best(exercise)
+    return _plan(*(_asked(exercise, name, range(1, number)) for number in range(1, LOOKS + 2)))
 
 
 def mixture(exercise: RehearsalExercise) -> Plan:
@@ -39,6 +43,26 @@ def vote(answers: Sequence[str]) -> str:
     """The most frequent answer of those that are none to refuse; of several, the one that came first."""
     given = [answer for answer in answers if answer != REFUSAL]
     return Counter(given).most_common(1)[0][0] if given else REFUSAL
+
+
+def weighted_vote(answers: Sequence[str], weights: Sequence[float]) -> str:
+    """The answer with the greatest weight of all that gave it, of those that are none to refuse."""
+    totals = dict[str, float]()
+    for answer, weight in zip(answers, weights, strict=True):
+        if answer != REFUSAL:
+            totals[answer] = totals.get(answer, 0.0) + weight
+    return max(totals, key=totals.__getitem__) if totals else REFUSAL
+
+
+def verifying_prompt(question: str, answer: str) -> str:
+    """What the checker reads to say whether an answer to the whole question is right."""
+    claim = SeenStep(number=1, worker="", subtask=question, answer=answer)
+    return render(Question(text=question), Step(worker="", subtask="check it", access=(1,)), [claim])
+
+
+def weight_of(verdict: Reply) -> float:
+    """The probability of YES, from a verdict and its confidence."""
+    return verdict.confidence if verdict.text == YES else 1.0 - verdict.confidence
 
 
 METHODS: Final[dict[str, Callable[[RehearsalExercise], Plan]]] = {
