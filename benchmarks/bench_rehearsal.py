@@ -21,7 +21,7 @@ from conductor_cli.rehearsal.workers import model_path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `scripts`
 
-from scripts.rehearsal.evaluate import evaluate_conductor
+from scripts.rehearsal.examine import evaluate_conductor
 from scripts.rehearsal.worker_table import COUNT, rows
 
 if TYPE_CHECKING:

@@ -24,8 +24,10 @@ Steps = Annotated[int | None, typer.Option(help="number of GRPO steps, for a sho
 Workers = Annotated[Path | None, typer.Option(help="directory of the workers' files; default: the package")]
 Count = Annotated[int, typer.Option(help="questions for each row", min=1)]
 Seed = Annotated[int, typer.Option(help="random seed for the questions")]
+Seeds = Annotated[str, typer.Option(help="random seeds for the questions, with commas between them")]
 
 OUT: Final = Path("build/rehearsal")
+STORE: Final = OUT / "replies.sqlite"
 
 app = typer.Typer(help="Train the demo models from nothing.", no_args_is_help=True, add_completion=False)
 
@@ -82,20 +84,61 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
 
 
 @app.command()
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it has options
     file: Annotated[Path | None, typer.Argument(help="the conductor's file; default: the shipped one")] = None,
     count: Count = 500,
-    seed: Seed = 2026,
+    seeds: Seeds = "1,2,3",
     workers: Workers = None,
+    cold: Annotated[Path | None, typer.Option(help="file of its cold start, to compare with")] = None,
+    store: Annotated[Path, typer.Option(help="where replies are remembered, so that none is asked for twice")] = STORE,
+    out: Annotated[Path | None, typer.Option(help="also write every value to this file, for merge")] = None,
 ) -> None:
-    """Evaluate a conductor on held-out questions. Exit code 1 if a bound is missed."""
+    """Evaluate a conductor and its rivals on held-out questions. Exit code 1 if a bound is missed."""
     from conductor_cli.rehearsal.conductor_model import conductor_path
     from conductor_cli.rehearsal.workers import model_path
-    from scripts.rehearsal.evaluate import evaluate_conductor
+    from scripts.rehearsal.bounds import TABLE
+    from scripts.rehearsal.examine import examine
 
-    if not (file or conductor_path()).is_file():
-        raise UsageError(f"there is no {file or conductor_path()}", hint="python -m scripts.rehearsal.train conductor")
-    _print(evaluate_conductor(workers or model_path("spelling").parent, file, count=count, seed=seed))
+    for path in (file or conductor_path(), cold):
+        if path is not None and not path.is_file():
+            raise UsageError(f"there is no {path}", hint="python -m scripts.rehearsal.train conductor")
+    if cold is None:
+        shipped = Path(__file__).with_name("cold.gguf")
+        cold = shipped if shipped.is_file() else None
+    directory = workers or model_path("spelling").parent
+    measured = examine(
+        directory, file, cold=cold, count=count, seeds=numbers(seeds, "--seeds"), store=store, say=_say
+    )  # fmt: skip
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(measured.to_json(), encoding="utf-8")
+    _print([estimate.row() for estimate in measured.estimates(TABLE)])
+
+
+@app.command()
+def merge(
+    files: Annotated[list[Path], typer.Argument(help="what evaluate wrote for each trained conductor")],
+    into: Annotated[Path | None, typer.Option(help="page whose table is replaced; default: print it")] = None,
+) -> None:
+    """Print the table of several trained conductors in Markdown. Exit code 1 if a bound is missed."""
+    from scripts.rehearsal.bounds import TABLE
+    from scripts.rehearsal.figures import markdown, read, replaced
+
+    estimates = read(files).estimates(TABLE)
+    if into is None:
+        _say(markdown(estimates))
+    else:
+        into.write_text(replaced(into.read_text(encoding="utf-8"), markdown(estimates)), encoding="utf-8")
+    if not all(estimate.passes for estimate in estimates):
+        raise typer.Exit(1)
+
+
+def numbers(text: str, option: str) -> tuple[int, ...]:
+    """The numbers of a list such as 1,2,3. Raises `UsageError` for any other text."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"{option} {text}: not a list of numbers", hint=f"{option} 1,2,3")
+    return tuple(map(int, parts))
 
 
 @app.command()
