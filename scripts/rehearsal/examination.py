@@ -72,6 +72,15 @@ class Examination:
             say(f"seed {self.seed}: {what}, {time.monotonic() - began:.0f} s")
         return values
 
+    async def of_questions(self, exercises: Sequence[RehearsalExercise]) -> Values:
+        """The conductor and the best routing at questions that were drawn elsewhere."""
+        found = await self.plan(exercises)
+        return {
+            **parts(found), "oracle": rights(await self.follow(exercises, [gold_plan(item) for item in exercises])),
+            "readable": [float(item.exercise.problem.readable) for item in found],
+            "right, readable": [float(item.right) for item in found if item.exercise.problem.readable],
+        }  # fmt: skip
+
     async def _same_plans(self, found: Sequence[Found]) -> Values:
         """The conductor's own plans with other workers or another shape; and the true plans."""
         exercises = [item.exercise for item in found]

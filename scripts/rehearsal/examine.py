@@ -15,6 +15,7 @@ from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.bounds import TABLE
 from scripts.rehearsal.examination import Examination, Planners, Values
 from scripts.rehearsal.figures import Measured
+from scripts.rehearsal.final_phrasings import Phrasings, draw
 from scripts.rehearsal.planning import StoredModel
 from scripts.rehearsal.rollouts import DrawnPools, build_rollouts
 from scripts.rehearsal.store import Store
@@ -65,6 +66,35 @@ async def _examine(  # noqa: PLR0913, PLR0917 - one for each option
         await planners.conductor.close()
         if planners.cold is not None:
             await planners.cold.close()
+    return Measured.of_one(found, count=count)
+
+
+def examine_phrasings(  # noqa: PLR0913 - one for each option
+    directory: Path,
+    path: Path | None,
+    phrasings: Phrasings,
+    *,
+    count: int = 500,
+    seeds: Sequence[int] = (1, 2, 3),
+    store: Path | None = None,
+) -> Measured:
+    """What the conductor in `path` reaches in phrasings that were written for the last measurement."""
+    with Store(store or ":memory:") as opened:
+        return asyncio.run(_examine_phrasings(directory, path or conductor_path(), phrasings, count, seeds, opened))
+
+
+async def _examine_phrasings(  # noqa: PLR0913, PLR0917 - one for each option
+    directory: Path, path: Path, phrasings: Phrasings, count: int, seeds: Sequence[int], store: Store
+) -> Measured:
+    planners = Planners(conductor=_opened(path, store))
+    found = []
+    try:
+        async with Bank(directory, store) as bank:
+            for seed in seeds:
+                examination = Examination(build_rollouts(bank), bank, planners, None, count, seed)
+                found.append(await examination.of_questions(draw(phrasings, count, seed)))
+    finally:
+        await planners.conductor.close()
     return Measured.of_one(found, count=count)
 
 

@@ -15,6 +15,7 @@ from conductor_cli.core.errors import ConductorError, UsageError
 from scripts.rehearsal.courses import UNFINISHED, course_of
 
 if TYPE_CHECKING:
+    from scripts.rehearsal.figures import Measured
     from scripts.rehearsal.worker_table import Row
 
 Out = Annotated[Path, typer.Option(help="directory for the state and the finished file")]
@@ -109,9 +110,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it 
     measured = examine(
         directory, file, cold=cold, count=count, seeds=numbers(seeds, "--seeds"), store=store, say=_say
     )  # fmt: skip
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(measured.to_json(), encoding="utf-8")
+    _write(measured, out)
     _print([estimate.row() for estimate in measured.estimates(TABLE)])
 
 
@@ -131,6 +130,49 @@ def merge(
         into.write_text(replaced(into.read_text(encoding="utf-8"), markdown(estimates)), encoding="utf-8")
     if not all(estimate.passes for estimate in estimates):
         raise typer.Exit(1)
+
+
+@app.command()
+def typed(
+    file: Annotated[Path, typer.Argument(help="questions as people type them, one JSON object a line")],
+    directory: Annotated[Path | None, typer.Option(help="directory of all files; default: the package")] = None,
+) -> None:
+    """Ask questions as people type them, each once, as a user does. Exit code 1 if a bound is missed."""
+    from scripts.rehearsal.typed_questions import ask_all, read_questions, rows_of
+
+    questions = read_questions(file)
+    _print(rows_of(questions, ask_all(questions, directory)))
+
+
+@app.command()
+def final(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it has options
+    phrasings: Annotated[Path, typer.Argument(help="phrasings for the last measurement, one JSON object a line")],
+    file: Annotated[Path | None, typer.Argument(help="the conductor's file; default: the shipped one")] = None,
+    count: Count = 500,
+    seeds: Seeds = "1,2,3",
+    workers: Workers = None,
+    store: Annotated[Path, typer.Option(help="where replies are remembered, so that none is asked for twice")] = STORE,
+    out: Annotated[Path | None, typer.Option(help="also write every value to this file, for merge")] = None,
+) -> None:
+    """Evaluate a conductor in phrasings that nothing else uses. Exit code 1 if a bound is missed."""
+    from conductor_cli.rehearsal.workers import model_path
+    from scripts.rehearsal.examine import examine_phrasings
+    from scripts.rehearsal.final_phrasings import FINAL, read_phrasings
+
+    found = read_phrasings(phrasings)
+    lines = sum(len(lines.splitlines()) for lines in found.lines.values())
+    _say(f"{lines} phrasings of {len(found.lines)} operations; lines that are none: {found.unused}")
+    measured = examine_phrasings(
+        workers or model_path("spelling").parent, file, found, count=count, seeds=numbers(seeds, "--seeds"), store=store
+    )
+    _write(measured, out)
+    _print([estimate.row() for estimate in measured.estimates(FINAL)])
+
+
+def _write(measured: Measured, out: Path | None) -> None:
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(measured.to_json(), encoding="utf-8")
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

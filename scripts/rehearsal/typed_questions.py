@@ -1,0 +1,128 @@
+"""Questions as people type them, asked once: who is right, wrong, or declines.
+
+Each is asked as a user asks it, by `conductor ask --rehearsal` in a process of its own. A file has one question a line:
+`{"id": …, "question": …, "answer": …, "inside": true}`. One outside the world has no answer, and should be declined.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.rehearsal.workers import REFUSAL, VARIABLE, clean_answer
+from scripts.rehearsal.worker_table import Row
+from scripts.rehearsal.workspace import environment
+
+Verdict = Literal["right", "wrong", "declined", "failed"]
+
+_PATIENCE: Final = 120.0
+"""Seconds for one question."""
+
+_DECLINED: Final = 2
+"""The exit code of a question that the program declines before it asks a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypedQuestion:
+    """What somebody typed. `inside`: the documented world covers it."""
+
+    id: str
+    question: str
+    answer: str
+    inside: bool
+
+
+Ask = Callable[[str], tuple[int, str]]
+"""Asks a question; returns the exit code and the answer."""
+
+
+def read_questions(path: Path) -> tuple[TypedQuestion, ...]:
+    """The questions of a file. Raises `UsageError`; no message quotes a question."""
+    return tuple(_question(item, f"{path}:{number}") for number, item in enumerate(read_lines(path), start=1))
+
+
+def read_lines(path: Path) -> list[Any]:
+    """The JSON values of a file with one a line. Raises `UsageError`; no message quotes the file."""
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "a line is not JSON"
+        raise UsageError(f"{path} cannot be read: {reason}") from None
+
+
+def _question(item: Any, place: str) -> TypedQuestion:  # noqa: ANN401 - any JSON
+    if not isinstance(item, dict) or not isinstance(item.get("question"), str) or "inside" not in item:
+        raise UsageError(f"{place}: not a question", hint='{"id": …, "question": …, "answer": …, "inside": true}')
+    answer = item.get("answer")
+    return TypedQuestion(
+        id=str(item.get("id", place)), question=item["question"], answer="" if answer is None else str(answer),
+        inside=bool(item["inside"]),
+    )  # fmt: skip
+
+
+def asking(directory: Path | None, home: Path) -> Ask:
+    """Asks with the files in a directory, or the shipped ones, and neither reads nor changes the user's settings."""
+    environ = environment(home)
+    if directory is None:
+        del environ[VARIABLE]
+    else:
+        environ[VARIABLE] = str(directory.absolute())
+
+    def ask(question: str) -> tuple[int, str]:
+        command = [sys.executable, "-m", "conductor_cli", "--quiet", "ask", "--rehearsal", "--no-trace", "--", question]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environ, timeout=_PATIENCE, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done.returncode, done.stdout.strip()
+
+    return ask
+
+
+def verdict_on(item: TypedQuestion, code: int, text: str) -> Verdict:
+    """What an answer is worth."""
+    if code not in {0, _DECLINED}:
+        return "failed"
+    answer = clean_answer(text)
+    if code == _DECLINED or answer in {"", REFUSAL}:
+        return "declined"
+    return "right" if item.answer and answer == clean_answer(item.answer) else "wrong"
+
+
+def ask_all(questions: Sequence[TypedQuestion], directory: Path | None) -> tuple[Verdict, ...]:
+    """The verdict on each question."""
+    with tempfile.TemporaryDirectory() as home:
+        ask = asking(directory, Path(home))
+        return tuple(verdict_on(item, *ask(item.question)) for item in questions)
+
+
+def rows_of(questions: Sequence[TypedQuestion], verdicts: Sequence[Verdict]) -> list[Row]:
+    """The table: shares of all questions and of each class."""
+    pairs = list(zip(questions, verdicts, strict=True))
+    inside = [verdict for item, verdict in pairs if item.inside]
+    outside = [verdict for item, verdict in pairs if not item.inside]
+    return [
+        Row("wrong answers, of all", _share(verdicts, "wrong"), most=0.03, note=_counts(verdicts)),
+        Row("within the world: right", _share(inside, "right"), note=_counts(inside)),
+        Row("within the world: wrong", _share(inside, "wrong")),
+        Row("within the world: declined", _share(inside, "declined"), most=0.15),
+        Row("outside: declined", _share(outside, "declined"), note=_counts(outside)),
+        Row("outside: answered", _share(outside, "wrong") + _share(outside, "right")),
+        Row("runs that failed", _share(verdicts, "failed"), most=0.0),
+    ]
+
+
+def _share(verdicts: Sequence[Verdict], which: Verdict) -> float:
+    return verdicts.count(which) / max(len(verdicts), 1)
+
+
+def _counts(verdicts: Sequence[Verdict]) -> str:
+    kinds: tuple[Verdict, ...] = ("right", "wrong", "declined", "failed")
+    return ", ".join(f"{kind} {verdicts.count(kind)}" for kind in kinds) + f" of {len(verdicts)}"
