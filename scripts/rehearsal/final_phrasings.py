@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from scripts.rehearsal.exercises import STRONG, RehearsalExercise, draw_exercises
 from scripts.rehearsal.figures import Figure
+from scripts.rehearsal.operations import OPERATIONS
 from scripts.rehearsal.phrasings import WAYS
 from scripts.rehearsal.typed_questions import read_lines
 from scripts.rehearsal.world import ProblemSettings, draw_problems
@@ -36,11 +37,16 @@ def read_phrasings(path: Path) -> Phrasings:
         fields = item if isinstance(item, dict) else {}
         operation, form, text = (str(fields.get(name, "")) for name in ("operation", "form", "text"))
         mark = FORMS.get(form, form if form in FORMS.values() else "")
-        if operation in WAYS and mark and text:
+        if operation in WAYS and mark and text and (mark == "t" or _names_all(operation, text)):
             lines.setdefault(operation, []).append(f"!{mark} {text}")
         else:
             unused += 1
     return Phrasings({name: "\n".join(found) for name, found in lines.items()}, unused)
+
+
+def _names_all(operation: str, text: str) -> bool:
+    """Whether a phrasing has a place for each value of its operation."""
+    return all(slot in text for slot in ("{x}", "{y}")[: OPERATIONS[operation].arity])
 
 
 @contextmanager
