@@ -110,7 +110,7 @@ class Examination:
         for name, policy in (("conductor", self.planners.conductor), ("cold", self.planners.cold)):
             if policy is None:
                 continue
-            found = [await solve_in_turns(self.rollouts, policy, item) for item in exercises]
+            found = await solve_in_turns(self.rollouts, policy, exercises)
             values[f"turns {name}"] = [
                 float(item.is_correct(one.answer)) for item, one in zip(exercises, found, strict=True)
             ]

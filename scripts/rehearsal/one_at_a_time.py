@@ -9,6 +9,7 @@ seen by the later steps that ask for it. A refusal makes the loop ask the next w
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,7 +22,7 @@ from conductor_cli.rehearsal.workers import REFUSAL, render
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.planning import StoredModel
 from scripts.rehearsal.pools import ANYTHING, Member, pool_of
-from scripts.rehearsal.rollouts import Answers, DrawnPools, count_tokens
+from scripts.rehearsal.rollouts import DrawnPools, count_tokens
 
 MOST_TURNS: Final = 6
 
@@ -43,13 +44,16 @@ class Looped(NamedTuple):
     tokens: int
 
 
-async def solve_in_turns(rollouts: DrawnPools, policy: StoredModel, exercise: RehearsalExercise) -> Looped:
-    """The answer of the loop; a refusal if the policy writes no step."""
-    table, asked = rollouts.prompt(exercise)[0]["content"].splitlines()[:2]
-    loop = _Loop(policy, rollouts.answers, exercise, table, asked)
-    while loop.turns < MOST_TURNS and await loop.turn():
-        pass
-    return Looped(loop.answer, loop.turns, loop.calls, loop.tokens)
+async def solve_in_turns(
+    rollouts: DrawnPools, policy: StoredModel, exercises: Sequence[RehearsalExercise]
+) -> list[Looped]:
+    """The answer of each loop; a refusal if the policy writes no step. All take a turn together."""
+    loops = [_Loop(policy, rollouts, item) for item in exercises]
+    going = loops
+    for _ in range(MOST_TURNS):
+        policy.prepare([loop.prompt() for loop in going])
+        going = [loop for loop in going if await loop.turn()]
+    return [Looped(loop.answer, loop.turns, loop.calls, loop.tokens) for loop in loops]
 
 
 @dataclass
@@ -57,10 +61,8 @@ class _Loop:
     """The loop between two turns. `seen` are the steps since the question was last rewritten."""
 
     policy: StoredModel
-    answers: Answers
+    rollouts: DrawnPools
     exercise: RehearsalExercise
-    table: str
-    asked: str
     lines: list[Line] = field(default_factory=list)
     seen: list[SeenStep] = field(default_factory=list)
     answer: str = REFUSAL
@@ -69,14 +71,19 @@ class _Loop:
     tokens: int = 0
 
     def __post_init__(self) -> None:
+        self.table, self.asked = self.rollouts.prompt(self.exercise)[0]["content"].splitlines()[:2]
         pool = pool_of(self.exercise.members)
         members = dict(zip(pool.names, self.exercise.members, strict=True))
         labels = labels_for(pool.workers, PROFILE.labels)
         self.members: dict[str, Member] = {label: members[name] for label, name in labels.items()}
 
+    def prompt(self) -> str:
+        """What the policy reads: the table, the question as it stands now, and the steps since."""
+        return "\n".join([self.table, self.asked, *map(_text, self.lines), ""])
+
     async def turn(self) -> bool:
         """One step and its answer. False if it was the last one."""
-        prompt = "\n".join([self.table, self.asked, *map(_text, self.lines), ""])
+        prompt = self.prompt()
         request = Request(messages=(Message(role="user", content=prompt),), max_tokens=MOST_TOKENS, temperature=0.0)
         first, _, rest = (await self.policy.write(request)).text.partition("\n")
         self.turns += 1
@@ -100,7 +107,7 @@ class _Loop:
         answer = REFUSAL
         for label in self._in_turn(line.label):
             files = self.members[label].files
-            answer = await self.answers.member(files, prompt, self.exercise.seed) or REFUSAL
+            answer = await self.rollouts.answers.member(files, prompt, self.exercise.seed) or REFUSAL
             self.calls += 1
             self.tokens += len(files) * (count_tokens(prompt) + count_tokens(answer) + 1)
             if answer != REFUSAL:

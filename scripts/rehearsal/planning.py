@@ -16,7 +16,7 @@ from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.models.features import NO_FEATURES, Features
 from conductor_cli.rehearsal.conductor_model import MOST_TOKENS
-from scripts.rehearsal.store import GREEDY, Store, Written
+from scripts.rehearsal.store import GREEDY, Store, Written, digest
 
 BATCH: Final = 64
 """Plans that are written together: with fewer, and with more, each takes longer."""
@@ -68,11 +68,11 @@ def write_plans(file: Path, prompts: Sequence[str], store: Store) -> int:
     """Put the likeliest plans after these prompts into the store; how many were missing. Does nothing without torch."""
     missing = [prompt for prompt in dict.fromkeys(prompts) if store.get(file, prompt) is None]
     try:
-        from scripts.rehearsal.plans_in_batches import Planner
+        from scripts.rehearsal.plans_in_batches import planner_of
     except ConfigError:
         return 0
     if missing:
-        planner = Planner(file)
+        planner = planner_of(file, digest(file))
         # Texts of like length together, so that little is padded.
         missing.sort(key=planner.length)
         for start in range(0, len(missing), BATCH):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,13 @@ class Planner:
             complete = self._end in tokens
             own = tokens[: tokens.index(self._end)] if complete else tokens
             yield Written(self._tokenizer.decode(own), 0.0, len(row), len(own) + complete, complete)
+
+
+@cache
+def planner_of(file: Path, bytes_of_it: str) -> Planner:
+    """The model in a file, which is read once."""
+    del bytes_of_it  # they tell a changed file from the one that was read
+    return Planner(file)
 
 
 def size_of(file: Path) -> Size:

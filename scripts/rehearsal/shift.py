@@ -7,7 +7,7 @@ has them. Three systems divide each question as the conductor does:
 
 - the conductor, which reads the question and the cards;
 - a fixed pipeline: the first step of every question goes to one member, all others to another, each step sees the one
-  before it. The two are those that do best on 100 other questions of the first mix;
+  before it. The two are those that do best on 60 other questions of the first mix;
 - a static router: it has learned from the outcomes of the steps of 200 other questions of the first mix which member a
   step goes to, by its words. It knows members by name and reads no cards.
 
@@ -58,7 +58,8 @@ DRAWN: Final = 6
 
 QUESTIONS: Final = 200
 PRACTICE: Final = 200
-"""Questions of the first mix from which the static router learns; the pipeline is chosen by the first half of them."""
+TRIED: Final = 60
+"""Questions of the first mix from which the static router learns; the first `TRIED` of them choose the pipeline."""
 
 
 class Stream:
@@ -72,7 +73,7 @@ class Stream:
     async def measure(self) -> dict[str, list[float]]:
         """Who is right, before and after the shift."""
         practice = await self._planned(self._draw("before", "train", self._practice))
-        pipeline = await self._best_pipeline(practice[: -(-self._practice // 2)])
+        pipeline = await self._best_pipeline(practice[:TRIED])
         router = await self._router(practice)
         values: dict[str, list[float]] = {}
         for when in MIXES:

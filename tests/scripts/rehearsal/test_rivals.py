@@ -69,14 +69,20 @@ class Known:
         )
 
 
+class Policy(StoredModel):
+    """One whose file is no model, so nothing can be written before it is asked."""
+
+    def prepare(self, prompts: Sequence[str]) -> None: ...
+
+
 def looped(
     path: Path, texts: Sequence[str], answers: Mapping[tuple[str, str], str], item: RehearsalExercise
 ) -> tuple[Looped, list[str]]:
     path.joinpath("policy.gguf").write_bytes(b"policy")
     model = ScriptedModel([[text] for text in texts])
     with Store() as store:
-        policy = StoredModel(model, path / "policy.gguf", store)
-        found = asyncio.run(solve_in_turns(build_rollouts(Known(answers)), policy, item))
+        policy = Policy(model, path / "policy.gguf", store)
+        (found,) = asyncio.run(solve_in_turns(build_rollouts(Known(answers)), policy, [item]))
     return found, [request.messages[0].content for request in model.requests]
 
 
