@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from conductor_cli.core.errors import UsageError
 from scripts.rehearsal.exercises import STRONG, RehearsalExercise, draw_exercises
 from scripts.rehearsal.figures import Figure
 from scripts.rehearsal.operations import OPERATIONS
@@ -41,6 +42,8 @@ def read_phrasings(path: Path) -> Phrasings:
             lines.setdefault(operation, []).append(f"!{mark} {text}")
         else:
             unused += 1
+    if not lines:
+        raise UsageError(f"{path}: no line is a phrasing of an operation")
     return Phrasings({name: "\n".join(found) for name, found in lines.items()}, unused)
 
 

@@ -136,12 +136,17 @@ def merge(
 def typed(
     file: Annotated[Path, typer.Argument(help="questions as people type them, one JSON object a line")],
     directory: Annotated[Path | None, typer.Option(help="directory of all files; default: the package")] = None,
+    out: Annotated[Path | None, typer.Option(help="also write the verdict on each question, by its id")] = None,
 ) -> None:
     """Ask questions as people type them, each once, as a user does. Exit code 1 if a bound is missed."""
     from scripts.rehearsal.typed_questions import ask_all, read_questions, rows_of
 
     questions = read_questions(file)
-    _print(rows_of(questions, ask_all(questions, directory)))
+    verdicts = ask_all(questions, directory)
+    if out is not None:
+        lines = [f"{item.id}\t{verdict}\n" for item, verdict in zip(questions, verdicts, strict=True)]
+        out.write_text("".join(lines), encoding="utf-8")
+    _print(rows_of(questions, verdicts))
 
 
 @app.command()

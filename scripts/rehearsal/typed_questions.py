@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.workers import REFUSAL, VARIABLE, clean_answer
+from conductor_cli.rehearsal.workers import NAMES, REFUSAL, VARIABLE, clean_answer
 from scripts.rehearsal.worker_table import Row
 from scripts.rehearsal.workspace import environment
 
 Verdict = Literal["right", "wrong", "declined", "failed"]
+
+PROBE: Final = "capital of france"
+"""A question that the files have to answer before the others are asked."""
 
 _PATIENCE: Final = 120.0
 """Seconds for one question."""
@@ -86,6 +89,20 @@ def asking(directory: Path | None, home: Path) -> Ask:
     return ask
 
 
+def check_files(directory: Path | None, ask: Ask) -> None:
+    """Raise `UsageError` if the files do not work together: a set that is asked once must not be asked in vain."""
+    if directory is not None:
+        wanted = [*(f"{name}.gguf" for name in (*NAMES, "conductor")), "cards.json"]
+        if missing := [name for name in wanted if not (directory / name).is_file()]:
+            hint = "cards.json: conductor workers calibrate --rehearsal --out FILE"
+            raise UsageError(f"{directory} lacks {', '.join(missing)}", hint=hint)
+    code, text = ask(PROBE)
+    if code or clean_answer(text) in {"", REFUSAL}:
+        raise UsageError(
+            f"the files cannot answer '{PROBE}', so no question was asked", hint="are the cards those of these workers?"
+        )
+
+
 def verdict_on(item: TypedQuestion, code: int, text: str) -> Verdict:
     """What an answer is worth."""
     if code not in {0, _DECLINED}:
@@ -97,9 +114,10 @@ def verdict_on(item: TypedQuestion, code: int, text: str) -> Verdict:
 
 
 def ask_all(questions: Sequence[TypedQuestion], directory: Path | None) -> tuple[Verdict, ...]:
-    """The verdict on each question."""
+    """The verdict on each question. Raises as `check_files` before any is asked."""
     with tempfile.TemporaryDirectory() as home:
         ask = asking(directory, Path(home))
+        check_files(directory, ask)
         return tuple(verdict_on(item, *ask(item.question)) for item in questions)
 
 

@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from scripts.rehearsal.final_phrasings import draw, in_place_of_held_out, read_phrasings
 from scripts.rehearsal.phrasings import WAYS, lines_of
-from scripts.rehearsal.typed_questions import TypedQuestion, read_questions, rows_of, verdict_on
+from scripts.rehearsal.typed_questions import PROBE, TypedQuestion, check_files, read_questions, rows_of, verdict_on
 from scripts.rehearsal.world import draw_problems
 
 INSIDE = TypedQuestion(id="1", question="capital of france", answer="Paris", inside=True)
@@ -91,3 +91,21 @@ def test_a_question_with_an_unknown_word_is_kept_and_marked(tmp_path: Path) -> N
     assert not any(exercise.problem.readable for exercise in exercises)
     assert all("blorp" in exercise.question.lower() for exercise in exercises)
     assert all(problem.readable for problem in draw_problems(5, 1, split="test"))
+
+
+@pytest.mark.parametrize(("code", "text"), [(0, "?"), (2, ""), (1, ""), (0, "")])
+def test_files_that_do_not_work_together_are_asked_nothing(tmp_path: Path, code: int, text: str) -> None:
+    """A set that is asked once must not be spent on missing files, or on cards of other workers."""
+    asked: list[str] = []
+
+    def ask(question: str) -> tuple[int, str]:
+        asked.append(question)
+        return code, text
+
+    with pytest.raises(UsageError, match=r"lacks spelling\.gguf"):
+        check_files(tmp_path, ask)
+    assert asked == []
+    with pytest.raises(UsageError, match="cannot answer"):
+        check_files(None, ask)
+    assert asked == [PROBE]
+    check_files(None, lambda _: (0, "PARIS"))
