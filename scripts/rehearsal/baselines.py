@@ -22,6 +22,10 @@ LOOKS: Final = 2
 """How often a worker looks at its own answer again."""
 
 
+DOUBTED: Final = 0.001
+"""The weight of an answer to which the checker does not say YES."""
+
+
 def best_alone(exercise: RehearsalExercise) -> Plan:
     """The worker with the best card answers."""
     return _plan(_asked(exercise, _best(exercise)))
@@ -61,8 +65,11 @@ def verifying_prompt(question: str, answer: str) -> str:
 
 
 def weight_of(verdict: Reply) -> float:
-    """The probability of YES, from a verdict and its confidence."""
-    return verdict.confidence if verdict.text == YES else 1.0 - verdict.confidence
+    """How much an answer weighs: after YES the confidence, after anything else so little that only doubted ones count.
+
+    The confidence in a NO says nothing of YES, since the checker writes its own answer before the verdict.
+    """
+    return verdict.confidence if verdict.text == YES else DOUBTED
 
 
 METHODS: Final[dict[str, Callable[[RehearsalExercise], Plan]]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.models.features import NO_FEATURES, Features
@@ -65,14 +65,18 @@ class StoredModel:
 
 
 def write_plans(file: Path, prompts: Sequence[str], store: Store) -> int:
-    """Put the likeliest plans after these prompts into the store; how many were missing. Does nothing without torch."""
+    """Put the likeliest plans after these prompts into the store; how many were missing.
+
+    Does nothing without torch, or for a file of another vocabulary, which only llama.cpp can read.
+    """
     missing = [prompt for prompt in dict.fromkeys(prompts) if store.get(file, prompt) is None]
     try:
         from scripts.rehearsal.plans_in_batches import planner_of
-    except ConfigError:
+
+        planner = planner_of(file, digest(file)) if missing else None
+    except (ConfigError, ModelError):
         return 0
-    if missing:
-        planner = planner_of(file, digest(file))
+    if planner is not None:
         # Texts of like length together, so that little is padded.
         missing.sort(key=planner.length)
         for start in range(0, len(missing), BATCH):

@@ -8,6 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from gguf import GGUFReader
+
+from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import read_header
 from conductor_cli.train.dependencies import require
 from scripts.rehearsal.courses import Size
@@ -29,6 +32,8 @@ class Planner:
     def __init__(self, file: Path) -> None:
         use_threads(THREADS)
         self._tokenizer = build()
+        if vocabulary_of(file) != self._tokenizer.get_vocab(with_added_tokens=True):
+            raise ModelError("file", f"{file} has another vocabulary", hint="llama.cpp reads the file's own")
         self._end, self._pad = token_of(self._tokenizer, END), token_of(self._tokenizer, PAD)
         self._model = loaded(file, replace(COURSE, size=size_of(file))).eval()
 
@@ -57,6 +62,12 @@ def planner_of(file: Path, bytes_of_it: str) -> Planner:
     """The model in a file, which is read once."""
     del bytes_of_it  # they tell a changed file from the one that was read
     return Planner(file)
+
+
+def vocabulary_of(file: Path) -> dict[str, int]:
+    """The tokens of the model in a file, with their numbers."""
+    field = GGUFReader(file).get_field("tokenizer.ggml.tokens")
+    return {} if field is None else {token: number for number, token in enumerate(field.contents())}
 
 
 def size_of(file: Path) -> Size:

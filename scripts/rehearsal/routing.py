@@ -22,8 +22,8 @@ from scripts.rehearsal.world import draw_problems
 SEED: Final = 4711
 """Of the questions that routers learn from; no evaluation uses it."""
 
-QUESTIONS: Final = 2000
-STEP_QUESTIONS: Final = 700
+QUESTIONS: Final = 1500
+STEP_QUESTIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

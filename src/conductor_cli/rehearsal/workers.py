@@ -96,9 +96,8 @@ def clean_answer(answer: str) -> str:
     The checker works the answer out before it judges: of `PARIS NO`, the verdict is left.
     """
     plain = answer.encode("ascii", "ignore").decode()
-    text = " ".join(plain.split()).upper().rstrip(". ")
-    verdict = text.rpartition(" ")[2]
-    return verdict if verdict in {"YES", "NO"} else text[:_ANSWER]
+    words = " ".join(plain.upper().split()).rstrip(". ").split()
+    return words[-1] if words[-1:] in (["YES"], ["NO"]) else " ".join(words)[:_ANSWER]
 
 
 def operands(text: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.conductor_model import NO, YES
 from conductor_cli.rehearsal.workers import REFUSAL
 from scripts.rehearsal.asking import Reply
-from scripts.rehearsal.baselines import mixture, reflection, verifying_prompt, weight_of, weighted_vote
+from scripts.rehearsal.baselines import DOUBTED, mixture, reflection, verifying_prompt, weight_of, weighted_vote
 from scripts.rehearsal.evaluate import Found, followed, gold_plan
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.one_at_a_time import Looped, solve_in_turns
@@ -32,7 +32,8 @@ from tests.scripts.rehearsal.solvers import MEMBERS, PROBLEM, Solvers, exercise
 def test_a_vote_is_weighed_by_the_verifier() -> None:
     """One answer that the checker believes beats two that it does not. A refusal never wins."""
     weights = [weight_of(Reply(NO, 0.9)), weight_of(Reply(NO, 0.8)), weight_of(Reply(YES, 0.9)), 1.0]
-    assert weights == pytest.approx([0.1, 0.2, 0.9, 1.0])
+    assert weights == [DOUBTED, DOUBTED, 0.9, 1.0]
+    assert weighted_vote(["X", "SIRAP", "X"], [DOUBTED] * 3) == "X"
     assert weighted_vote(["X", "X", "SIRAP", REFUSAL], weights) == "SIRAP"
     assert weighted_vote([REFUSAL], [1.0]) == REFUSAL
     assert verifying_prompt("Capital of France?", "paris.") == "s: capital of FRANCE\na: PARIS\ns: check it\na:"
