@@ -115,7 +115,10 @@ async def _found(rollouts: Rollouts, exercise: RehearsalExercise, trace: Trace) 
     if plan is not None and plan.steps[-1].worker == SELF:
         plan = replace(plan, steps=plan.steps[:-1])
     answers = tuple(record.text for record in trace.steps)
-    return Found(exercise=exercise, outcome=await rollouts.outcome(trace, exercise), plan=plan, answers=answers)
+    # A run that falls back on the best worker asks it, though an invalid plan has no calls of its own.
+    calls = sum(record.state == "done" and record.worker != SELF for record in trace.steps)
+    outcome = replace(await rollouts.outcome(trace, exercise), calls=calls)
+    return Found(exercise=exercise, outcome=outcome, plan=plan, answers=answers)
 
 
 def gold_plan(exercise: RehearsalExercise) -> Plan:
