@@ -102,6 +102,7 @@ OTHER_QUESTIONS: Final = (
     _plain("  right after a NO, second round", "right after NO"),
     _plain("unseen pools"),
     _shares("unseen pools", "unseen pools", 0.90),
+    _plain("everybody on offer, as in the demo", "everybody"),
     _plain("a skill never trained (colours)", "unseen skill"),
     _shares("a skill never trained (colours)", "unseen skill", 0.75),
 )

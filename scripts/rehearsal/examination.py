@@ -24,7 +24,7 @@ from scripts.rehearsal.evaluate import (
     planned,
     routed_by,
 )
-from scripts.rehearsal.exercises import STRONG, UNSEEN_POOLS, RehearsalExercise, draw_exercises
+from scripts.rehearsal.exercises import STRONG, UNSEEN_POOLS, WHOLE, RehearsalExercise, draw_exercises
 from scripts.rehearsal.one_at_a_time import solve_in_turns
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.planning import StoredModel
@@ -180,7 +180,8 @@ class Examination:
     async def _unseen(self) -> Values:
         """Pools unlike those of training, and a skill that no training had."""
         values: Values = {}
-        for name, settings, needs in (("unseen pools", UNSEEN_POOLS, ""), ("unseen skill", STRONG, UNSEEN)):
+        pools = ("unseen pools", UNSEEN_POOLS, ""), ("everybody", WHOLE, ""), ("unseen skill", STRONG, UNSEEN)
+        for name, settings, needs in pools:
             skills = (*SKILLS, UNSEEN) if needs else SKILLS
             exercises = self.draw(settings, split="test", needs=needs, checked=0.0, skills=skills)
             values[name] = rights(await self.plan(exercises))

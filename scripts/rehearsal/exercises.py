@@ -144,7 +144,7 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
     plainly whether the worker was right, with pools as they are measured.
     """
     if leg > 1:
-        phases = Phase(steps=120, shapes=_SHORT, checked=0.05), Phase(steps=60)
+        phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=0.3), Phase(steps=60, whole=0.3)
         return RehearsalCurriculum(phases=phases, seed=10 * leg + seed)
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
     then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)), whole=0.1)
