@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from conductor_cli.core.plan import Plan
 from conductor_cli.rehearsal.conductor_model import NO, YES
-from scripts.rehearsal.asking import CHECKER, Bank
+from conductor_cli.rehearsal.workers import CHECKER
+from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.baselines import METHODS, reflection, verifying_prompt, vote, weight_of, weighted_vote
 from scripts.rehearsal.evaluate import (
     MIXED_FAILING,

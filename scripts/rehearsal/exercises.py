@@ -147,8 +147,8 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
         phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=0.3), Phase(steps=60, whole=0.3)
         return RehearsalCurriculum(phases=phases, seed=10 * leg + seed)
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
-    then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)), whole=0.1)
-    last = Phase(steps=100, whole=0.3)
+    then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)))
+    last = Phase(steps=100)
     if steps is None:
         return RehearsalCurriculum(phases=(first, then, last), seed=seed)
     return RehearsalCurriculum(phases=(replace(first, steps=steps),), falling=False, rate=3.5e-4, seed=seed)

@@ -28,8 +28,8 @@ PROBE: Final = "capital of france"
 _PATIENCE: Final = 120.0
 """Seconds for one question."""
 
-_DECLINED: Final = 2
-"""The exit code of a question that the program declines before it asks a model."""
+DECLINED: Final = 2
+"""The exit code of a question that is declined before a model is asked; here also where a worker declines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +79,15 @@ def asking(directory: Path | None, home: Path) -> Ask:
         environ[VARIABLE] = str(directory.absolute())
 
     def ask(question: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "conductor_cli", "--quiet", "ask", "--rehearsal", "--no-trace", "--", question]
+        command = [sys.executable, "-m", "conductor_cli", "--quiet", "ask", "--rehearsal", "--no-trace"]
+        command += ["--format", "json", "--", question]
         done = subprocess.run(
             command, capture_output=True, text=True, env=environ, timeout=_PATIENCE, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        return done.returncode, done.stdout.strip()
+        found = json.loads(done.stdout or "{}")
+        declined = (found.get("error") or {}).get("reason") == "declined"
+        return DECLINED if declined else done.returncode, found.get("answer", "").strip()
 
     return ask
 
@@ -94,7 +97,7 @@ def check_files(directory: Path | None, ask: Ask) -> None:
     if directory is not None:
         wanted = [*(f"{name}.gguf" for name in (*NAMES, "conductor")), "cards.json"]
         if missing := [name for name in wanted if not (directory / name).is_file()]:
-            hint = "cards.json: conductor workers calibrate --rehearsal --out FILE"
+            hint = "cards.json: python -m scripts.rehearsal.train cards DIRECTORY"
             raise UsageError(f"{directory} lacks {', '.join(missing)}", hint=hint)
     code, text = ask(PROBE)
     if code or clean_answer(text) in {"", REFUSAL}:
@@ -105,10 +108,10 @@ def check_files(directory: Path | None, ask: Ask) -> None:
 
 def verdict_on(item: TypedQuestion, code: int, text: str) -> Verdict:
     """What an answer is worth."""
-    if code not in {0, _DECLINED}:
+    if code not in {0, DECLINED}:
         return "failed"
     answer = clean_answer(text)
-    if code == _DECLINED or answer in {"", REFUSAL}:
+    if code == DECLINED or answer in {"", REFUSAL}:
         return "declined"
     return "right" if item.answer and answer == clean_answer(item.answer) else "wrong"
 

@@ -13,9 +13,9 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan_formats.native import ACCEPT
 from conductor_cli.core.usage import Usage
 from conductor_cli.rehearsal.conductor_model import YES
-from conductor_cli.rehearsal.workers import REFUSAL
+from conductor_cli.rehearsal.workers import CHECKER, REFUSAL
 from scripts.rehearsal import train
-from scripts.rehearsal.asking import CHECKER, GENERALIST, Reply
+from scripts.rehearsal.asking import GENERALIST, Reply
 from scripts.rehearsal.bounds import TABLE
 from scripts.rehearsal.evaluate import plan_text
 from scripts.rehearsal.examination import Examination, Planners
