@@ -134,17 +134,21 @@ class RehearsalCurriculum:
         return asdict(self)
 
 
+LEGS: Final = 3
+"""How many trainings by GRPO follow each other, each with a rate of its own that falls to nothing."""
+
 _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
 
 
 def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> RehearsalCurriculum:
     """One leg of the shipped conductor's course; with `steps` one of its own: its beginning, at a steady, higher rate.
 
-    The second leg starts from the result of the first. Most of its questions have one step, where the reward says
-    plainly whether the worker was right, with pools as they are measured.
+    A later leg starts from the result of the one before. Most of its questions have one step, where the reward says
+    plainly whether the worker was right, with pools as they are measured and as they ship.
     """
     if leg > 1:
-        phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=0.3), Phase(steps=60, whole=0.3)
+        whole = 0.3 if leg == 2 else 0.5
+        phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole), Phase(steps=60, whole=whole)
         return RehearsalCurriculum(phases=phases, seed=10 * leg + seed)
     first = Phase(steps=60, pools=EASY, shapes=_SHORT, checked=0.05)
     then = Phase(steps=40, pools=replace(EASY, sizes=(2, 3, 4), extra=(1, 2, 3, 4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +18,7 @@ from conductor_cli.train.dependencies import require
 from conductor_cli.train.job import TrainingJob, compute_metrics, mean
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 from scripts.rehearsal.asking import Bank
-from scripts.rehearsal.exercises import STRONG, RehearsalCurriculum, draw_exercises, rehearsal
+from scripts.rehearsal.exercises import LEGS, STRONG, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.export import export, loaded, rounded
 from scripts.rehearsal.rollouts import DrawnPools, build_rollouts
 from scripts.rehearsal.sft_data import COURSE
@@ -47,14 +48,26 @@ def train_seed(  # noqa: PLR0913 - one for each option
     steps: int | None = None,
     start: Path | None = None,
     workers: Path | None = None,
-    leg: int = 1,
 ) -> bool:
-    """A stage in a directory for this seed and length. Without `start` and `workers`, the shipped files are used."""
-    practice = rehearsal(steps=steps, seed=1 if seed is None else seed, leg=leg)
-    return run_stage(
-        practice, out / f"grpo-{practice.seed}-{practice.steps}", start=start or Path(__file__).with_name("cold.gguf"),
-        workers=workers or model_path("spelling").parent, minutes=minutes, threads=threads, say=say,
-    )  # fmt: skip
+    """The whole course of a seed, leg by leg, or its first `steps`. True if it is done.
+
+    Without `start` and `workers`, the shipped files are used.
+    """
+    number, began = 1 if seed is None else seed, time.monotonic()
+    model = start or Path(__file__).with_name("cold.gguf")
+    for leg in range(1, 2 if steps else LEGS + 1):
+        practice = rehearsal(steps=steps, seed=number, leg=leg)
+        last = steps or leg == LEGS
+        directory = out / (f"grpo-{number}-{practice.steps}" if last else f"leg-{leg}")
+        left = minutes - (time.monotonic() - began) / 60
+        made = directory / "conductor.gguf"
+        if not made.exists() and not run_stage(
+            practice, directory, start=model, workers=workers or model_path("spelling").parent, minutes=left,
+            threads=threads, say=say,
+        ):  # fmt: skip
+            return False
+        model = made
+    return True
 
 
 def run_stage(  # noqa: PLR0913 - what a stage needs

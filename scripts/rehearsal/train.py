@@ -67,7 +67,6 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
     steps: Steps = None,
     start: Annotated[Path | None, typer.Option(help="file to start from; default: the shipped one")] = None,
     workers: Workers = None,
-    leg: Annotated[int, typer.Option(help="1 or 2: the second leg of GRPO starts from the result of the first")] = 1,
 ) -> None:
     """Train the conductor. With exit code 3 there is more to do: run it again."""
     if stage == "cold":
@@ -79,7 +78,7 @@ def conductor(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it
     from scripts.rehearsal.grpo import train_seed
 
     over = train_seed(
-        out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, workers=workers, leg=leg
+        out, minutes=minutes, threads=threads, say=_say, seed=seed, steps=steps, start=start, workers=workers
     )
     _end("conductor", over=over)
 
