@@ -82,9 +82,14 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
 
 def test_a_check_judges_the_answer(stage: Stage) -> None:
     """The answer is the one that was checked; what the check says stands beside it."""
-    done = stage.inside("ask", "--rehearsal", "What is the capital of Italy? Check it.")
+    steps = [
+        {"worker": "geography", "subtask": "capital of ITALY", "access": []},
+        {"worker": "checker", "subtask": "check it", "access": [1]},
+    ]
+    plan = json.dumps({"format": 1, "question": "capital of Italy, and check it", "steps": steps})
+    done = stage.inside("run", "-", "--rehearsal", given=plan)
     assert (done.code, done.out.strip()) == (0, "ROME")
-    assert "checker says of this answer: " in done.err
+    assert "checker says of this answer: YES" in done.err
 
 
 def test_a_review_keeps_a_right_answer(stage: Stage) -> None:

@@ -23,8 +23,8 @@ LINES = 8
 @pytest.fixture
 def store(tmp_path: Path) -> TraceStore:
     """A store with one run of eight lines: no piece of text waits for the next."""
-    pieces = [ev.PlanDelta(at=1.0 * number, text=f"piece {number}") for number in range(1, LINES - 1)]
-    return stored([begun(), *pieces, ev.RunFinished(at=9.0, answer="twelve", usage=Usage())], tmp_path / "traces")
+    pieces = [ev.PlanDelta(at=2.0 * number, text=f"piece {number}") for number in range(1, LINES - 1)]
+    return stored([begun(), *pieces, ev.RunFinished(at=20.0, answer="twelve", usage=Usage())], tmp_path / "traces")
 
 
 def faults(store: TraceStore) -> list[str]:

@@ -139,7 +139,7 @@ def test_what_went_wrong_is_told_apart() -> None:
     assert (missent.split, missent.shaped, missent.routed, missent.right) == (True, True, False, False)
     nonsense = found_by(["no plan", "no plan"], EXERCISE)
     assert (nonsense.plan, nonsense.split, nonsense.routed, nonsense.outcome.valid) == (None, False, False, False)
-    assert nonsense.outcome.calls == 1  # of the best worker, which is asked where there is no plan
+    assert nonsense.outcome.calls == 0  # the demo declines where there is no plan
 
 
 def test_the_gold_plan_and_the_baselines_on_a_split() -> None:

@@ -68,7 +68,10 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
             "the demo conductor was trained to plan, not to reason",
             hint="leave out --mode ultra, or choose another model: --conductor",
         )
-    profile = conductor_model.PROFILE if is_demo else conductor.profile
+    # Whoever made the plan, the checker's verdict is no answer.
+    profile = (
+        conductor_model.PROFILE if is_demo else replace(conductor.profile, verdicts=conductor_model.PROFILE.verdicts)
+    )
     # The workers run at temperature 0, so a second attempt would give the same answer.
     limits = replace(conductor.limits, attempts=1)
     return replace(conductor, profile=profile, worker_profile=workers.PROFILE, limits=limits)

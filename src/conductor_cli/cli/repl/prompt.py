@@ -153,7 +153,11 @@ class Prompt:
     def _is_lost(self) -> bool:
         """Whether the terminal is gone; no signal says so in a chat that ignores SIGHUP, as under `nohup`."""
         app = self._session.app
-        return any(map(is_lost, (app.input.fileno(), app.output.fileno())))
+        for end in (app.input, app.output):
+            with suppress(NotImplementedError):  # an end that is no file cannot be lost
+                if is_lost(end.fileno()):
+                    return True
+        return False
 
     async def stop(self, reading: asyncio.Task[str]) -> str:
         """End what waits for a message, as if it had not begun; returns what was typed so far."""
