@@ -87,7 +87,7 @@ def asking(directory: Path | None, home: Path) -> Ask:
         )  # fmt: skip
         found = json.loads(done.stdout or "{}")
         declined = (found.get("error") or {}).get("reason") == "declined"
-        return DECLINED if declined else done.returncode, found.get("answer", "").strip()
+        return DECLINED if declined else done.returncode, (found.get("answer") or "").strip()
 
     return ask
 
