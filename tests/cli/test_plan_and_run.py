@@ -41,13 +41,17 @@ def test_quiet_leaves_the_estimate_out(stage: Stage) -> None:
     assert done.json["steps"]
 
 
-EDIT = "import json, sys; plan = json.load(sys.stdin); plan['steps'] = plan['steps'][1:]; json.dump(plan, sys.stdout)"
+EDIT = """import json, sys
+plan = json.load(sys.stdin)
+plan['steps'] = [plan['steps'][1] | {'access': []}]
+json.dump(plan, sys.stdout)
+"""
 
 
 @pytest.mark.parametrize("edited", [False, True])
 def test_a_plan_goes_through_a_pipe(stage: Stage, edited: bool) -> None:
     """`conductor plan … | conductor run -`, also with a program in between that takes the first step out."""
-    stage.plan = "alpha | - | Find it out.\nbeta | - | Answer."
+    stage.plan = "alpha | - | Find it out.\nbeta | 1 | Answer."  # the answer must wait for both
     middle = f"| {shlex.join([sys.executable, '-c', EDIT])} " if edited else ""
     setting = f'set -o pipefail; conductor() {{ {shlex.join(COMMAND)} "$@"; }}'
     script = f'{setting}; conductor plan "How many?" {middle}| conductor run -'
