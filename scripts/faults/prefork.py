@@ -306,13 +306,13 @@ def _main() -> None:
     sys.path.remove(str(Path(__file__).parent))  # its modules would hide others, such as a `queue`
     cold = Path("modules").absolute()
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    import atexit
-
-    if not cold.exists():
-        atexit.register(lambda: cold.write_text("\n".join(sorted(set(sys.modules) - {"__main__"}))))
     from conductor_cli.__main__ import main
 
-    main()
+    try:
+        main()
+    finally:
+        if not cold.exists():
+            cold.write_text("\n".join(sorted(set(sys.modules) - {"__main__"})))
 
 
 if __name__ == "__main__":

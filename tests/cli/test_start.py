@@ -32,11 +32,11 @@ HEAVY = (
 def loaded(stage: Stage, *arguments: str) -> set[str]:
     """Which heavy modules are loaded when a command has ended."""
     lines = [
-        "import sys, atexit",
+        "import sys",
         f"sys.argv = ['conductor', *{arguments!r}]",
-        f"atexit.register(lambda: print(*[m for m in {HEAVY} if m in sys.modules], file=sys.stderr))",
         "from conductor_cli.__main__ import main",
-        "main()",
+        "try: main()",
+        f"finally: print(*[m for m in {HEAVY} if m in sys.modules], file=sys.stderr)",
     ]
     code = "\n".join(lines)
     done = subprocess.run([sys.executable, "-c", code], env=stage.environ(), capture_output=True, text=True, check=True)
@@ -292,14 +292,14 @@ main()
 """A command that leaves a thread which ends after so many seconds, and an object that notices the end of Python."""
 
 
-@pytest.mark.parametrize(("seconds", "said"), [("60", "said registered\n"), ("0", "said registered\ntorn down\n")])
-def test_python_is_not_taken_down_under_a_thread(stage: Stage, seconds: str, said: str) -> None:
-    """A thread that is still at work would be ended inside native code: the process ends at once, with all it said."""
+@pytest.mark.parametrize("seconds", ["60", "0"])
+def test_python_is_not_taken_down_under_a_thread(stage: Stage, seconds: str) -> None:
+    """A thread may still be in native code, even after its end in Python: the process ends, with all that it said."""
     code = THREAD.replace("SECONDS", seconds)
     done = subprocess.run(
         [sys.executable, "-c", code], env=stage.environ(), capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (7, said, "")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "said registered\n", "")
 
 
 def test_ctrl_c_during_an_import_ends_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -46,10 +45,11 @@ def start(*, chat: bool = False) -> NoReturn:
 
 
 class _Ending:
-    """Ends the process at once, at the end of its exit, if a thread is still at work: an import, or a check that hangs.
+    """Ends the process at the end of its exit, after all that was registered later, and never takes Python down.
 
-    Python would take the interpreter down under it and end it inside native code, which can abort the process. Atexit
-    calls this after whatever was registered later, so all of that is done.
+    A thread may still be at work, in an import or a check that hangs, or its Python code is over and it frees what C
+    libraries keep for it. At its end a process runs the exit handlers of these libraries, and under such a thread they
+    damage the heap: OpenSSL's handler frees the tables that the end of a thread reads. `os._exit` runs none of them.
     """
 
     def __init__(self) -> None:
@@ -58,8 +58,7 @@ class _Ending:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
-        if self.code is None or not any(thread.is_alive() for thread in others):
+        if self.code is None:
             return
         with suppress(OSError, ValueError):  # otherwise Python says at its own end that a stream cannot be written
             sys.stdout.flush()
