@@ -27,6 +27,12 @@ from tests.cli.test_tools import calls
 WATCH = """
 import json, os, sys, time
 
+def read(path):
+    try:
+        return open(path).read().strip()
+    except OSError:  # a thread that has ended meanwhile
+        return ""
+
 def look():
     tasks = os.listdir("/proc/self/task")
     files = {}
@@ -36,8 +42,8 @@ def look():
         except OSError:  # the directory itself
             pass
     return {
-        "threads": sorted(open(f"/proc/self/task/{task}/comm").read().strip() for task in tasks),
-        "children": " ".join(open(f"/proc/self/task/{task}/children").read() for task in tasks).split(),
+        "threads": sorted(filter(None, (read(f"/proc/self/task/{task}/comm") for task in tasks))),
+        "children": " ".join(read(f"/proc/self/task/{task}/children") for task in tasks).split(),
         "files": files,
     }
 
