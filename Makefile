@@ -60,7 +60,7 @@ rehearsal: setup train-setup ## train all models that ship, from scratch; resume
 smollm2: setup train-setup ## train a small pretrained model to plan; resumes when called again (ARGS=--trial: the way in minutes)
 	@$(BIN)/python -m scripts.smollm2 $(ARGS)
 
-faults: setup ## try what can go wrong, an hour (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
+faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)
 
 screens: setup ## draw docs/screens/*.svg from a real run

@@ -22,7 +22,7 @@ from scripts.faults.fuzz_targets import MARKS, TARGETS
 from scripts.faults.tries import Outcome, Tries
 
 SECONDS: Final = 2.0
-"""Seconds of a processor that one input may take; 12 for a document, which a process of its own reads."""
+"""Seconds of a processor that one input may take."""
 
 LARGEST: Final = 64 << 10
 """Bytes of an input."""

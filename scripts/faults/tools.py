@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
+from itertools import product
 from typing import Any, Final
 
 from conductor_cli.tools.box import McpToolBox
@@ -27,6 +28,12 @@ REQUESTS: Final = {"initialize": 1, "tools/list": 3, "tools/call": 4}
 SPANS: Final = {"once": 0, "always": 1 << 30}
 """How many requests more a fault strikes."""
 
+Case = tuple[Fault, str, str]
+"""What strikes, which request, and how often."""
+
+LANES: Final = 10
+"""Cases at the same time: most of their time is timeouts."""
+
 CALL_SECONDS: Final = 2.0
 MOST_SECONDS: Final = 60.0
 """How long a run may take in all: three starts of a server, each with its timeout, and a call."""
@@ -34,16 +41,33 @@ MOST_SECONDS: Final = 60.0
 
 def run(tries: Tries) -> None:
     """Every fault at every request. Events that are lost or exchanged are left out: there is one in each answer."""
-    for fault in FAULTS:
-        for request in REQUESTS:
-            for span in SPANS:
-                if fault.promise != "as sent":
-                    name = f"{fault.name}/{request}/{span}"
-                    tries.attempt(name, partial(_try_now, fault, request, span))
+    faults = [fault for fault in FAULTS if fault.promise != "as sent"]
+    asyncio.run(
+        _run_cases(tries, iter([case for case in product(faults, REQUESTS, SPANS) if tries.wants(_name(case))]))
+    )
 
 
-def _try_now(fault: Fault, request: str, span: str) -> Outcome:
-    return asyncio.run(_try(fault, request, span))
+async def _run_cases(tries: Tries, queue: Iterator[Case]) -> None:
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(LANES):
+            lanes.create_task(_run_lane(tries, queue))
+
+
+async def _run_lane(tries: Tries, queue: Iterator[Case]) -> None:
+    for case in queue:
+        if tries.is_over:
+            return
+        began = time.monotonic()
+        try:
+            outcome = await _try(*case)
+        except Exception as error:  # noqa: BLE001 - a fault in what is tried or in the campaign: somebody has to look
+            outcome = Outcome(problem=f"{type(error).__name__}: {error}")
+        tries.add(_name(case), outcome, time.monotonic() - began)
+
+
+def _name(case: Case) -> str:
+    fault, request, span = case
+    return f"{fault.name}/{request}/{span}"
 
 
 async def _try(fault: Fault, request: str, span: str) -> Outcome:

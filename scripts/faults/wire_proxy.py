@@ -158,8 +158,10 @@ def split_events(body: bytes) -> list[bytes]:
 
 
 def piece_at(events: list[bytes], number: int) -> int:
-    """The index of the event that has the piece `number` of the text, from 0."""
+    """The index of the event that has the piece `number` of the text, from 0. Without a text the connection ends."""
     texts = [at for at, event in enumerate(events) if _has_text(event)]
+    if not texts:
+        raise ConnectionAbortedError  # as an answer to a notification of MCP
     return texts[min(number, len(texts) - 1)]
 
 
