@@ -295,6 +295,9 @@ SCENES: Final = {
     "prune": Scene(words=("trace", "prune", "--keep", "1", "--yes"), prepare=_three_runs, holds=_pruned),
     "export": Scene(words=("trace", "export", "last"), prepare=_one_run, holds=_exported),
     "ask": Scene(words=("ask", "hi"), holds=_asked),
+    "ask-plain": Scene(
+        words=("ask", "hi"), prepare=lambda at: at.configure("[limits]\nattempts = 2"), holds=_asked_without_limits
+    ),
     "resume": Scene(words=("ask", "--resume", "last"), prepare=_ask_in_vain, holds=_resumed),
     "eval": Scene(
         words=("eval", "HOME/cases.jsonl", "--systems", "alone", "--yes", "--json"), prepare=_cases, holds=_evaluated
@@ -310,9 +313,6 @@ SCENES: Final = {
         act=_talk,
         on_terminal=True,
         environ=lambda _: WIDE,
-    ),
-    "ask-plain": Scene(
-        words=("ask", "hi"), prepare=lambda at: at.configure("[limits]\nattempts = 2"), holds=_asked_without_limits
     ),
 }
 """The commands by name. HOME in a word is the home of the desk."""
