@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.rehearsal.normalize import Skill
 from scripts.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
@@ -35,11 +35,19 @@ WordDraw = Callable[[Random], str]
 Values = tuple[str, ...]
 
 
+class Letters(NamedTuple):
+    """Words with so many letters."""
+
+    least: int
+    most: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One thing to do with one value or two.
 
-    `does` computes the answer; None if the values do not fit. `starts` draws values that a question may name, and
+    `values` are those that it takes: words of so many letters, numbers of a range, or the subjects of a table. `does`
+    computes the answer; None if the values do not fit. `starts` draws values that a question may name, and
     `arity` says how many there are. `undoes` is the inverse operation. `swaps`: the order of two values has no meaning.
     """
 
@@ -47,6 +55,7 @@ class Operation:
     skill: Skill
     does: Callable[..., str | None]
     starts: Callable[[Random, WordDraw], Values]
+    values: Letters | range | Mapping[str, str]
     arity: int = 1
     undoes: str = ""
     swaps: bool = False
@@ -54,7 +63,7 @@ class Operation:
 
 def _on_word(name: str, skill: Skill, does: Callable[[str], str], longest: int, undoes: str = "") -> Operation:
     return Operation(
-        name=name, skill=skill, starts=lambda random, word: (word(random),), undoes=undoes,
+        name=name, skill=skill, starts=lambda random, word: (word(random),), undoes=undoes, values=Letters(2, longest),
         does=lambda value: does(value) if value.isalpha() and 2 <= len(value) <= longest else None,
     )  # fmt: skip
 
@@ -66,14 +75,14 @@ def _on_words(name: str, skill: Skill, does: Callable[[str, str], str | None], *
         return does(one, other) if fits else None
 
     return Operation(
-        name=name, skill=skill, does=fitting, arity=2, swaps=swaps,
+        name=name, skill=skill, does=fitting, arity=2, swaps=swaps, values=Letters(2, LONGEST_COUNTED),
         starts=lambda random, word: (word(random), word(random)),
     )  # fmt: skip
 
 
 def _on_number(name: str, does: Callable[[int], int], values: range) -> Operation:
     return Operation(
-        name=name, skill="multiplying", starts=lambda random, _: (str(random.choice(values)),),
+        name=name, skill="multiplying", starts=lambda random, _: (str(random.choice(values)),), values=values,
         does=lambda value: str(does(int(value))) if value.isdecimal() and int(value) in values else None,
     )  # fmt: skip
 
@@ -93,14 +102,15 @@ def _on_numbers(
             if fitting(*drawn) is not None:
                 return drawn
 
-    return Operation(name=name, skill=skill, does=fitting, starts=starts, arity=2, swaps=swaps)
+    return Operation(name=name, skill=skill, does=fitting, starts=starts, values=values, arity=2, swaps=swaps)
 
 
 def _fact(name: str, skill: Skill, table: Mapping[str, str], undoes: str = "") -> Operation:
     subjects = tuple(table)
     return Operation(
-        name=name, skill=skill, does=table.get, starts=lambda random, _: (random.choice(subjects),), undoes=undoes
-    )
+        name=name, skill=skill, does=table.get, starts=lambda random, _: (random.choice(subjects),), values=table,
+        undoes=undoes,
+    )  # fmt: skip
 
 
 def _made(*operations: Operation) -> dict[str, Operation]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErrorReason
-from conductor_cli.core.plan import KeepAnswer, Plan
+from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, Profile, Sampling, WorkerProfile
 from conductor_cli.core.usage import Price, Usage
@@ -35,6 +36,27 @@ def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
     run, _ = play(setting(ScriptedModel([losing, losing]), worker_profile=numbers, profile=trained), question)
     assert run.trace.steps[-1].step.subtask == "Answer the question."
     assert play(setting(ScriptedModel([losing])), question)[0].trace.rejected == ()
+
+
+def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
+    """Where the profile checks plans, one with a fault leaves nothing behind, and the next is written from nothing."""
+
+    def find_fault(question: str, steps: Sequence[Step], pool: Pool) -> str:
+        assert (question, pool.names) == (QUESTION.text, ("ann", "bob", "cyd"))
+        return "" if [step.subtask for step in steps] == ["one", "two"] else f"{len(steps)} steps are wrong"
+
+    profile = replace(PROMPTED, find_fault=find_fault, sampling=Sampling(tries=3))
+    one, two = "A | - | one\n", "B | 1 | two"
+    run, events = play(
+        setting(ScriptedModel([[one, 5.0, "B | 1 | six"], ["B | - | two"], [one, two]]), profile=profile)
+    )
+    assert [rejected.problem for rejected in of(events, ev.PlanRejected)] == ["2 steps are wrong", "1 steps are wrong"]
+    assert [step.step.subtask for step in run.trace.steps] == ["one", "two"]
+    assert min(event.at for event in of(events, ev.StepStarted)) >= 5.0
+    assert run.trace.state == "finished"
+    faulty = ScriptedModel([["B | - | two"]] * 3)
+    run, events = play(setting(faulty, profile=replace(profile, fallback=False)))
+    assert (run.trace.steps, len(of(events, ev.PlanRejected))) == ((), 3)
 
 
 def test_a_conductor_without_a_fallback_declines() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.rehearsal import conductor_model, workers
+from conductor_cli.rehearsal import conductor_model, plan_check, workers
 from conductor_cli.rehearsal.known import CAPABILITIES, KEYWORDS, is_known
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
             hint="leave out --mode ultra, or choose another model: --conductor",
         )
     # Whoever made the plan, the checker's verdict is no answer.
-    profile = (
-        conductor_model.PROFILE if is_demo else replace(conductor.profile, verdicts=conductor_model.PROFILE.verdicts)
-    )
+    profile = plan_check.CHECKED if is_demo else replace(conductor.profile, verdicts=conductor_model.PROFILE.verdicts)
     # The workers run at temperature 0, so a second attempt would give the same answer.
     limits = replace(conductor.limits, attempts=1)
     return replace(conductor, profile=profile, worker_profile=workers.PROFILE, limits=limits)

@@ -20,16 +20,22 @@ Template = Literal["plain", "published"]
 Cards = Literal["lines", "table"]
 
 
+FindFault = Callable[[str, Sequence[Step], Pool], str]
+"""Says what is wrong with the steps of a plan for a question."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How a conductor's text is sampled, and how many tokens it may have.
 
-    `again` is the temperature after a fault, for a conductor that is not told of it and would write the same again.
+    `tries` is how often it may write: once, and again after each fault. `again` is the temperature after a fault, for a
+    conductor that is not told of it and would write the same again.
     """
 
     temperature: float = 0.0
     max_tokens: int = 1200
     again: float = 0.0
+    tries: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,9 @@ class Profile:
     `verdicts` are words such as YES and NO. An answer that ends with one only judges the answer before it: a plan may
     end with a check, and the answer of the run is then the one that was checked. `fallback` says whether the best
     worker answers where no valid plan was written; workers that can do only single steps cannot.
+
+    `find_fault` says what is wrong with a whole plan, for a conductor whose questions are so narrow that a program can
+    tell; empty if nothing is. No step of such a plan starts before the plan is complete.
     """
 
     name: str
@@ -66,6 +75,7 @@ class Profile:
     render: Callable[[Question, Pool, PlanFormatContext], str] | None = None
     verdicts: tuple[str, ...] = ()
     fallback: bool = True
+    find_fault: FindFault | None = None
 
 
 PROMPTED: Final = Profile(name="prompted")

@@ -48,6 +48,9 @@ MOST_IN_ROW: Final = 3
 CHECKING: Final = "checking"
 """The skill of saying whether an answer is right."""
 
+ANYTHING: Final = "anything"
+"""The skill of a worker that does a little of everything."""
+
 YES: Final = "YES"
 NO: Final = "NO"
 """What a worker with this skill says of an answer that is right, or wrong."""
@@ -128,6 +131,7 @@ PROFILE: Final = Profile(
     sampling=Sampling(max_tokens=MOST_TOKENS, again=0.7), render=render, verdicts=(YES, NO),
     fallback=False,
 )  # fmt: skip
+"""The conductor alone, as it is trained and measured."""
 
 
 def conductor_path() -> Path:

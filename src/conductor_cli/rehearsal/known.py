@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 from conductor_cli.rehearsal.normalize import Skill, find_operands, normalize
+from conductor_cli.rehearsal.operations import world
 
 KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
     "spelling": (
@@ -61,6 +60,11 @@ KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
 }  # fmt: skip
 """The words by which a simple router would choose a specialist."""
 
+CHECKS: Final = frozenset({
+    "check", "checked", "confirm", "correct", "fits", "holds", "review", "sure", "test", "tested", "verified", "verify",
+})  # fmt: skip
+"""The words by which a step asks whether an answer is right."""
+
 CAPABILITIES: Final = "letters, small sums, capitals, elements, opposites, dates, Spanish words, comparisons, colours"
 """What the demo models can do, in words for an error message."""
 
@@ -78,13 +82,8 @@ _STRANGE: Final = re.compile(
 )
 
 
-@cache
-def known_subjects() -> frozenset[str]:
-    """Every word that a fact is known about."""
-    return frozenset(Path(__file__).with_name("subjects.txt").read_text(encoding="utf-8").split())
-
-
 _SUM: Final = re.compile(r"\d and \d")
+_DIFFERENCE: Final = re.compile(r"(\d+) (?:minus|less) (\d+)")
 
 
 def find_skills(question: str) -> tuple[Skill, ...]:
@@ -93,13 +92,22 @@ def find_skills(question: str) -> tuple[Skill, ...]:
     return tuple(skill for skill, keywords in KEYWORDS.items() if words.intersection(keywords))
 
 
+def asks_for_check(subtask: str) -> bool:
+    """Whether a step is to say if an answer is right."""
+    text = normalize(subtask)
+    return not CHECKS.isdisjoint(text.split()) or any(end in text for end in (" is ok", " is fine"))
+
+
 def is_known(question: str) -> bool:
     """Whether the models were trained on such questions."""
     text = normalize(question)
     words, skills, given = text.split(), find_skills(question), find_operands(text)
-    if _STRANGE.search(question) or not (skills or _SUM.search(text)) or not 0 < len(given) <= MOST_OPERANDS:
+    asks = skills or _SUM.search(text) or "mean" in words
+    if _STRANGE.search(question.rstrip("=? ")) or not asks or not 0 < len(given) <= MOST_OPERANDS:
         return False
     if words[0] in _YES_OR_NO and not (words[0] == "do" and words[1:3] == ["you", "know"]):
+        return False
+    if any(int(one) < int(other) for one, other in _DIFFERENCE.findall(text)):
         return False
     return _each_apart(words) and _can_be_worked_on(given, skills)
 
@@ -122,6 +130,6 @@ def _can_be_worked_on(given: Iterable[str], skills: Iterable[Skill]) -> bool:
     """Whether all numbers are in the range, and all words are known where no skill works on any word."""
     any_word = not _ANY_WORD.isdisjoint(skills)
     return all(
-        int(text) <= LARGEST if text.isdecimal() else text.isalpha() and (any_word or text in known_subjects())
+        int(text) <= LARGEST if text.isdecimal() else text.isalpha() and (any_word or text in world().subjects)
         for text in given
     )

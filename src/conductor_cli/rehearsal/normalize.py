@@ -68,9 +68,11 @@ _MEANT: Final = {
     "whats": "what is", "hows": "how is", "pls": "please", "plz": "please", "thx": "thanks", "u": "you",
     "color": "colour", "colored": "coloured", "wich": "which", "alphabetic": "alphabetical", "gimme": "give me",
     "wanna": "want to", "cant": "can", "capitol": "capital", "backward": "backwards", "substract": "subtract",
-    "max": "maximum", "min": "minimum",
+    "max": "maximum", "min": "minimum", "teh": "the", "hte": "the", "taht": "that", "thta": "that", "waht": "what",
+    "whta": "what", "hwat": "what", "hwo": "how", "adn": "and", "nad": "and", "wiht": "with", "fro": "for",
+    "wrod": "word", "whcih": "which", "wihch": "which", "dya": "day", "lsat": "last", "frist": "first", "mnay": "many",
 }  # fmt: skip
-"""Spellings of the same words."""
+"""Spellings of the same words, and the usual slips in words that are too short for `_without_slip`."""
 
 _UNITS: Final = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -90,6 +92,9 @@ _HYPHEN: Final = re.compile(rf"\b({'|'.join(_TENS)})-(?=[a-z])", re.IGNORECASE)
 _LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGNORECASE)
 """The one use of the word in a sum; it has an opposite, too."""
 
+_LISTED: Final = re.compile(r"(\d), +(\d)")
+"""A list of numbers: "which is larger: 3, 5"."""
+
 _QUOTES: Final = str.maketrans(dict.fromkeys("‘’`", "'") | dict.fromkeys("“”„«»", '"'))
 _SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001 - likewise
 _TOKEN: Final = re.compile(
@@ -106,6 +111,7 @@ def normalize(text: str) -> str:
     """`text` as the demo models read it: the same for every way to type a question."""
     plain = unicodedata.normalize("NFKD", text.translate(_QUOTES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    plain = _LISTED.sub(r"\1 and \2", plain)
     plain = _LEFT.sub("what remains", plain)
     plain = _HYPHEN.sub(r"\1 ", plain)
     words = list(_words(plain, shouted=plain.upper() == plain))
@@ -155,7 +161,8 @@ def _without_slip(word: str) -> str:
         return word
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
     near = {one + other[1] + other[0] + other[2:] for one, other in halves if len(other) > 1}
-    near |= {one + other[1:] for one, other in halves if len(other) > 0}
+    # One letter more at the end makes another word: "computer", "stated".
+    near |= {one + other[1:] for one, other in halves if len(other) > 1}
     near |= {f"{one}{letter}{other}" for one, other in halves for letter in ascii_lowercase}
     meant = {other for other in near & VOCABULARY if other[0] == word[0] and len(other) >= LEAST_CORRECTED}
     return meant.pop() if len(meant) == 1 else word

@@ -42,9 +42,11 @@ class PlanStream:
         self._state = state
         self._model = model
         self._context = context
+        self._find_fault = None if context.single else state.config.profile.find_fault
         self._parser = plan_format_for(state.config.profile, context).parser(context)
         self._keep_answer: KeepAnswer | None = None
         self._complete = False
+        self._held: list[ParsedStep] = []  # steps of a plan that is checked as a whole
         self._text = ""
         self._truncated = False
         self._choice_shares: Mapping[str, float] = {}
@@ -156,17 +158,24 @@ class PlanStream:
                 self._keep_answer, self._complete = item, True
                 return
             kept = self._repeats.take(item)
-            forbidden = self._state.policy.violation(self._state.steps_before(), kept.step) if kept else ""
+            before = (*self._state.steps_before(), *(held.step for held in self._held))
+            forbidden = self._state.policy.violation(before, kept.step) if kept else ""
             if forbidden:
                 raise PlanError(forbidden, line=item.step.subtask)
             # Set before announcing: the step may end, and the run with it, while it is being announced.
             self._complete = item.last or self._repeats.is_loop
+            self._held += [kept] if kept else []
             if self._complete:
-                self._check_whole(kept)
-            if kept is not None:
-                self._announce_step(kept)
+                self._check_whole(item.step)
+            if self._complete or self._find_fault is None:
+                self._announce_held()
             if self._complete:
                 return
+
+    def _announce_held(self) -> None:
+        held, self._held = self._held, []
+        for item in held:
+            self._announce_step(item)
 
     def _announce_step(self, item: ParsedStep) -> None:
         """Announce a step of the reply, on another worker than the planned one where that is explored."""
@@ -182,20 +191,25 @@ class PlanStream:
         shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
         return describe_attached(question, shown, self._context.labels, pool)
 
-    def _check_whole(self, last: ParsedStep | None) -> None:
-        """Raise `PlanError` where no step sees an image of the question, or none names one of its operands."""
+    def _check_whole(self, last: Step) -> None:
+        """Raise `PlanError` where the plan as a whole has a fault.
+
+        No step sees an image of the question, or none names one of its operands, or the profile finds another.
+        """
         state = self._state
         before = enumerate(state.steps_before(), start=1)
         steps = [step for number, step in before if number not in state.given_up]
-        steps += [last.step] if last else []
-        fault = state.viewers.fault(steps)
-        find = state.config.worker_profile.operands
-        if find is not None and not fault and not self._context.single:
-            lost = lost_operand(state.question.text.partition(NESTED)[0], steps, find)
+        steps += [item.step for item in self._held]
+        question = state.question.text.partition(NESTED)[0]
+        fault, operands = state.viewers.fault(steps), state.config.worker_profile.operands
+        if not fault and operands is not None and not self._context.single:
+            lost = lost_operand(question, steps, operands)
             fault = f"no step names {lost}" if lost else ""
+        if not fault and self._find_fault is not None:
+            fault = self._find_fault(question, steps, state.config.pool)
         if fault:
             self._complete = False
-            raise PlanError(fault, line=last.step.subtask if last else "")
+            raise PlanError(fault, line=last.subtask)
 
     def finish(self) -> None:
         """The reply was a valid plan: report it with what it cost."""

@@ -36,8 +36,6 @@ from conductor_cli.run.retries_and_timeouts import retry_wait
 from conductor_cli.run.revision import repeat_revision
 from conductor_cli.run.state import RunState
 
-TRIES: Final = 2
-"""How often the conductor may write: once, and once more after a fault."""
 FINISH: Final = "Answer the question, using what the earlier steps found."
 UNREACHABLE: Final = frozenset({"connect", "timeout"})
 """A conductor that could not be reached fails the run; for one that wrote nonsense there is a fallback plan."""
@@ -193,10 +191,11 @@ class Planner:
         state.schedule.mark_ended(number)
 
     async def _write(self, model: Model) -> Failure | None:
-        """Ask the conductor, at most `TRIES` times, and fall back on the best worker."""
+        """Ask the conductor, again after each fault, and at last fall back on the best worker."""
         state, fault = self._state, ""
+        tries = state.config.profile.sampling.tries
         why = "the planner's output was not a valid plan"
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, tries + 1):
             standing = state.current_plan().steps
             context = self._context(first=len(standing) + 1)
             if context.first > context.rules.steps or (fault and not context.offers_choice):
@@ -214,9 +213,9 @@ class Planner:
                     return _cannot_plan(error, state.config.key_hint)
                 fault, why = "", f"the planner failed ({error.message})"
                 stream.reject(attempt, "", error)
-                if attempt == TRIES and error.reason in UNREACHABLE and not state.trace.steps:
+                if attempt == tries and error.reason in UNREACHABLE and not state.trace.steps:
                     return _cannot_plan(error, state.config.key_hint)
-                if attempt < TRIES:
+                if attempt < tries:
                     await asyncio.sleep(retry_wait(attempt + 1, error.retry_after, state.config.random))
             else:
                 stream.finish()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conductor_cli.evals.cases import write_cases
-from conductor_cli.rehearsal.known import known_subjects
 from conductor_cli.rehearsal.normalize import VOCABULARY
+from conductor_cli.rehearsal.operations import world
 from scripts.rehearsal.operations import subjects
 from scripts.rehearsal.phrasings import vocabulary
 from scripts.rehearsal.questions import PACKAGE, held_out_cases, practice_cases
@@ -19,4 +19,4 @@ def test_the_shipped_questions_are_those_of_the_generator() -> None:
 def test_the_word_lists_are_those_of_the_generator() -> None:
     """The package tells words of phrasings from operands, and known facts from others, as the generator does."""
     assert vocabulary() == VOCABULARY
-    assert subjects() == known_subjects()
+    assert subjects() == world().subjects

@@ -1,0 +1,89 @@
+"""What the shipped program knows about the operations of the world: `rehearsal/operations.json`. Pure.
+
+    python -m scripts.rehearsal.shipped_operations
+
+writes the file. A test compares it with the phrasings and the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from conductor_cli.rehearsal import operations as shipped
+from scripts.rehearsal.operations import OPERATIONS, Letters, Operation
+from scripts.rehearsal.phrasings import CHECKS, FRAMES, JOINTS, MACROS, OPENINGS, PAIRS, TYPED, WAYS
+
+FILE: Final = Path(shipped.__file__).with_name("operations.json")
+
+TELLING: Final = frozenset({
+    "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "number", "start",
+    "starting", "word",
+})  # fmt: skip
+"""Words that also stand around phrasings, and yet say what is asked."""
+
+
+def operations() -> dict[str, Any]:
+    """Each operation by its name: its skill, how many values it takes, which, and the words that ask for it."""
+    return {name: _described(operation) for name, operation in OPERATIONS.items()}
+
+
+def telling_words() -> list[str]:
+    """The words that no plan may lose: those of phrasings that do not also stand around them."""
+    asked = set().union(*(_words(text) for text in WAYS.values()))
+    around = _words("\n".join([CHECKS, FRAMES, OPENINGS, PAIRS, *JOINTS, *MACROS.values(), TYPED]))
+    return sorted((asked - around) | TELLING)
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    return {
+        "skill": operation.skill,
+        "arity": operation.arity,
+        "gives": _kind(_example(operation)),
+        "takes": _takes(operation),
+        "words": " ".join(sorted(_words(WAYS[operation.name]))),
+    }
+
+
+def _takes(operation: Operation) -> dict[str, Any]:
+    values = operation.values
+    if isinstance(values, Letters):
+        return {"letters": [*values]}
+    if isinstance(values, range):
+        return {"numbers": [values.start, values.stop, values.step]}
+    return {"subjects": " ".join(sorted(values))}
+
+
+def _example(operation: Operation) -> str:
+    """The answer to some question about this operation."""
+    random = Random(1)  # noqa: S311 - reproducible, no secret
+    while True:
+        answer = operation.does(*operation.starts(random, lambda random: random.choice(("LION", "PLANET"))))
+        if answer is not None:
+            return answer
+
+
+def _kind(value: str) -> str:
+    return "number" if value.isdecimal() else "word"
+
+
+def _words(text: str) -> set[str]:
+    """The words of phrasings: no forms, choices, or places of values."""
+    plain = re.sub(r"^\s*!?[naot] |\{\w+\}('s)?|[\[\]|]", " ", text, flags=re.MULTILINE)
+    for name, macro in MACROS.items():
+        if name in text:
+            plain += " " + re.sub(r"[\[\]|]", " ", macro)
+    return set(re.findall("[a-z]+", plain))
+
+
+def main() -> None:
+    """Write the file."""
+    found = {"telling": " ".join(telling_words()), "operations": operations()}
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
