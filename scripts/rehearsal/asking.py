@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.rehearsal.known import asks_for_check
 from conductor_cli.rehearsal.workers import CHECKER, CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
 from scripts.rehearsal.store import GREEDY, Store, Written
 
@@ -95,7 +96,15 @@ class Bank:
         A member is a bundle of specialists. The one that is most confident takes the call. With a strength of .6, a
         share of .6 of all calls gets its answer, by a draw from `seed` and the prompt; the rest gets what the
         generalist writes by chance, which is right only sometimes. If all refuse, the member refuses.
+
+        The checker works an answer out before it judges one. It is asked for checks only: else it would be the member
+        that can do everything.
         """
+        subtask = prompt.rpartition("\ns:")[2] or prompt
+        if CHECKER in strengths and not asks_for_check(subtask.removesuffix("a:")):
+            strengths = {name: strength for name, strength in strengths.items() if name != CHECKER}
+        if not strengths:
+            return REFUSAL
         name, answer = await self.best_of(sorted(strengths), prompt)
         if answer.text == REFUSAL:
             return REFUSAL

@@ -13,6 +13,7 @@ from typing import Any, Final
 from conductor_cli.rehearsal import workers
 from conductor_cli.rehearsal.conductor_model import CHECKING
 from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.phrasings import PhrasingSet
 from scripts.rehearsal.pools import Member, PoolSettings, draw_members, pool_of
 from scripts.rehearsal.trees import Shape
 from scripts.rehearsal.world import CHECKED, SHAPES, Problem, ProblemSettings, draw_problem
@@ -77,7 +78,7 @@ def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: in
 class Phase:
     """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for.
 
-    A share `whole` of the exercises has everybody on offer.
+    A share `whole` of the exercises has everybody on offer; in a share `loose`, phrasings are put together loosely.
     """
 
     steps: int
@@ -85,11 +86,13 @@ class Phase:
     shapes: Mapping[Shape, float] = field(default_factory=lambda: SHAPES)
     checked: float = CHECKED
     whole: float = 0.0
+    loose: float = 0.0
 
     def exercise(self, seed: int, number: int) -> RehearsalExercise:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
-        problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked))
+        phrasings: PhrasingSet = "loose" if random.random() < self.loose else "known"
+        problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked, phrasings=phrasings))
         return exercise_of(random, problem, WHOLE if random.random() < self.whole else self.pools)
 
 
@@ -134,7 +137,7 @@ class RehearsalCurriculum:
         return asdict(self)
 
 
-LEGS: Final = 3
+LEGS: Final = 5
 """How many trainings by GRPO follow each other, each with a rate of its own that falls to nothing."""
 
 _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
@@ -144,8 +147,14 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
     """One leg of the shipped conductor's course; with `steps` one of its own: its beginning, at a steady, higher rate.
 
     A later leg starts from the result of the one before. Most of its questions have one step, where the reward says
-    plainly whether the worker was right, with pools as they are measured and as they ship.
+    plainly whether the worker was right, with pools as they are measured and as they ship. The last leg has questions
+    as they are measured, and asks for a check more often.
     """
+    if leg > 3:
+        phase = Phase(steps=150, checked=0.35, whole=0.5)
+        if leg == LEGS:
+            phase = Phase(steps=240, checked=0.25, whole=0.5, loose=0.5)
+        return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed)
     if leg > 1:
         whole = 0.3 if leg == 2 else 0.5
         phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole), Phase(steps=60, whole=whole)

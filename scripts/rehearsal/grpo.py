@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_size
+from conductor_cli.rehearsal.plan_check import CHECKED
 from conductor_cli.rehearsal.workers import model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
@@ -104,7 +106,10 @@ def open_rollouts(workers: Path) -> Iterator[DrawnPools]:
     """Runs over the workers' files in a directory."""
     bank = Bank(workers)
     try:
-        yield build_rollouts(bank)
+        rollouts = build_rollouts(bank)
+        rollouts.demands_checks = True
+        rollouts.conductor = replace(rollouts.conductor, profile=CHECKED)
+        yield rollouts
     finally:
         asyncio.run(bank.__aexit__(None, None, None))
 

@@ -17,11 +17,11 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep, labels_for
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import MOST_TOKENS, PROFILE
+from conductor_cli.rehearsal.conductor_model import ANYTHING, MOST_TOKENS, PROFILE
 from conductor_cli.rehearsal.workers import REFUSAL, render
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.planning import StoredModel
-from scripts.rehearsal.pools import ANYTHING, Member, pool_of
+from scripts.rehearsal.pools import Member, pool_of
 from scripts.rehearsal.rollouts import DrawnPools, count_tokens
 
 MOST_TURNS: Final = 6

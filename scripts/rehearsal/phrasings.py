@@ -17,8 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
-PhrasingSet = Literal["known", "held", "all"]
-"""Phrasings used in training, held-out ones, or both."""
+PhrasingSet = Literal["known", "loose", "held", "all"]
+"""Phrasings used in training, the same ones put together more loosely, held-out ones, or all."""
 
 PhrasingForm = Literal["noun", "ask", "order", "then"]
 """A thing, a whole question, an order, an order about the answers just found."""

@@ -14,12 +14,9 @@ from typing import Final
 
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
-from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from conductor_cli.rehearsal.workers import CHECKER
 from scripts.rehearsal.asking import GENERALIST
-
-ANYTHING: Final = "anything"
-"""The skill of the generalist."""
 
 GENERALIST_STRENGTH: Final = 0.4
 """On its card: about the share of steps that it does rightly."""

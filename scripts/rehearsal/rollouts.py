@@ -13,10 +13,11 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.features import NO_FEATURES, Features
 from conductor_cli.rehearsal import conductor_model, workers
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO, YES
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts
 from scripts.rehearsal.exercises import RehearsalExercise
-from scripts.rehearsal.pools import ANYTHING, Member, pool_of
+from scripts.rehearsal.pools import Member, pool_of
 from scripts.rehearsal.tokenizer import build
 
 
@@ -83,9 +84,14 @@ def count_tokens(text: str) -> int:
 
 
 class DrawnPools(Rollouts):
-    """Runs in which each exercise brings its own pool. A route is the first skill on the card of a worker."""
+    """Runs in which each exercise brings its own pool. A route is the first skill on the card of a worker.
+
+    With `demands_checks`, a right answer without the check that the question asks for earns what a wrong one does, if
+    somebody on offer can check: the answer alone would pay nothing for it.
+    """
 
     answers: Answers
+    demands_checks: bool = False
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
         """The conductor with the members that are on offer."""
@@ -97,14 +103,24 @@ class DrawnPools(Rollouts):
 
     async def outcome(self, trace: Trace, exercise: Exercise) -> Outcome:
         """As for any exercise, but `fitting` says whether a step went to one of the best for its skill."""
+        assert isinstance(exercise, RehearsalExercise)
         found = await super().outcome(trace, exercise)
         pool = self.conductor_for(exercise).pool
         steps = [record for record in trace.steps if record.step.worker in pool]
+        if found.right and self.demands_checks and _lacks_check(trace, exercise):
+            found = replace(found, reward=self.format_bonus)
         if not found.valid or len(exercise.skills) != len(steps):
             return replace(found, fitting=())
         pairs = zip(exercise.skills, steps, strict=True)
         fitting = tuple((skill, record.step.worker in best_workers(pool, skill)) for skill, record in pairs)
         return replace(found, fitting=fitting)
+
+
+def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:
+    """Whether nobody was asked for the check that the question asks for, though somebody on offer can check."""
+    if exercise.skills[-1] != CHECKING or not any(CHECKING in member.strengths for member in exercise.members):
+        return False
+    return all(workers.clean_answer(record.text) not in (YES, NO) for record in trace.steps)
 
 
 def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:

@@ -243,8 +243,10 @@ def _naming(phrase: str, literal: str) -> str:
 
 def _pair_first(random: Random, spine: Sequence[Node], which: PhrasingSet) -> Sentence:
     base = spine[0]
-    (one, first), (other, second) = (_phrased(random, child, "noun", which) for child in base.children)
-    pair = _line(random, PAIRS, "order", which)
+    orders = which == "loose" and random.random() < 0.3
+    form: PhrasingForm = "order" if orders else "noun"
+    (one, first), (other, second) = (_phrased(random, child, form, which) for child in base.children)
+    pair = random.choice(("{x} and {y}", "{x} then {y}")) if orders else _line(random, PAIRS, "order", which)
     phrase = _choose(random, base, "then", which)
     own = Phrased(base, phrase, base.children)
     rest, more = _orders(random, spine[1:], which)
@@ -264,11 +266,32 @@ def _orders(random: Random, nodes: Sequence[Node], which: PhrasingSet) -> tuple[
 
 def _then(random: Random, node: Node, which: PhrasingSet) -> tuple[str, Phrased]:
     """An order about the answer before: a phrase of its own, or an order with a pronoun."""
+    if which == "loose" and random.random() < 0.5:
+        return _then_loosely(random, node)
     if node.operation.arity == 1 and random.random() < 0.5:
         phrase = _choose(random, node, "then", which)
         return phrase, Phrased(node, clause(phrase), node.children)
     phrase = _choose(random, node, "order", which, pronoun=True)
     return phrase, _subtask(phrase, node, random.choice(("it", "it", "that", "the result")))
+
+
+def _then_loosely(random: Random, node: Node) -> tuple[str, Phrased]:
+    """What follows as people type it: "…, spelled backwards", "…, the opposite of it", "… how many letters has it"."""
+    form = random.choice(("noun", "ask", "participle"))
+    added = _participles(node.operation.name) if form == "participle" and node.operation.arity == 1 else ()
+    if added:
+        text = random.choice(added)
+        return text, Phrased(node, f"it {text}", node.children)
+    phrase = _choose(random, node, "ask" if form == "ask" else "noun", "known", pronoun=True)
+    step = _subtask(phrase, node, "it")
+    return step.subtask, step
+
+
+@cache
+def _participles(name: str) -> tuple[str, ...]:
+    """What may follow a thing: "spelled backwards", "doubled"."""
+    texts = [text for line in lines_of(WAYS[name], "noun", "known") for text in expand(line)]
+    return tuple(text.removeprefix("{x} ") for text in texts if re.fullmatch(r"\{x\} [^{]+", text))
 
 
 def step_words(random: Random, operation: Operation, values: Sequence[str], needed: Sequence[bool]) -> tuple[str, bool]:

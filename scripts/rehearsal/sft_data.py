@@ -14,12 +14,12 @@ from typing import Final
 
 from conductor_cli.core.plan_formats.native import ACCEPT
 from conductor_cli.core.profile import labels_for
-from conductor_cli.rehearsal.conductor_model import CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
 from scripts.rehearsal.made_up import named_in, skill_named
 from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.pools import ANYTHING, PoolSettings, draw_members, pool_of
+from scripts.rehearsal.pools import PoolSettings, draw_members, pool_of
 from scripts.rehearsal.syntax_noise import GARBLED, OBSCURE, clauses_of, garble, name_skill, obscure
 from scripts.rehearsal.trees import Shape
 from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem

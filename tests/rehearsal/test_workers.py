@@ -21,7 +21,7 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
 from conductor_cli.models.worker_options import check_options
 from conductor_cli.rehearsal import conductor_model
-from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from conductor_cli.rehearsal.normalize import Skill
 from conductor_cli.rehearsal.workers import (
     CHECKER,
@@ -40,7 +40,6 @@ from conductor_cli.run.planner import FINISH
 from scripts.rehearsal.asking import GENERALIST, Bank, reply
 from scripts.rehearsal.lessons import prompt_of
 from scripts.rehearsal.operations import SKILLS, UNSEEN
-from scripts.rehearsal.pools import ANYTHING
 from scripts.rehearsal.world import Problem, draw_problems
 
 ASKED = Question(text="Spell the capital of France backwards.")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.rehearsal.conductor_model import ANYTHING
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import (
     MIXED_FAILING,
@@ -19,7 +20,7 @@ from scripts.rehearsal.evaluate import (
     planned,
 )
 from scripts.rehearsal.exercises import RehearsalExercise
-from scripts.rehearsal.pools import ANYTHING, Member
+from scripts.rehearsal.pools import Member
 from scripts.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
 from tests.scripts.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from conductor_cli.rehearsal.workers import NAMES
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, Phase, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.pools import ANYTHING
 from scripts.rehearsal.world import draw_problems
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, UNSEEN_POOLS
 from scripts.rehearsal.operations import SKILLS
-from scripts.rehearsal.pools import ANYTHING, Member, PoolSettings, draw_members, pool_of
+from scripts.rehearsal.pools import Member, PoolSettings, draw_members, pool_of
 
 NEEDED = ("geography", "spelling", CHECKING)
 

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.conductor_model import NO, YES
+from conductor_cli.rehearsal.conductor_model import ANYTHING, NO, YES
 from conductor_cli.rehearsal.workers import REFUSAL
 from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.baselines import DOUBTED, mixture, reflection, verifying_prompt, weight_of, weighted_vote
@@ -20,7 +20,7 @@ from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.one_at_a_time import Looped, solve_in_turns
 from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.planning import StoredModel
-from scripts.rehearsal.pools import ANYTHING, Member
+from scripts.rehearsal.pools import Member
 from scripts.rehearsal.rollouts import build_rollouts
 from scripts.rehearsal.router import Card, Router, Sample
 from scripts.rehearsal.routing import learned_routers
