@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -13,9 +12,9 @@ from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.rehearsal.known import asks_for_check
 from conductor_cli.rehearsal.workers import CHECKER, CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
+from scripts.rehearsal.pools import GENERALIST, luck
 from scripts.rehearsal.store import GREEDY, Store, Written
 
-GENERALIST: Final = "generalist"
 WEAK_TEMPERATURE: Final = 1.0
 """At which the generalist stands in for a member that fails."""
 
@@ -94,12 +93,13 @@ class Bank:
         """What a member of a pool answers whose skills have these strengths.
 
         A member is a bundle of specialists. The one that is most confident takes the call. With a strength of .6, a
-        share of .6 of all calls gets its answer, by a draw from `seed` and the prompt; the rest gets what the
+        share of .6 of all calls gets its answer, by a draw from `seed`, member and prompt; the rest gets what the
         generalist writes by chance, which is right only sometimes. If all refuse, the member refuses.
 
         The checker works an answer out before it judges one. It is asked for checks only: else it would be the member
         that can do everything.
         """
+        chance = luck(strengths, prompt, seed)
         subtask = prompt.rpartition("\ns:")[2] or prompt
         if CHECKER in strengths and not asks_for_check(subtask.removesuffix("a:")):
             strengths = {name: strength for name, strength in strengths.items() if name != CHECKER}
@@ -108,8 +108,8 @@ class Bank:
         name, answer = await self.best_of(sorted(strengths), prompt)
         if answer.text == REFUSAL:
             return REFUSAL
-        if Random(f"{seed} {prompt}").random() < strengths[name]:  # noqa: S311 - reproducible, no secret
+        if chance.random() < strengths[name]:
             return answer.text
         if name == CHECKER:
             return "NO" if answer.text == "YES" else "YES"
-        return (await self.ask(GENERALIST, prompt, seed=seed)).text
+        return (await self.ask(GENERALIST, prompt, seed=chance.randrange(1_000_000))).text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
@@ -21,7 +20,7 @@ from conductor_cli.rehearsal.conductor_model import CHECKING, PROFILE
 from conductor_cli.rehearsal.known import find_skills
 from conductor_cli.rehearsal.normalize import normalize
 from conductor_cli.train.rollouts import Outcome, Rollouts, is_valid
-from scripts.rehearsal.exercises import MIXED, RehearsalExercise
+from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import pool_of
 from scripts.rehearsal.rollouts import DrawnPools, best_workers
 from scripts.rehearsal.world import Hop
@@ -80,10 +79,6 @@ def best_of(exercise: RehearsalExercise, skill: str) -> tuple[str, ...]:
     return best_workers(pool_of(exercise.members), skill) if able or skill != CHECKING else ()
 
 
-MIXED_FAILING: Final = replace(MIXED, sure=0.3, best=(0.5, 0.8), rivals=1.0, weak=(0.7, 0.95), generalist=0.0)
-"""Pools in which everybody fails now and then, and there is somebody else to ask."""
-
-
 async def planned(  # noqa: PLR0913 - how a run is made
     rollouts: DrawnPools, model: Model, exercises: Sequence[RehearsalExercise], *, temperature: float = 0.0,
     seed: int = 0, recursion: int = 0,
@@ -115,7 +110,7 @@ async def _found(rollouts: Rollouts, exercise: RehearsalExercise, trace: Trace) 
     if plan is not None and plan.steps[-1].worker == SELF:
         plan = replace(plan, steps=plan.steps[:-1])
     answers = tuple(record.text for record in trace.steps)
-    # A run that falls back on the best worker asks it, though an invalid plan has no calls of its own.
+    # Also those of steps that ran before a plan was found invalid.
     calls = sum(record.state == "done" and record.worker != SELF for record in trace.steps)
     outcome = replace(await rollouts.outcome(trace, exercise), calls=calls)
     return Found(exercise=exercise, outcome=outcome, plan=plan, answers=answers)

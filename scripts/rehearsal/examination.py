@@ -16,7 +16,6 @@ from conductor_cli.rehearsal.workers import CHECKER
 from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.baselines import METHODS, reflection, verifying_prompt, vote, weight_of, weighted_vote
 from scripts.rehearsal.evaluate import (
-    MIXED_FAILING,
     Found,
     followed,
     forced_chain,
@@ -25,7 +24,7 @@ from scripts.rehearsal.evaluate import (
     planned,
     routed_by,
 )
-from scripts.rehearsal.exercises import STRONG, UNSEEN_POOLS, WHOLE, RehearsalExercise, draw_exercises
+from scripts.rehearsal.exercises import MIXED_FAILING, STRONG, UNSEEN_POOLS, WHOLE, RehearsalExercise, draw_exercises
 from scripts.rehearsal.one_at_a_time import solve_in_turns
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.planning import StoredModel

@@ -10,13 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
+from conductor_cli.core.plan import Step
+from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.question import Given, Question
 from conductor_cli.rehearsal import workers
-from conductor_cli.rehearsal.conductor_model import CHECKING
+from conductor_cli.rehearsal.conductor_model import CHECKING, NO
 from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.phrasings import PhrasingSet
-from scripts.rehearsal.pools import Member, PoolSettings, draw_members, pool_of
+from scripts.rehearsal.pools import Member, PoolSettings, draw_members, luck, pool_of
 from scripts.rehearsal.trees import Shape
-from scripts.rehearsal.world import CHECKED, SHAPES, Problem, ProblemSettings, draw_problem
+from scripts.rehearsal.world import CHECKED, SHAPES, Hop, Problem, ProblemSettings, draw_problem
 
 EASY: Final = PoolSettings(sizes=(2, 3), extra=(1, 2, 2, 3), generalist=0.0, sure=1.0)
 """Few rows, so that a row that is drawn by chance is often the right one, and nobody who can do a little of all."""
@@ -35,14 +38,24 @@ WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.
 """Somebody for each skill, and the generalist: as many members and rows as in the pool that ships."""
 
 
+MIXED_FAILING: Final = replace(
+    MIXED, sure=0.3, best=(0.5, 0.8), rivals=1.0, weak=(0.7, 0.95), generalist=0.0, sure_check=True
+)
+"""Pools in which everybody fails now and then, there is somebody else to ask, and a cheap check tells."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalExercise:
-    """One problem of the world with a pool: see `rollouts.Exercise`. `seed` decides when members fail."""
+    """One problem of the world with a pool: see `rollouts.Exercise`. `seed` decides when members fail.
+
+    `given` is what the first round found, for an exercise that is a second one.
+    """
 
     problem: Problem
     members: tuple[Member, ...]
     seed: int = 0
     slow: bool = False
+    given: tuple[Given, ...] = ()
 
     @property
     def question(self) -> str:
@@ -68,6 +81,52 @@ def exercise_of(random: Random, problem: Problem, settings: PoolSettings) -> Reh
     return RehearsalExercise(problem=problem, members=members, seed=random.randrange(1_000_000))
 
 
+def second_round(random: Random, problem: Problem, settings: PoolSettings) -> RehearsalExercise | None:
+    """A problem whose first round ended with a NO, since only the last worker failed, and another one will not.
+
+    None if the pool that was drawn offers nobody else.
+    """
+    made = exercise_of(random, problem, settings)
+    hops = [hop for hop in problem.hops if hop.skill != CHECKING]
+    ranked = [
+        sorted((m for m in made.members if hop.skill in m.strengths), key=lambda m: -m.strengths[hop.skill])
+        for hop in hops
+    ]
+    checkers = [member for member in made.members if CHECKING in member.strengths]
+    if not checkers or not all(ranked) or len(ranked[-1]) < 2:
+        return None
+    prompts = [_prompt(problem, hop) for hop in hops]
+    wanted = [(able[0], hop, prompt, True) for able, hop, prompt in zip(ranked, hops, prompts, strict=True)]
+    wanted[-1] = (ranked[-1][0], hops[-1], prompts[-1], False)
+    wanted.append((ranked[-1][1], hops[-1], prompts[-1], True))
+    for _ in range(_SEEDS):
+        seed = random.randrange(1_000_000)
+        if all((luck(m.files, text, seed).random() < m.strengths[hop.skill]) == does for m, hop, text, does in wanted):
+            names = pool_of(made.members).names
+            name = {id(member): name for member, name in zip(made.members, names, strict=True)}
+            given = (
+                Given(worker=name[id(ranked[-1][0])], subtask=hops[-1].subtask, answer=workers.REFUSAL),
+                Given(worker=name[id(checkers[0])], subtask="check it", answer=NO),
+            )
+            return replace(made, seed=seed, given=given)
+    return None
+
+
+_SEEDS: Final = 60
+"""How many seeds are tried to find one with which the right members fail."""
+
+
+def _prompt(problem: Problem, hop: Hop) -> str:
+    """What the worker of a step reads, if all steps before it are right."""
+    seen = [
+        SeenStep(
+            number=number, worker="", subtask=problem.hops[number - 1].subtask, answer=problem.hops[number - 1].answer
+        )
+        for number in hop.access
+    ]
+    return workers.render(Question(text=problem.question), Step(worker="", subtask=hop.subtask), seen)
+
+
 def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: int) -> tuple[RehearsalExercise, ...]:
     """Given problems with pools that are drawn: what a conductor is looked at with."""
     random = Random(f"pools {seed}")  # noqa: S311 - reproducible, no secret
@@ -78,7 +137,8 @@ def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: in
 class Phase:
     """Some steps of training: how many, what is on offer, and how often each shape comes and a check is asked for.
 
-    A share `whole` of the exercises has everybody on offer; in a share `loose`, phrasings are put together loosely.
+    A share `whole` of the exercises has everybody on offer; in a share `loose`, phrasings are put together loosely. A
+    share `second` are second rounds, where that can be.
     """
 
     steps: int
@@ -87,10 +147,16 @@ class Phase:
     checked: float = CHECKED
     whole: float = 0.0
     loose: float = 0.0
+    second: float = 0.0
 
     def exercise(self, seed: int, number: int) -> RehearsalExercise:
         """The exercise of a number, from the training half of the world."""
         random = Random(f"exercise {seed} {number}")  # noqa: S311 - reproducible, no secret
+        if random.random() < self.second:
+            problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=1.0))
+            again = second_round(random, problem, MIXED_FAILING)
+            if again is not None:
+                return again
         phrasings: PhrasingSet = "loose" if random.random() < self.loose else "known"
         problem = draw_problem(random, ProblemSettings(shapes=self.shapes, checked=self.checked, phrasings=phrasings))
         return exercise_of(random, problem, WHOLE if random.random() < self.whole else self.pools)
@@ -153,7 +219,7 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
     if leg > 3:
         phase = Phase(steps=150, checked=0.35, whole=0.5)
         if leg == LEGS:
-            phase = Phase(steps=240, checked=0.25, whole=0.5, loose=0.5)
+            phase = Phase(steps=170, checked=0.25, whole=0.5, loose=0.6, second=0.25)
         return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed)
     if leg > 1:
         whole = 0.3 if leg == 2 else 0.5

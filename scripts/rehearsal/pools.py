@@ -16,7 +16,8 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from conductor_cli.rehearsal.workers import CHECKER
-from scripts.rehearsal.asking import GENERALIST
+
+GENERALIST: Final = "generalist"
 
 GENERALIST_STRENGTH: Final = 0.4
 """On its card: about the share of steps that it does rightly."""
@@ -40,6 +41,11 @@ class Member:
         return {CHECKER if skill == CHECKING else skill: strength for skill, strength in self.strengths.items()}
 
 
+def luck(files: Mapping[str, float], prompt: str, seed: int) -> Random:
+    """What decides how a member with these files does with a prompt: drawn for each member, and always the same."""
+    return Random(f"{seed} {sorted(files.items())} {prompt}")  # noqa: S311 - reproducible, no secret
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
     """What to draw.
@@ -47,7 +53,8 @@ class PoolSettings:
     `sizes` are numbers of members, `extra` numbers of skills that the question does not need. `generalist` is the share
     of pools with one, and `missing` the share of those where nobody has one of the needed skills. The best member for
     a skill has the strength 1 in a share `sure` of all cases, and otherwise one of the range `best`. A skill has a
-    rival in a share `rivals`; its strength is that of the best one times a factor in the range `weak`.
+    rival in a share `rivals`; its strength is that of the best one times a factor in the range `weak`. With
+    `sure_check`, whoever is best at checking says of every answer what the checker finds.
     """
 
     sizes: Sequence[int] = (2, 3, 3, 4, 4, 5, 6)
@@ -58,6 +65,7 @@ class PoolSettings:
     best: tuple[float, float] = (0.6, 0.95)
     rivals: float = 0.6
     weak: tuple[float, float] = (0.15, 0.75)
+    sure_check: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +99,8 @@ def draw_members(
     draft = _Draft(random, [{} for _ in range(specialists)])
     placed = wanted + [skill for skill in extra if skill not in wanted][: MOST_SKILLS * specialists - len(wanted)]
     best = {skill: 1.0 if random.random() < settings.sure else random.uniform(*settings.best) for skill in placed}
+    if settings.sure_check and CHECKING in best:
+        best[CHECKING] = 1.0
     for skill in random.sample(placed, len(placed)):
         draft.place(skill, best[skill])
     for skill in random.sample(placed, len(placed)):

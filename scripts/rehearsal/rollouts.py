@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.pool import Limits, Pool
+from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import FREE, Usage, with_cost
 from conductor_cli.models.features import NO_FEATURES, Features
@@ -101,6 +102,11 @@ class DrawnPools(Rollouts):
         models = {name: MemberModel(member, self.answers, exercise.seed) for name, member in members.items()}
         return replace(self.conductor, pool=pool, workers=models)
 
+    def question(self, exercise: Exercise) -> Question:
+        """The question; in a second round, with what the first one found."""
+        assert isinstance(exercise, RehearsalExercise)
+        return Question(text=exercise.question, given=exercise.given)
+
     async def outcome(self, trace: Trace, exercise: Exercise) -> Outcome:
         """As for any exercise, but `fitting` says whether a step went to one of the best for its skill."""
         assert isinstance(exercise, RehearsalExercise)
@@ -118,7 +124,11 @@ class DrawnPools(Rollouts):
 
 def _lacks_check(trace: Trace, exercise: RehearsalExercise) -> bool:
     """Whether nobody was asked for the check that the question asks for, though somebody on offer can check."""
-    if exercise.skills[-1] != CHECKING or not any(CHECKING in member.strengths for member in exercise.members):
+    if (
+        exercise.given
+        or exercise.skills[-1] != CHECKING
+        or not any(CHECKING in member.strengths for member in exercise.members)
+    ):
         return False
     return all(workers.clean_answer(record.text) not in (YES, NO) for record in trace.steps)
 

@@ -37,6 +37,14 @@ _WORD_ONLY: Final = re.compile(
 )
 """Where only a word or a number reads well, and not another phrase."""
 
+_WORD_ONLY_LOOSELY: Final = re.compile(
+    r"\b(symbol|number|element|month|capital|backwards|reversed|a|an|the|call|numbers|words|letters|abbreviation|"
+    r"spanish|english|value|position|place|under) \{x\}|\{x\}'s|"
+    r"\{x\} (letters?|first|last|vowel|length|number|capital|country|symbol|atomic|proton|"
+    r"element|opposite|antonym|month|spanish|english|colou?r)\b"
+)
+"""The same for what people type: "how many letters in the capital of France", "what does the opposite of hot mean"."""
+
 _OPERATOR: Final = re.compile(
     r" (plus|minus|times|multiplied|doubled|tripled|halved|cut|split|added|subtracted|taken|deducted|"
     r"removed|more|less)\b"
@@ -139,8 +147,16 @@ def _phrased(
             texts[slot], before = _phrased(random, arg, "noun", which)
             steps += before
         else:
-            texts[slot] = arg
+            texts[slot] = f"the {_NAMES[arg.isdecimal()]} {arg}" if _is_named(random, node, which) else arg
     return fill(phrase, texts["{x}"], texts.get("{y}", "")), (*steps, _subtask(phrase, node))
+
+
+_NAMES: Final = ("word", "number")
+
+
+def _is_named(random: Random, node: Node, which: PhrasingSet) -> bool:
+    """Whether a value is called what it is: "which is longer, the capital of Peru or the word tiger"."""
+    return which == "loose" and bool(node.children) and random.random() < 0.3
 
 
 def _subtask(phrase: str, node: Node, pronoun: str = "") -> Phrased:
@@ -163,15 +179,20 @@ def _choose(  # noqa: PLR0913 - what a phrasing has to suit
     """A phrasing that names its values unambiguously. Each line is equally likely, however many choices it has."""
     lines = lines_of(WAYS[node.operation.name], form, which)
     for line in random.sample(lines, len(lines)):
-        able = [text for text in expand(line) if _fits(text, node, pronoun=pronoun) and (_closed(text) or not closed)]
+        able = [
+            text
+            for text in expand(line)
+            if _fits(text, node, which, pronoun=pronoun) and (not closed or _closed(text, node, which))
+        ]
         if able:
             return random.choice(able)
     raise NoPhrasingError
 
 
-def _fits(text: str, node: Node, *, pronoun: bool) -> bool:
+def _fits(text: str, node: Node, which: PhrasingSet, *, pronoun: bool) -> bool:
     if pronoun or node.children:
-        return not _WORD_ONLY.search(text) and (
+        word_only = _WORD_ONLY_LOOSELY if which == "loose" and not pronoun else _WORD_ONLY
+        return not word_only.search(text) and (
             pronoun or all(_unambiguous(text, node, slot, arg) for slot, arg in _slots(node))
         )
     return True
@@ -193,9 +214,13 @@ def _unambiguous(text: str, node: Node, slot: str, arg: Node) -> bool:
     return not (leads and inner & ARITHMETIC)
 
 
-def _closed(text: str) -> bool:
-    """Whether nothing stands after the last value, so that the phrase can stand inside another."""
-    return text.endswith("}") and not text.startswith("{")
+def _closed(text: str, node: Node, which: PhrasingSet) -> bool:
+    """Whether nothing stands after the last value, so that the phrase can stand inside another.
+
+    Loosely, "8 times 9" can stand there, too.
+    """
+    plain = which == "loose" and not node.children and node.operation.arity > 1
+    return text.endswith("}") and (plain or not text.startswith("{"))
 
 
 # The form in a row: one order after the other

@@ -11,24 +11,39 @@ import json
 import re
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from conductor_cli.rehearsal import operations as shipped
 from scripts.rehearsal.operations import OPERATIONS, Letters, Operation
-from scripts.rehearsal.phrasings import CHECKS, FRAMES, JOINTS, MACROS, OPENINGS, PAIRS, TYPED, WAYS
+from scripts.rehearsal.phrasings import (
+    CHECKS,
+    FRAMES,
+    JOINTS,
+    MACROS,
+    OPENINGS,
+    PAIRS,
+    TYPED,
+    WAYS,
+    PhrasingForm,
+    expand,
+    lines_of,
+)
 
 FILE: Final = Path(shipped.__file__).with_name("operations.json")
 
+PhrasingForms: Final[tuple[PhrasingForm, ...]] = get_args(PhrasingForm)
+
 TELLING: Final = frozenset({
-    "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "number", "start",
-    "starting", "word",
+    "after", "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "next", "number",
+    "start", "starting", "word",
 })  # fmt: skip
 """Words that also stand around phrasings, and yet say what is asked."""
 
 
 def operations() -> dict[str, Any]:
     """Each operation by its name: its skill, how many values it takes, which, and the words that ask for it."""
-    return {name: _described(operation) for name, operation in OPERATIONS.items()}
+    telling = frozenset(telling_words())
+    return {name: _described(operation, telling) for name, operation in OPERATIONS.items()}
 
 
 def telling_words() -> list[str]:
@@ -38,14 +53,26 @@ def telling_words() -> list[str]:
     return sorted((asked - around) | TELLING)
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:
     return {
         "skill": operation.skill,
         "arity": operation.arity,
         "gives": _kind(_example(operation)),
         "takes": _takes(operation),
-        "words": " ".join(sorted(_words(WAYS[operation.name]))),
+        "words": " ".join(sorted(telling & _words(WAYS[operation.name]))),
+        "asks": _asks(operation, telling),
     }
+
+
+def _asks(operation: Operation, telling: frozenset[str]) -> list[str]:
+    """The fewest telling words that ask for an operation: no set of them holds another one."""
+    lines = [line for form in PhrasingForms for line in lines_of(WAYS[operation.name], form, "all")]
+    found = {telling.intersection(_plain(text)) for line in dict.fromkeys(lines) for text in expand(line)}
+    return sorted(" ".join(sorted(words)) for words in found if not any(other < words for other in found))
+
+
+def _plain(text: str) -> list[str]:
+    return re.sub(r"\{\w+\}('s)?", " ", text).split()
 
 
 def _takes(operation: Operation) -> dict[str, Any]:

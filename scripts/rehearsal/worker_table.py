@@ -14,10 +14,11 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
 from conductor_cli.rehearsal.normalize import Skill
 from conductor_cli.rehearsal.workers import CHECKER, NAMES, REFUSAL, model_path
-from scripts.rehearsal.asking import GENERALIST, Bank, Reply
+from scripts.rehearsal.asking import Bank, Reply
 from scripts.rehearsal.lessons import EVERY, prompt_of
 from scripts.rehearsal.mistakes import near_miss
 from scripts.rehearsal.operations import OPERATIONS
+from scripts.rehearsal.pools import GENERALIST
 from scripts.rehearsal.world import Hop, Problem, draw_problems
 
 COUNT: Final = 500

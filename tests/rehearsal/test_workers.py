@@ -37,9 +37,10 @@ from conductor_cli.rehearsal.workers import (
     render,
 )
 from conductor_cli.run.planner import FINISH
-from scripts.rehearsal.asking import GENERALIST, Bank, reply
+from scripts.rehearsal.asking import Bank, reply
 from scripts.rehearsal.lessons import prompt_of
 from scripts.rehearsal.operations import SKILLS, UNSEEN
+from scripts.rehearsal.pools import GENERALIST
 from scripts.rehearsal.world import Problem, draw_problems
 
 ASKED = Question(text="Spell the capital of France backwards.")

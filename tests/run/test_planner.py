@@ -13,6 +13,7 @@ from conductor_cli.core.errors import Failure, FailureKind, ModelError, ModelErr
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, Profile, Sampling, WorkerProfile
+from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.scripted import ScriptedModel
 from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
@@ -41,8 +42,8 @@ def test_a_plan_that_loses_an_operand_is_asked_for_again() -> None:
 def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
     """Where the profile checks plans, one with a fault leaves nothing behind, and the next is written from nothing."""
 
-    def find_fault(question: str, steps: Sequence[Step], pool: Pool) -> str:
-        assert (question, pool.names) == (QUESTION.text, ("ann", "bob", "cyd"))
+    def find_fault(question: Question, steps: Sequence[Step], pool: Pool) -> str:
+        assert (question, pool.names) == (QUESTION, ("ann", "bob", "cyd"))
         return "" if [step.subtask for step in steps] == ["one", "two"] else f"{len(steps)} steps are wrong"
 
     profile = replace(PROMPTED, find_fault=find_fault, sampling=Sampling(tries=3))

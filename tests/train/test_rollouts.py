@@ -10,7 +10,6 @@ from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.rehearsal.conductor_model import ANYTHING
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import (
-    MIXED_FAILING,
     Found,
     followed,
     forced_chain,
@@ -19,7 +18,7 @@ from scripts.rehearsal.evaluate import (
     plan_text,
     planned,
 )
-from scripts.rehearsal.exercises import RehearsalExercise
+from scripts.rehearsal.exercises import MIXED_FAILING, RehearsalExercise
 from scripts.rehearsal.pools import Member
 from scripts.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
 from tests.scripts.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
@@ -116,6 +115,18 @@ def found_by(
 ) -> Found:
     model = ScriptedModel(scripts=[[text] for text in scripts])
     return asyncio.run(planned(rollouts(wrong), model, [item], recursion=recursion))[0]
+
+
+def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
+    """In training: without it, a right answer earns as much as a wrong one, unless nobody can check."""
+    checked, nobody = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER)), exercise(CHECKED, MEMBERS)
+    training = rollouts()
+    training.demands_checks = True
+    plans = [RIGHT, f"{RIGHT}\ncheck it| 1 2| checkingD"]
+    found = asyncio.run(training.outcomes([SampledPlan(exercise=checked, text=text) for text in plans]))
+    assert [outcome.reward for outcome in found] == [0.5, 1.0]
+    assert asyncio.run(training.outcomes([SampledPlan(exercise=nobody, text=RIGHT)]))[0].right
+    assert asyncio.run(rollouts().outcomes([SampledPlan(exercise=checked, text=RIGHT)]))[0].right
 
 
 def test_after_a_check_said_no_the_second_plan_counts() -> None:

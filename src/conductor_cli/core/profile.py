@@ -20,7 +20,7 @@ Template = Literal["plain", "published"]
 Cards = Literal["lines", "table"]
 
 
-FindFault = Callable[[str, Sequence[Step], Pool], str]
+FindFault = Callable[[Question, Sequence[Step], Pool], str]
 """Says what is wrong with the steps of a plan for a question."""
 
 

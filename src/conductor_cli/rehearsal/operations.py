@@ -35,7 +35,10 @@ _FIT: Final[Mapping[str, Callable[[str, str], bool]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation. It takes `arity` values that `allows` accepts; `words` are those of its phrasings."""
+    """One operation. It takes `arity` values that `allows` accepts.
+
+    `words` are the telling words of its phrasings, and `asks` sets of them of which each asks for it.
+    """
 
     name: str
     skill: Skill
@@ -44,6 +47,11 @@ class Operation:
     gives: Kind
     allows: Callable[[str], bool]
     words: frozenset[str]
+    asks: tuple[frozenset[str], ...]
+
+    def is_asked_by(self, words: frozenset[str]) -> bool:
+        """Whether these telling words ask for this operation and for no other."""
+        return words <= self.words and any(ask <= words for ask in self.asks)
 
     def fits(self, values: Sequence[str]) -> bool:
         """Whether it can be done with these values, or with some others beside them."""
@@ -77,7 +85,7 @@ def _operation(name: str, item: Mapping[str, Any]) -> Operation:
     takes, allows = _values(item["takes"])
     return Operation(
         name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"], allows=allows,
-        words=frozenset(item["words"].split()),
+        words=frozenset(item["words"].split()), asks=tuple(frozenset(ask.split()) for ask in item["asks"]),
     )  # fmt: skip
 
 

@@ -15,22 +15,26 @@ from typing import Final
 from conductor_cli.core.plan import GIVEN, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import Profile
+from conductor_cli.core.question import NESTED, Question
 from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, PROFILE
 from conductor_cli.rehearsal.known import asks_for_check
 from conductor_cli.rehearsal.normalize import find_operands, normalize
 from conductor_cli.rehearsal.operations import Kind, Operation, world
 
-MOST_READINGS: Final = 4
-"""A step that may mean more operations than this does not say what to do."""
+_AROUND: Final = Counter(
+    ("first", "start", "begin", "starting", "beginning", "word", "number", "many", "after", "next")
+)
+"""Words that may stand around what is asked: "first find …", "start with the word …", "many thanks", "after that"."""
 
-_AROUND: Final = Counter(("first", "start", "begin", "starting", "beginning", "word", "number", "many"))
-"""Words that may stand around what is asked: "first find …", "start with the word …", "many thanks"."""
+_JOINING: Final = frozenset({"and", "it", "or", "with"})
+"""A step of these words alone names answers, and nothing to do with them."""
 
 _EITHER: Final[frozenset[Kind]] = frozenset({"word", "number"})
 
 
-def find_fault(question: str, steps: Sequence[Step], pool: Pool) -> str:
+def find_fault(question: Question, steps: Sequence[Step], pool: Pool) -> str:
     """What is wrong with a plan for `question`; empty if nothing is found."""
+    asked = question.text.partition(NESTED)[0]
     kinds: dict[int, frozenset[Kind]] = {GIVEN: _EITHER}  # what the answer of each step may be
     for number, step in enumerate(steps, start=1):
         readings = _readings(step, kinds)
@@ -42,7 +46,8 @@ def find_fault(question: str, steps: Sequence[Step], pool: Pool) -> str:
     unused = next((number for number in range(1, len(steps)) if number not in seen), 0)
     if unused:
         return f"no step uses the answer of step {unused}"
-    return _missing_check(question, steps, pool) or _word_fault(question, steps)
+    # After a check that said NO, the plan that is written next needs no other.
+    return ("" if question.given else _missing_check(asked, steps, pool)) or _word_fault(asked, steps)
 
 
 def _is_check(step: Step) -> bool:
@@ -56,12 +61,18 @@ def _check_step_fault(step: Step, number: int, count: int) -> str:
 def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[Operation]:
     """The operations that a step may mean: those that its words can ask for, with as many values of the right kind."""
     text = normalize(step.subtask)
-    said = world().telling.intersection(text.replace("the first", "").replace("the second", "").split())
+    named = text.replace("the first", "").replace("the second", "") if "the second" in text else text
+    words = named.split()
+    if _JOINING.issuperset(words):
+        return []
+    said = world().telling.intersection(words)
     values = find_operands(text)
+    if values[-1:] == ("2",) and said & {"divide", "divided"}:
+        values = values[:-1]  # to divide by two is one operation
     return [
         operation
         for operation in world().operations
-        if said <= operation.words
+        if operation.is_asked_by(said)
         and operation.arity == len(values) + len(step.access)
         and all(operation.takes in kinds.get(number, ()) for number in step.access)
         and operation.fits(values)
@@ -71,8 +82,6 @@ def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[Operation]:
 def _step_fault(step: Step, readings: Sequence[Operation], pool: Pool) -> str:
     if not readings:
         return "is not one operation with the values that it needs"
-    if len(readings) > MOST_READINGS:
-        return "does not say what to do"
     able = any(_is_able(step.worker, reading.skill, pool) for reading in readings)
     return "" if able else f"is nothing that {step.worker} can do"
 

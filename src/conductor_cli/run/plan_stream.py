@@ -200,13 +200,12 @@ class PlanStream:
         before = enumerate(state.steps_before(), start=1)
         steps = [step for number, step in before if number not in state.given_up]
         steps += [item.step for item in self._held]
-        question = state.question.text.partition(NESTED)[0]
         fault, operands = state.viewers.fault(steps), state.config.worker_profile.operands
         if not fault and operands is not None and not self._context.single:
-            lost = lost_operand(question, steps, operands)
+            lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
             fault = f"no step names {lost}" if lost else ""
         if not fault and self._find_fault is not None:
-            fault = self._find_fault(question, steps, state.config.pool)
+            fault = self._find_fault(state.question, steps, state.config.pool)
         if fault:
             self._complete = False
             raise PlanError(fault, line=last.subtask)

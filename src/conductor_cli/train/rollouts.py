@@ -122,9 +122,13 @@ class Rollouts:
 
         A last message of the assistant is the beginning of the reply, which the model continues.
         """
-        request = self.conductor_for(exercise).planning_request(Question(text=exercise.question))
+        request = self.conductor_for(exercise).planning_request(self.question(exercise))
         begun = [{"role": "assistant", "content": request.prefill}] if request.prefill else []
         return [*({"role": message.role, "content": message.content} for message in request.messages), *begun]
+
+    def question(self, exercise: Exercise) -> Question:
+        """What is asked in a run for an exercise."""
+        return Question(text=exercise.question)
 
     def conductor_for(self, exercise: Exercise) -> Conductor:
         """The conductor with the workers that are on offer."""
@@ -195,7 +199,7 @@ class Rollouts:
 
     async def _run(self, plan: SampledPlan, semaphores: Mapping[int, asyncio.Semaphore]) -> Outcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
-        conductor, question = self.conductor_for(plan.exercise), Question(text=plan.exercise.question)
+        conductor, question = self.conductor_for(plan.exercise), self.question(plan.exercise)
         if conductor.seed is not None:
             conductor = replace(conductor, seed=conductor.seed + plan.draw)
         splitter = ThinkingSplitter()

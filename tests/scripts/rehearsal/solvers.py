@@ -9,9 +9,8 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.conductor_model import CHECKING, NO, YES
 from conductor_cli.rehearsal.workers import CHECKER, REFUSAL, render
-from scripts.rehearsal.asking import GENERALIST
 from scripts.rehearsal.exercises import RehearsalExercise
-from scripts.rehearsal.pools import Member
+from scripts.rehearsal.pools import GENERALIST, Member
 from scripts.rehearsal.world import Hop, Problem
 
 PROBLEM = Problem(

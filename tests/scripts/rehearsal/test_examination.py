@@ -15,12 +15,13 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.rehearsal.conductor_model import YES
 from conductor_cli.rehearsal.workers import CHECKER, REFUSAL
 from scripts.rehearsal import train
-from scripts.rehearsal.asking import GENERALIST, Reply
+from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.bounds import TABLE
 from scripts.rehearsal.evaluate import plan_text
 from scripts.rehearsal.examination import Examination, Planners
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.figures import Measured
+from scripts.rehearsal.pools import GENERALIST
 from scripts.rehearsal.rollouts import DrawnPools, build_rollouts
 from scripts.rehearsal.store import Written
 from tests.scripts.rehearsal.reader import readings

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
-from conductor_cli.rehearsal.workers import NAMES
+from conductor_cli.core.plan import Step
+from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.question import Question
+from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO
+from conductor_cli.rehearsal.normalize import VOCABULARY, normalize
+from conductor_cli.rehearsal.plan_check import find_fault
+from conductor_cli.rehearsal.workers import NAMES, render
+from scripts.rehearsal.evaluate import gold_plan
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, Phase, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.operations import SKILLS
+from scripts.rehearsal.pools import luck, pool_of
 from scripts.rehearsal.world import draw_problems
 
 
@@ -48,6 +55,37 @@ def test_some_exercises_have_everybody_on_offer() -> None:
     assert len({next(iter(item.members[0].strengths)) for item in found}) > 5
     some = [Phase(steps=1, whole=0.3).exercise(1, number) for number in range(60)]
     assert 8 < sum(len(item.members) == len(NAMES) for item in some) < 30
+
+
+def test_a_second_round_can_be_won_by_asking_somebody_else() -> None:
+    """Only the worker that is named failed, and another one with its skill does not."""
+    phase = Phase(steps=1, second=1.0)
+    found = [item for number in range(80) if (item := phase.exercise(3, number)).given]
+    assert len(found) > 10
+    for item in found:
+        failed, check = item.given
+        last = next(hop for hop in reversed(item.problem.hops) if hop.skill != CHECKING)
+        assert (failed.subtask, check.answer) == (last.subtask, NO)
+        members = dict(zip(pool_of(item.members).names, item.members, strict=True))
+        seen = [SeenStep(number=at, worker="", subtask=hop.subtask, answer=hop.answer)
+                for at in last.access for hop in [item.problem.hops[at - 1]]]  # fmt: skip
+        text = render(Question(text=item.question), Step(worker="", subtask=last.subtask), seen)
+        does = {
+            name: luck(member.files, text, item.seed).random() < member.strengths[last.skill]
+            for name, member in members.items()
+            if last.skill in member.strengths
+        }
+        assert not does[failed.worker]
+        assert any(does.values())
+
+
+def test_loose_phrasings_are_those_of_training() -> None:
+    """They need no other words, and their steps are right."""
+    found = [Phase(steps=1, loose=1.0).exercise(2, number) for number in range(200)]
+    words = {word for item in found for word in normalize(item.question).split() if word.islower()}
+    assert words <= VOCABULARY | {"table"}  # the periodic one
+    faults = [find_fault(Question(text=item.question), gold_plan(item).steps, pool_of(item.members)) for item in found]
+    assert sum(map(bool, faults)) < 10
 
 
 def test_given_problems_get_drawn_pools() -> None:

@@ -40,6 +40,15 @@ def test_sizes_places_and_strengths_are_drawn() -> None:
     assert len({strength for members in pools for member in members for strength in member.strengths.values()}) > 40
 
 
+def test_a_sure_check_is_never_wrong_by_chance() -> None:
+    """The best checker of such a pool has the strength 1, whatever the others have."""
+    settings = PoolSettings(sure=0.0, sure_check=True)
+    for seed in range(40):
+        members = draw_members(Random(seed), ["adding", CHECKING], ["spelling"], settings)
+        assert max(member.strengths.get(CHECKING, 0.0) for member in members) == 1.0
+        assert max(member.strengths.get("adding", 0.0) for member in members) < 1.0
+
+
 def test_there_are_always_two_members() -> None:
     """With one worker on offer, a plan may have only one step."""
     random = Random(3)
