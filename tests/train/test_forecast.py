@@ -91,7 +91,9 @@ def test_the_assumptions_name_every_figure() -> None:
     """Tokens, seconds and price of each worker with their source, steps, and runs at once."""
     text = "; ".join(forecast().assumptions())
     assert "3 steps a plan (1.5 to 4); 80% of the plans ask workers anew (50% to 100%); 64 runs at once" in text
-    assert "ann: 1,000 tokens in, 500 out, 10.0 s, $0.0060 a call (calibration, 60 cases)" in text
+    assert "ann, bob, cat: 1,000 tokens in, 500 out, 10.0 s, $0.0060 a call (calibration, 60 cases)" in text
+    many = forecast(*(replace(THREE[0], name=f"w{number}") for number in range(120)))
+    assert list(many.assumptions())[-1].startswith("w0 and 119 others: 1,000 tokens in, ")
 
 
 @pytest.mark.parametrize(

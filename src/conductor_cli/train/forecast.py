@@ -29,6 +29,9 @@ MEASURED: Final = 1.3
 ASSUMED: Final = 2.5
 """The same for a worker that was never measured."""
 
+MOST_NAMED: Final = 4
+"""The most workers with the same figures that are named one by one."""
+
 WAIT_MATTERS: Final = 1.2
 """Rollouts starve if more calls in flight would make a step faster by this factor."""
 
@@ -84,9 +87,10 @@ class WorkerFigures:
         return float((tokens_in * rate.input + Decimal(round(self.tokens_out)) * rate.output) / MILLION)
 
     def describe(self) -> str:
+        """The figures in words, without the name."""
         price = "no price" if self.price is None else f"{format_money(self.cost(0) or 0)} a call"
         tokens = f"{self.tokens_in:,.0f} tokens in, {self.tokens_out:,.0f} out"
-        return f"{self.name}: {tokens}, {self.seconds:.1f} s, {price} ({self.source})"
+        return f"{tokens}, {self.seconds:.1f} s, {price} ({self.source})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +170,10 @@ class TrainingForecast:
         yield f"{STEPS[1]:g} steps a plan ({STEPS[0]:g} to {STEPS[2]:g})"
         yield f"{ASKED[1]:.0%} of the plans ask workers anew ({ASKED[0]:.0%} to {ASKED[2]:.0%})"
         yield f"{format_count(self.at_once, 'run')} at once"
-        yield from (worker.describe() for worker in self.workers)
+        alike: dict[str, list[str]] = {}
+        for worker in self.workers:
+            alike.setdefault(worker.describe(), []).append(worker.name)
+        yield from (f"{_describe_names(names)}: {figures}" for figures, names in alike.items())
 
     def _plan_factors(self) -> list[tuple[float, float]]:
         return [(STEPS[0] / STEPS[1], STEPS[2] / STEPS[1]), (ASKED[0] / ASKED[1], ASKED[2] / ASKED[1])]
@@ -174,6 +181,11 @@ class TrainingForecast:
     def _measured_factor(self) -> tuple[float, float]:
         off = _mean([MEASURED if worker.measured else ASSUMED for worker in self.workers])
         return (1 / off, off)
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    """The names; of many, only the first."""
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{names[0]} and {len(names) - 1} others"
 
 
 def _interval(expected: float, factors: Sequence[tuple[float, float]]) -> Forecast:
