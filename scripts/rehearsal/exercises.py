@@ -171,6 +171,9 @@ class RehearsalCurriculum:
     over those tokens, so the same number weighs five times as much as over all. `max_plan_tokens` is in tokens.
 
     The rate rises over `warmup` steps and then, if it is `falling`, falls to nothing as a line.
+
+    With `demands_checks`, a right answer without the check that was asked for counts as a wrong one. With
+    `refuses_faults`, a plan that the demo would not run is invalid.
     """
 
     phases: tuple[Phase, ...]
@@ -184,6 +187,8 @@ class RehearsalCurriculum:
     entropy: float = 0.01
     max_plan_tokens: int = 144
     seed: int = 1
+    demands_checks: bool = False
+    refuses_faults: bool = False
 
     @property
     def steps(self) -> int:
@@ -203,7 +208,7 @@ class RehearsalCurriculum:
         return asdict(self)
 
 
-LEGS: Final = 5
+LEGS: Final = 6
 """How many trainings by GRPO follow each other, each with a rate of its own that falls to nothing."""
 
 _SHORT: Final[Mapping[Shape, float]] = {"single": 0.7, "chain2": 0.2, "join": 0.1}
@@ -213,14 +218,15 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
     """One leg of the shipped conductor's course; with `steps` one of its own: its beginning, at a steady, higher rate.
 
     A later leg starts from the result of the one before. Most of its questions have one step, where the reward says
-    plainly whether the worker was right, with pools as they are measured and as they ship. The last leg has questions
-    as they are measured, and asks for a check more often.
+    plainly whether the worker was right, with pools as they are measured and as they ship. The fourth leg has questions
+    as they are measured, and pays for checks; in the last two the demo's check of plans decides what is valid.
     """
-    if leg > 3:
+    if leg > 4:
+        phase = Phase(steps=170 if leg == 5 else 250, checked=0.25, whole=0.5, loose=0.6, second=0.25)
+        return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True, refuses_faults=True)
+    if leg == 4:
         phase = Phase(steps=150, checked=0.35, whole=0.5)
-        if leg == LEGS:
-            phase = Phase(steps=170, checked=0.25, whole=0.5, loose=0.6, second=0.25)
-        return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed)
+        return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True)
     if leg > 1:
         whole = 0.3 if leg == 2 else 0.5
         phases = Phase(steps=120, shapes=_SHORT, checked=0.05, whole=whole), Phase(steps=60, whole=whole)

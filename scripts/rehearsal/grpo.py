@@ -89,7 +89,7 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
     use_threads(threads)
     model, tokenizer = loaded(start, COURSE), build()
     held_out = draw_exercises(draw_problems(HELD_OUT, practice.seed, split="test"), STRONG, practice.seed)
-    with exclusive_directory(directory), open_rollouts(workers) as rollouts:
+    with exclusive_directory(directory), open_rollouts(workers, practice) as rollouts:
         job = TrainingJob(
             curriculum=practice, rollouts=rollouts, directory=directory, max_seconds=60 * minutes, log=say
         )
@@ -102,13 +102,14 @@ def run_stage(  # noqa: PLR0913 - what a stage needs
 
 
 @contextmanager
-def open_rollouts(workers: Path) -> Iterator[DrawnPools]:
+def open_rollouts(workers: Path, practice: RehearsalCurriculum) -> Iterator[DrawnPools]:
     """Runs over the workers' files in a directory."""
     bank = Bank(workers)
     try:
         rollouts = build_rollouts(bank)
-        rollouts.demands_checks = True
-        rollouts.conductor = replace(rollouts.conductor, profile=CHECKED)
+        rollouts.demands_checks = practice.demands_checks
+        if practice.refuses_faults:
+            rollouts.conductor = replace(rollouts.conductor, profile=CHECKED)
         yield rollouts
     finally:
         asyncio.run(bank.__aexit__(None, None, None))
