@@ -222,7 +222,9 @@ def rehearsal(*, steps: int | None = None, seed: int = 1, leg: int = 1) -> Rehea
     as they are measured, and pays for checks; in the last two the demo's check of plans decides what is valid.
     """
     if leg > 4:
-        phase = Phase(steps=170 if leg == 5 else 180, checked=0.25, whole=0.5, loose=0.6, second=0.25)
+        phase = Phase(
+            steps=170 if leg == 5 else 180, checked=0.25, whole=0.5, loose=0.6 if leg == 5 else 0.8, second=0.2
+        )
         return RehearsalCurriculum(phases=(phase,), seed=10 * leg + seed, demands_checks=True, refuses_faults=True)
     if leg == 4:
         phase = Phase(steps=150, checked=0.35, whole=0.5)

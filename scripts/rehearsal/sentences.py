@@ -26,6 +26,11 @@ from scripts.rehearsal.trees import Node
 
 _TRIES: Final = 4
 
+_BARE: Final = 0.6
+"""The share of loose sentences without a word around the question itself: most people type no others."""
+
+_USUAL_JOINTS: Final = (" and ", " then ", " and then ", ", ", ", then ", ", and ")
+
 ARITHMETIC: Final = frozenset({"adding", "multiplying"})
 
 _WORD_ONLY: Final = re.compile(
@@ -132,6 +137,8 @@ def _as_one(random: Random, root: Node, which: PhrasingSet) -> Sentence:
 
 
 def _framed(random: Random, form: PhrasingForm, text: str, which: PhrasingSet) -> str:
+    if which == "loose" and random.random() < _BARE:
+        return text
     return _line(random, FRAMES, form, which).replace("{s}", text)
 
 
@@ -178,6 +185,9 @@ def _choose(  # noqa: PLR0913 - what a phrasing has to suit
 ) -> str:
     """A phrasing that names its values unambiguously. Each line is equally likely, however many choices it has."""
     lines = lines_of(WAYS[node.operation.name], form, which)
+    # People type few words, so of loose phrasings the shortest of several is taken.
+    wanted = random.choice((1, 3, 6)) if which == "loose" else 1
+    found = list[str]()
     for line in random.sample(lines, len(lines)):
         able = [
             text
@@ -185,7 +195,11 @@ def _choose(  # noqa: PLR0913 - what a phrasing has to suit
             if _fits(text, node, which, pronoun=pronoun) and (not closed or _closed(text, node, which))
         ]
         if able:
-            return random.choice(able)
+            found.append(random.choice(able))
+        if len(found) == wanted:
+            return min(found, key=len)
+    if found:
+        return min(found, key=len)
     raise NoPhrasingError
 
 
@@ -283,7 +297,7 @@ def _orders(random: Random, nodes: Sequence[Node], which: PhrasingSet) -> tuple[
     text, steps = "", list[Phrased]()
     for node in nodes:
         phrase, step = _then(random, node, which)
-        joint = random.choice(JOINTS)
+        joint = random.choice(_USUAL_JOINTS if which == "loose" else JOINTS)
         text += f"{joint}{phrase if '{' not in phrase else step.subtask}"
         steps.append(step)
     return text, tuple(steps)
@@ -307,7 +321,7 @@ def _then_loosely(random: Random, node: Node) -> tuple[str, Phrased]:
     if added:
         text = random.choice(added)
         return text, Phrased(node, f"it {text}", node.children)
-    phrase = _choose(random, node, "ask" if form == "ask" else "noun", "known", pronoun=True)
+    phrase = _choose(random, node, "ask" if form == "ask" else "noun", "loose", pronoun=True)
     step = _subtask(phrase, node, "it")
     return step.subtask, step
 
