@@ -81,6 +81,10 @@ def exercise_of(random: Random, problem: Problem, settings: PoolSettings) -> Reh
     return RehearsalExercise(problem=problem, members=members, seed=random.randrange(1_000_000))
 
 
+_SEEDS: Final = 60
+"""How many seeds are tried to find one with which the right members fail."""
+
+
 def second_round(random: Random, problem: Problem, settings: PoolSettings) -> RehearsalExercise | None:
     """A problem whose first round ended with a NO, since only the last worker failed, and another one will not.
 
@@ -110,10 +114,6 @@ def second_round(random: Random, problem: Problem, settings: PoolSettings) -> Re
             )
             return replace(made, seed=seed, given=given)
     return None
-
-
-_SEEDS: Final = 60
-"""How many seeds are tried to find one with which the right members fail."""
 
 
 def _prompt(problem: Problem, hop: Hop) -> str:
