@@ -68,9 +68,10 @@ _MEANT: Final = {
     "whats": "what is", "hows": "how is", "pls": "please", "plz": "please", "thx": "thanks", "u": "you",
     "color": "colour", "colored": "coloured", "wich": "which", "alphabetic": "alphabetical", "gimme": "give me",
     "wanna": "want to", "cant": "can", "capitol": "capital", "backward": "backwards", "substract": "subtract",
-    "max": "maximum", "min": "minimum", "teh": "the", "hte": "the", "taht": "that", "thta": "that", "waht": "what",
-    "whta": "what", "hwat": "what", "hwo": "how", "adn": "and", "nad": "and", "wiht": "with", "fro": "for",
-    "wrod": "word", "whcih": "which", "wihch": "which", "dya": "day", "lsat": "last", "frist": "first", "mnay": "many",
+    "hm": "", "hmm": "", "um": "", "uhm": "", "max": "maximum", "min": "minimum", "teh": "the", "hte": "the",
+    "taht": "that", "thta": "that", "waht": "what", "whta": "what", "hwat": "what", "hwo": "how", "adn": "and",
+    "nad": "and", "wiht": "with", "fro": "for", "wrod": "word", "whcih": "which", "wihch": "which", "dya": "day",
+    "lsat": "last", "frist": "first", "mnay": "many",
 }  # fmt: skip
 """Spellings of the same words, and the usual slips in words that are too short for `_without_slip`."""
 
@@ -95,6 +96,13 @@ _LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGN
 _LISTED: Final = re.compile(r"(\d), +(\d)")
 """A list of numbers: "which is larger: 3, 5"."""
 
+_SHORTENED: Final = (
+    (re.compile(r"\bwhat does ([A-Z]{1,2}) stand for\b(?! in)"), r"what does the symbol \1 stand for"),
+    (re.compile(r"\bwhat does ([A-Z]+) mean\b(?! in)"), r"what does \1 mean in english"),
+    (re.compile(r"^((?:.* )?)(?<!chemical )abbreviation (of|for) ([A-Z]+)$"), r"\1chemical abbreviation \2 \3"),
+)
+"""Questions that leave out what their value says: "what does Fe stand for"."""
+
 _QUOTES: Final = str.maketrans(dict.fromkeys("‘’`", "'") | dict.fromkeys("“”„«»", '"'))
 _SIGNS: Final = {"+": "plus", "-": "minus", "−": "minus", "*": "times", "×": "times", "x": "times"}  # noqa: RUF001 - likewise
 _TOKEN: Final = re.compile(
@@ -115,7 +123,10 @@ def normalize(text: str) -> str:
     plain = _LEFT.sub("what remains", plain)
     plain = _HYPHEN.sub(r"\1 ", plain)
     words = list(_words(plain, shouted=plain.upper() == plain))
-    return " ".join(_with_digits(words))
+    read = " ".join(_with_digits(words))
+    for short, full in _SHORTENED:
+        read = short.sub(full, read)
+    return read
 
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:

@@ -29,6 +29,9 @@ _AROUND: Final = Counter(
 _JOINING: Final = frozenset({"and", "it", "or", "with"})
 """A step of these words alone names answers, and nothing to do with them."""
 
+_NAMING: Final = frozenset({"word"})
+"""A word that may stand before any other: "the word for the day after Monday"."""
+
 _EITHER: Final[frozenset[Kind]] = frozenset({"word", "number"})
 
 
@@ -72,7 +75,7 @@ def _readings(step: Step, kinds: dict[int, frozenset[Kind]]) -> list[Operation]:
     return [
         operation
         for operation in world().operations
-        if operation.is_asked_by(said)
+        if (operation.is_asked_by(said) or operation.is_asked_by(said - _NAMING))
         and operation.arity == len(values) + len(step.access)
         and all(operation.takes in kinds.get(number, ()) for number in step.access)
         and operation.fits(values)
@@ -125,8 +128,13 @@ def _telling(words: Iterable[str]) -> Counter[str]:
     return Counter(found for word in words for found in (find_operands(word) or {word} & telling))
 
 
-MOST_TRIES: Final = 6
+MOST_TRIES: Final = 16
 """How often the conductor may write a plan. One takes it a twentieth of a second."""
 
-CHECKED: Final[Profile] = replace(PROFILE, find_fault=find_fault, sampling=replace(PROFILE.sampling, tries=MOST_TRIES))
+AGAIN: Final = 1.5
+"""The temperature after a fault: training has made the conductor so sure that at 1 it writes the same plan again."""
+
+CHECKED: Final[Profile] = replace(
+    PROFILE, find_fault=find_fault, sampling=replace(PROFILE.sampling, tries=MOST_TRIES, again=AGAIN)
+)
 """The conductor of the demo, whose plans are checked; `PROFILE` is the conductor alone, as it is measured."""
