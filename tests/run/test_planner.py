@@ -67,7 +67,7 @@ def test_a_conductor_without_a_fallback_declines() -> None:
     assert run.trace.error is not None
     assert (run.trace.state, run.trace.answer, run.trace.error.reason) == ("failed", "", "declined")
     assert run.trace.error.message == (
-        "no answer: the planner's output was not a valid plan: step 2 cannot see itself or a later step: 7"
+        "no answer: none of 2 plans was valid; the last one: step 2 cannot see itself or a later step: 7"
     )
     assert len(of(events, ev.StepPlanned)) == 1
 

@@ -8,9 +8,10 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.usage import Usage
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.plain import PlainProgress
-from tests.traces.make import RUNS, limit, parallel
+from tests.traces.make import RUNS, limit, parallel, started
 from tests.views.snapshots import is_piece
 from tests.views.terminals import Sink
 
@@ -41,6 +42,17 @@ def test_lines_are_sanitized_and_bounded(run: Run) -> None:
     written = len(sink.getvalue().splitlines())
     view.close()
     assert len(sink.getvalue().splitlines()) - written <= 3
+
+
+def test_of_many_rejected_plans_only_the_first_have_lines() -> None:
+    """A conductor that may try many times writes much the same again; the trace has all of it."""
+    events: list[ev.Event] = [
+        ev.PlanRejected(at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage())
+        for at in range(1, 17)
+    ]
+    lines = [line for line in lines_of([started(), *events]) if "plan, attempt" in line or "problem" in line]
+    assert len(lines) == 4
+    assert "problem 2" in lines[-1]
 
 
 def test_lines_are_held_back_while_the_answer_streams() -> None:

@@ -172,6 +172,20 @@ def test_a_retry_is_counted_down() -> None:
     assert (node.state, node.status, node.text) == ("retrying", "again in 7 s", "")
 
 
+def test_many_rejected_plans_are_few_branches() -> None:
+    """The first, the last, and how many were between them. Few are shown each."""
+    events: list[ev.Event] = [
+        ev.PlanRejected(at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage())
+        for at in range(1, 17)
+    ]
+    labels = [node.label for node in run_tree(trace_of([started(), *events])).walk() if node.state == "rejected"]
+    assert labels == [
+        "plan, attempt 1: problem 1", "plan, attempts 2 to 15: not valid either", "plan, attempt 16: problem 16",
+    ]  # fmt: skip
+    few = [node.label for node in run_tree(trace_of([started(), *events[:3]])).walk() if node.state == "rejected"]
+    assert few == [f"plan, attempt {at}: problem {at}" for at in (1, 2, 3)]
+
+
 def test_a_nested_run_is_a_branch_with_numbers_of_its_own() -> None:
     """Its plan and notes are branches of the step that it is; its answer is not shown twice."""
     root = run_tree(trace_of(nested()))

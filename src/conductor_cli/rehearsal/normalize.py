@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Final, Literal
 
@@ -64,16 +65,21 @@ VOCABULARY: Final = _split_words("""
 """)
 """Every word of the models' phrasings. Any other word is an operand."""
 
+
+def _slips() -> dict[str, str]:
+    """The usual slips in words that are too short for `_without_slip`."""
+    text = Path(__file__).with_name("slips.txt").read_text(encoding="utf-8")
+    return {slip: word for slip, _, word in (line.partition(" ") for line in text.splitlines())}
+
+
 _MEANT: Final = {
     "whats": "what is", "hows": "how is", "pls": "please", "plz": "please", "thx": "thanks", "u": "you",
     "color": "colour", "colored": "coloured", "wich": "which", "alphabetic": "alphabetical", "gimme": "give me",
     "wanna": "want to", "cant": "can", "capitol": "capital", "backward": "backwards", "substract": "subtract",
-    "hm": "", "hmm": "", "um": "", "uhm": "", "max": "maximum", "min": "minimum", "teh": "the", "hte": "the",
-    "taht": "that", "thta": "that", "waht": "what", "whta": "what", "hwat": "what", "hwo": "how", "adn": "and",
-    "nad": "and", "wiht": "with", "fro": "for", "wrod": "word", "whcih": "which", "wihch": "which", "dya": "day",
-    "lsat": "last", "frist": "first", "mnay": "many",
+    "hm": "", "hmm": "", "um": "", "uhm": "", "max": "maximum", "min": "minimum",
+    **_slips(),
 }  # fmt: skip
-"""Spellings of the same words, and the usual slips in words that are too short for `_without_slip`."""
+"""Spellings of the same words, and slips."""
 
 _UNITS: Final = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",

@@ -237,6 +237,8 @@ class Planner:
             return None  # the answer is what the finished steps have
         if not state.config.profile.fallback:
             rejected = state.trace.rejected
+            if len(rejected) > 1:
+                why = f"none of {len(rejected)} plans was valid; the last one"
             message = f"no answer: {why}" + (f": {rejected[-1].problem}" if rejected else "")
             return Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
         if worker is None:

@@ -29,6 +29,9 @@ WIDTH: Final = 100
 
 QUESTION_LINES: Final = 8
 
+MOST_REJECTED: Final = 2
+"""The most plans that are not valid which get lines."""
+
 LONGEST_SUBTASK: Final = 60
 """Characters of the subtask of a step that has ended. The log has the whole of it since the step was planned."""
 
@@ -48,6 +51,8 @@ def log_lines(  # noqa: C901, PLR0911 - one per event
             return [*([] if asked else _question(trace.question.text)), describe_setup(trace)]
         case ev.RunFinished() | ev.RunFailed() if not outer:
             return [describe_totals(trace, stored=stored)]
+        case ev.PlanRejected() if event.attempt > MOST_REJECTED:
+            return []  # a conductor that may try many times writes much the same again
         case ev.PlanRejected():
             hint = f" ({event.hint})" if event.hint else ""
             said = [f"   | {one_line(line)[:WIDTH]}" for line in event.text.splitlines()[-1:]]

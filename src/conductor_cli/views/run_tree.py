@@ -7,9 +7,9 @@ their step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_count, format_duration, format_money
@@ -26,6 +26,9 @@ from conductor_cli.views.run_text import (
     tokens_so_far,
     tool_name,
 )
+
+MOST_BETWEEN: Final = 2
+"""So many plans between the first and the last one that was not valid are shown as one."""
 
 NodeKind = Literal["question", "plan", "step", "attempt", "note", "tool"]
 NodeState = Literal[
@@ -106,7 +109,7 @@ def find_node(root: Node, number: str) -> Node | None:
 
 def _branches_of_run(run: _Run) -> Iterator[Node]:
     """What hangs at the root of a run."""
-    yield from map(_rejected_plan, run.trace.rejected)
+    yield from _rejected_plans(run.trace.rejected)
     yield from (_notice(notice.text) for notice in run.trace.notices if not notice.step)
     if run.trace.revised is not None:
         yield _notice(describe_revised_plan(run.trace.revised.step, run.trace.revised.workers))
@@ -134,6 +137,18 @@ def _unfinished_plan(run: _Run) -> Node:
     line = run.trace.plan_text.rpartition("\n")[2]
     took = format_duration(run.now, tenths=False)
     return Node(kind="plan", state="planning", label="planning", figures=(took,), text=line)
+
+
+def _rejected_plans(events: Sequence[ev.PlanRejected]) -> Iterator[Node]:
+    """Each plan that is not valid; of many, the first and the last."""
+    between = events[1:-1]
+    if len(between) < MOST_BETWEEN:
+        yield from map(_rejected_plan, events)
+        return
+    yield _rejected_plan(events[0])
+    which = f"plan, attempts {between[0].attempt} to {between[-1].attempt}"
+    yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
+    yield _rejected_plan(events[-1])
 
 
 def _rejected_plan(event: ev.PlanRejected) -> Node:
