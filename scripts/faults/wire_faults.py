@@ -255,8 +255,8 @@ async def _nulls_and_bad_utf8(x: Exchange) -> None:
 
 
 async def _byte_order_mark(x: Exchange) -> None:
-    events = await x.reply()
-    await x.stream(b"\xef\xbb\xbf" + events[0], *events[1:])
+    events = await x.reply()  # none for a notification of MCP
+    await x.stream(*(b"\xef\xbb\xbf" + event for event in events[:1]), *events[1:])
 
 
 # Lengths and encodings
