@@ -16,6 +16,7 @@ phrasings            how people ask for it, a grammar; ways.txt has the phrasing
 sentences            from a tree to the sentence and its subtasks; typing_habits types it as people do
 world                questions with their answers and their hops, drawn from a seed
 questions            writes the files of questions that ship with the package
+shipped_operations   writes what the shipped program knows about the operations
 
 Supervised training, of the workers and of the conductor before GRPO:
 

@@ -129,7 +129,7 @@ def _telling(words: Iterable[str]) -> Counter[str]:
 
 
 MOST_TRIES: Final = 16
-"""How often the conductor may write a plan. One takes it a twentieth of a second."""
+"""How often the conductor may write a plan. A plan takes it hundredths of a second."""
 
 AGAIN: Final = 1.5
 """The temperature after a fault: training has made the conductor so sure that at 1 it writes the same plan again."""
