@@ -109,3 +109,11 @@ def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
     assert (done.code, done.out.strip()) == (0, "OYKOT")
+
+
+def test_a_question_gets_the_same_plans_each_time(stage: Stage) -> None:
+    """What is drawn again after a fault is drawn by a fixed seed, and by another one for each try."""
+    asked = [stage.inside("ask", "--rehearsal", "reverse the symbol for iron", "--format", "jsonl") for _ in range(2)]
+    first, second = ([event["text"] for event in done.events if event["kind"] == "plan_rejected"] for done in asked)
+    assert first == second
+    assert len(set(first)) > 1

@@ -60,6 +60,14 @@ def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
     assert (run.trace.steps, len(of(events, ev.PlanRejected))) == ((), 3)
 
 
+@pytest.mark.parametrize(("own", "given", "seeds"), [(None, None, [None] * 3), (5, None, [5, 6, 7]), (5, 2, [2, 3, 4])])
+def test_each_try_has_a_seed_of_its_own(own: int | None, given: int | None, seeds: list[int | None]) -> None:
+    """A rejected plan is not drawn again; the seed of the run, if it has one, goes before that of the profile."""
+    planner = ScriptedModel([["B | 7 | two"]] * 3)
+    play(setting(planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, seed=own)), seed=given))
+    assert [request.seed for request in planner.requests] == seeds
+
+
 def test_a_conductor_without_a_fallback_declines() -> None:
     """Where no plan is valid, the best worker does not guess, and what the first steps found is no answer."""
     planner = ScriptedModel([["A | - | one\nB | 7 | two\n"], ["B | 7 | two"]])

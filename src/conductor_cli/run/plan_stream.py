@@ -90,7 +90,7 @@ class PlanStream:
             reservation = await resources.reserve(
                 estimated_tokens(request.messages), request.max_tokens or 0, price, None
             )
-            request = replace(request, seed=state.config.seed, max_tokens=reservation.answer)
+            request = replace(request, seed=self._seed(), max_tokens=reservation.answer)
             began, failed = state.now(), False
             self._prompt = request.messages
             try:
@@ -108,6 +108,12 @@ class PlanStream:
                 used = replace(used, seconds=used.seconds or round(state.now() - began, 4))
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
+
+    def _seed(self) -> int | None:
+        """The seed of this try. Each try has its own, or the conductor would write the rejected plan again."""
+        config = self._state.config
+        seed = config.profile.sampling.seed if config.seed is None else config.seed
+        return None if seed is None else seed + len(self._state.trace.rejected)
 
     def _describe_tools(self) -> list[str]:
         """A line for each worker that may call tools."""
