@@ -111,13 +111,17 @@ def test_a_partial_plan_is_continued() -> None:
     [(("PARIS", "SIRAP", "NO"), "NO C"), (("PARIS", "SIRAP", "YES"), "YES C"), (("PARIS", "SIRAP"), "YES C")],
 )
 def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], line: str) -> None:
-    """The verdict of the check, and whose answer was checked. Without a check there is no objection."""
+    """The verdict of the check, and whose answer was checked. Without a check there is no objection.
+
+    After a NO that worker is on offer only where nobody else is.
+    """
     workers = ("jack", "spells", "sums")
     given = tuple(
         Given(worker=worker, subtask="", answer=answer) for worker, answer in zip(workers, answers, strict=False)
     )
     question = Question(text=f"{QUESTION.text}{NESTED}Check it.", given=given)
-    assert asked(question, context()).messages[0].content == f"{TABLE}\nspell the capital of FRANCE backwards\n{line}\n"
+    table = TABLE.replace("C9B3", "B3") if line == "NO C" else TABLE
+    assert asked(question, context()).messages[0].content == f"{table}\nspell the capital of FRANCE backwards\n{line}\n"
 
 
 def test_the_demo_conductor_is_never_asked_to_reason() -> None:

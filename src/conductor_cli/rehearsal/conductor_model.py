@@ -14,6 +14,7 @@ with a grade from 1 to 9. A step ends with the skill that it needs and the lette
 Which skill a step needs, it has learnt from rewards alone, except for skills that a step names itself ("spell it").
 
 If a check said NO, the conductor may be asked again. A line after the question then says whom it had asked: `NO A`.
+The table then has that worker only in the rows of skills that nobody else has.
 """
 
 from __future__ import annotations
@@ -96,8 +97,15 @@ def skill_rows(labels: Mapping[str, Worker]) -> Rows:
 
 def prompt(rows: Rows, asked: str, verdict: str = "") -> str:
     """The prompt from its parts."""
+    if verdict.startswith(NO):
+        rows = {skill: _others(entries, verdict[-1]) for skill, entries in rows.items()}
     line = "".join(f"{BAR}{skill}{_row(entries)}" for skill, entries in rows.items())
     return "\n".join([line, asked, *filter(None, [verdict]), ""])
+
+
+def _others(entries: Sequence[Entry], letter: str) -> Sequence[Entry]:
+    """The entries of other workers, if there are any."""
+    return [entry for entry in entries if entry.letter != letter] or entries
 
 
 def _row(entries: Iterable[Entry]) -> str:
