@@ -20,7 +20,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "syscalls": Campaign("every Nth system call of each command fails", 28),
     "wire": Campaign("every fault of the network and of servers, at every position of three shapes of plans", 16),
     "guided": Campaign("the same as fuzz with inputs that reach new lines, where atheris is installed", 10),
-    "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 7),
+    "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 10),
     "kills": Campaign("SIGKILL at every write of a run and at random moments, then the run is resumed", 9),
     "soak": Campaign("2,000 questions twice to one server, 32 at a time, the second time by clients that break off", 5),
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),

@@ -185,6 +185,8 @@ def crash(at: Desk, number: signal.Signals) -> Outcome:
     stage = fresh(at)
     stage.models = {"alpha": stalls("so")}
     stage.plan = "alpha | - | Answer."
+    # A shell starts background jobs with SIGQUIT ignored, and commands inherit that.
+    signal.signal(number, signal.SIG_DFL)
     before = set(Path.cwd().iterdir())
     asked = len(stage.asked("alpha"))
     with stage.start("ask", "hi", under=unlimited()) as process:
