@@ -60,12 +60,16 @@ def test_no_step_starts_before_a_checked_plan_is_whole() -> None:
     assert (run.trace.steps, len(of(events, ev.PlanRejected))) == ((), 3)
 
 
-@pytest.mark.parametrize(("own", "given", "seeds"), [(None, None, [None] * 3), (5, None, [5, 6, 7]), (5, 2, [2, 3, 4])])
-def test_each_try_has_a_seed_of_its_own(own: int | None, given: int | None, seeds: list[int | None]) -> None:
-    """A rejected plan is not drawn again; the seed of the run, if it has one, goes before that of the profile."""
+@pytest.mark.parametrize(("search", "ranks"), [(False, [0, 0, 0]), (True, [0, 1, 2])])
+@pytest.mark.parametrize(("seed", "seeds"), [(None, [None] * 3), (5, [5, 6, 7])])
+def test_no_try_is_like_the_one_before(
+    search: bool, ranks: list[int], seed: int | None, seeds: list[int | None]
+) -> None:
+    """A seeded run does not draw a rejected plan again; a profile may have the next likeliest one written instead."""
     planner = ScriptedModel([["B | 7 | two"]] * 3)
-    play(setting(planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, seed=own)), seed=given))
+    play(setting(planner, profile=replace(PROMPTED, sampling=Sampling(tries=3, search=search)), seed=seed))
     assert [request.seed for request in planner.requests] == seeds
+    assert [request.rank for request in planner.requests] == ranks
 
 
 def test_a_conductor_without_a_fallback_declines() -> None:

@@ -121,9 +121,10 @@ class Request:
     replies: a local model then computes one distribution over them instead of writing; `grammar` tells others the same.
     `schema` is a JSON Schema of the reply, for servers that enforce one. With `temperature` None the model uses its own
     default. `prefill` is the beginning of the reply, which the model continues and does not repeat; an adapter whose
-    backend cannot continue a reply ignores it. `deadline` is how many seconds the whole call may take. `tools` are
-    those that the model may ask for, and `tool_choice` may also name the only one of them. `read_attachment` gives the
-    bytes of what the messages carry.
+    backend cannot continue a reply ignores it. With `rank` above 0, a local model does not write its likeliest reply
+    but the first, second, … one after it; others ignore it. `deadline` is how many seconds the whole call may take.
+    `tools` are those that the model may ask for, and `tool_choice` may also name the only one of them.
+    `read_attachment` gives the bytes of what the messages carry.
     """
 
     messages: tuple[Message, ...]
@@ -136,6 +137,7 @@ class Request:
     choices: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     prefill: str = ""
+    rank: int = 0
     deadline: float | None = None
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | Tool = "auto"

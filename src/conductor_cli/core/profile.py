@@ -29,14 +29,15 @@ class Sampling:
     """How a conductor's text is sampled, and how many tokens it may have.
 
     `tries` is how often it may write: once, and again after each fault. `again` is the temperature after a fault, for a
-    conductor that is not told of it and would write the same again. `seed` is for runs that have none of their own.
+    conductor that is not told of it and would write the same again. With `search`, it writes its next likeliest text
+    instead.
     """
 
     temperature: float = 0.0
     max_tokens: int = 1200
     again: float = 0.0
     tries: int = 2
-    seed: int | None = None
+    search: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

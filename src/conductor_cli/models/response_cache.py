@@ -27,8 +27,8 @@ from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.models.features import Features
 
 REQUEST_FIELDS: Final = (
-    "messages", "max_tokens", "temperature", "seed", "stop", "grammar", "choices", "schema", "tools", "tool_choice",
-    "parallel_tool_calls",
+    "messages", "max_tokens", "temperature", "seed", "rank", "stop", "grammar", "choices", "schema", "tools",
+    "tool_choice", "parallel_tool_calls",
 )  # fmt: skip
 """The fields of a request that a reply depends on. Attachments are in the messages, each with the hash of its bytes."""
 

@@ -38,8 +38,9 @@ _NO_STEP: Final = Step(worker="", subtask="")
 class PlanStream:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, state: RunState, model: Model, context: PlanFormatContext) -> None:
+    def __init__(self, state: RunState, model: Model, context: PlanFormatContext, attempt: int) -> None:
         self._state = state
+        self._attempt = attempt
         self._model = model
         self._context = context
         self._find_fault = None if context.single else state.config.profile.find_fault
@@ -90,7 +91,8 @@ class PlanStream:
             reservation = await resources.reserve(
                 estimated_tokens(request.messages), request.max_tokens or 0, price, None
             )
-            request = replace(request, seed=self._seed(), max_tokens=reservation.answer)
+            seed, rank = self._seed_and_rank()
+            request = replace(request, seed=seed, rank=rank, max_tokens=reservation.answer)
             began, failed = state.now(), False
             self._prompt = request.messages
             try:
@@ -109,11 +111,11 @@ class PlanStream:
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
 
-    def _seed(self) -> int | None:
-        """The seed of this try. Each try has its own, or the conductor would write the rejected plan again."""
-        config = self._state.config
-        seed = config.profile.sampling.seed if config.seed is None else config.seed
-        return None if seed is None else seed + len(self._state.trace.rejected)
+    def _seed_and_rank(self) -> tuple[int | None, int]:
+        """Those of this attempt: each has its own, or the conductor would write the rejected plan again."""
+        config, before = self._state.config, self._attempt - 1
+        seed = None if config.seed is None else config.seed + before
+        return seed, before if config.profile.sampling.search else 0
 
     def _describe_tools(self) -> list[str]:
         """A line for each worker that may call tools."""
@@ -223,11 +225,11 @@ class PlanStream:
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, self._take_usage(), self._prompt)
 
-    def reject(self, attempt: int, text: str, error: ConductorError) -> None:
+    def reject(self, text: str, error: ConductorError) -> None:
         """The reply was not a valid plan, from `text` on."""
         self._tell_left_out()
         rejected = ev.PlanRejected(
-            at=self._state.now(), attempt=attempt, text=text, problem=error.message, hint=error.hint,
+            at=self._state.now(), attempt=self._attempt, text=text, problem=error.message, hint=error.hint,
             usage=self._take_usage(), prompt=self._prompt, reason=error.reason,
         )  # fmt: skip
         self._state.emit(rejected)

@@ -200,19 +200,19 @@ class Planner:
             context = self._context(first=len(standing) + 1)
             if context.first > context.rules.steps or (fault and not context.offers_choice):
                 break  # the valid steps already fill the plan, or there is only one, which needs no planner
-            stream = PlanStream(state, model, context)
+            stream = PlanStream(state, model, context, attempt)
             try:
                 await stream.read(standing, fault)
             except PlanError as error:
                 fault, why = error.message, "the planner's output was not a valid plan"
-                stream.reject(attempt, error.line, error)
+                stream.reject(error.line, error)
             except LimitReached as error:
                 return error.failure
             except ModelError as error:
                 if not error.retryable:
                     return _cannot_plan(error, state.config.key_hint)
                 fault, why = "", f"the planner failed ({error.message})"
-                stream.reject(attempt, "", error)
+                stream.reject("", error)
                 if attempt == tries and error.reason in UNREACHABLE and not state.trace.steps:
                     return _cannot_plan(error, state.config.key_hint)
                 if attempt < tries:

@@ -27,6 +27,7 @@ from conductor_cli.models.llama.sampling import (
     choose_index,
     softmax,
 )
+from conductor_cli.models.llama.search import ReplySearch, SearchingSampler
 from conductor_cli.models.llama.template import CHATML, ChatTemplate
 from conductor_cli.models.llama.tool_format import SPELLED
 from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse, tool_use
@@ -64,6 +65,7 @@ class Engine:
         names = {name: self.vocabulary.token_name(find(self.vocabulary.pointer)) for name, find in special.items()}
         text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
         self._template = ChatTemplate(path.name, text, names)
+        self._search: tuple[tuple[int | str | None, ...], ReplySearch] | None = None
         written = SPELLED if self._template.tool_format else ()
         self._spelled = {self.vocabulary.control_token(word): word.encode() for word in written}
 
@@ -83,7 +85,7 @@ class Engine:
         use = tool_use(self._template.tool_format, request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
-        with closing(self._sampler(request, use)) as sampler:
+        with closing(self._sampler(request, use, prompt)) as sampler:
             cached = self.kv_cache.read(prompt)
             # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
@@ -184,7 +186,27 @@ class Engine:
         chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
         return _Ending(chunk=chunk, written=1)
 
-    def _sampler(self, request: Request, use: ToolUse | None) -> Sampler:
+    def _sampler(self, request: Request, use: ToolUse | None, prompt: Prompt) -> Sampler:
+        if request.rank == 0:
+            return self._drawing(request, use)
+        search = self._searched(request, use, prompt)
+        return SearchingSampler(self._drawing(request, use), search)
+
+    def _searched(self, request: Request, use: ToolUse | None, prompt: Prompt) -> ReplySearch:
+        """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
+        asked = (*prompt.tokens, request.grammar)
+        if self._search is None or self._search[0] != asked or self._search[1].count > request.rank:
+            self._search = asked, ReplySearch()
+        search = self._search[1]
+        most = self.kv_cache.capacity - len(prompt.tokens)
+        while search.count < request.rank:
+            self.kv_cache.read(prompt)
+            with closing(SearchingSampler(self._drawing(request, use), search)) as sampler:
+                for _ in self._write(ReplyDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
+                    pass
+        return search
+
+    def _drawing(self, request: Request, use: ToolUse | None) -> Sampler:
         seed = self._seed(request)
         grammar = use.grammar if use else request.grammar
         if grammar is None and self._options.refuse_below is not None:

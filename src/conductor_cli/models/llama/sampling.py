@@ -38,8 +38,22 @@ class Sampler:
         """The next token after what the context has decoded last."""
         return int(self._scores(context).argmax())
 
+    def likeliest(self, context: Any, count: int) -> list[tuple[int, float]]:  # noqa: ANN401 - a C pointer
+        """The best tokens that may come next, at most `count`, each with the negative logarithm of its share of all."""
+        import numpy as np
+
+        logits = self.vocabulary.logits(context)
+        whole = float(np.log(np.exp(logits - logits.max()).sum()) + logits.max())
+        return [(token, whole - float(logits[token])) for token in self._best(logits, count)]
+
+    def accept(self, token: int) -> None:
+        """Note that a token comes next which `draw` did not choose."""
+
     def close(self) -> None:
         """Free what the reply needed."""
+
+    def _best(self, scores: Any, count: int) -> list[int]:  # noqa: ANN401 - a numpy array
+        return next(_best_first(scores))[:count]
 
     def _scores(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array, for reading
         logits = self.vocabulary.logits(context)
@@ -91,22 +105,24 @@ class GrammarSampler(Sampler):
         scores = self._scores(context)
         token = int(scores.argmax())
         if not (self._is_text(token) and self._allows(token)):
-            token = self._next_best(scores)
-        # llama.cpp aborts the process on a token that its grammar refuses: only a checked one may be accepted.
+            (token,) = self._best(scores, 1)
+        self.accept(token)
+        return token
+
+    def accept(self, token: int) -> None:
+        """Note that a token comes next. llama.cpp aborts the process on one that its grammar refuses."""
         if not self.vocabulary.is_end(token):
             self._lib.llama_sampler_accept(self._grammar, token)
             self._letters.decode(self.vocabulary.token_bytes(token))
-        return token
 
     def close(self) -> None:
         self._lib.llama_sampler_free(self._grammar)
 
-    def _next_best(self, scores: Any) -> int:  # noqa: ANN401 - a numpy array
+    def _best(self, scores: Any, count: int) -> list[int]:  # noqa: ANN401 - a numpy array
         for tokens in _best_first(scores):
             allowed = set(self._allowed(tokens))
-            for token in tokens:
-                if token in allowed and self._is_text(token):
-                    return token
+            if found := [token for token in tokens if token in allowed and self._is_text(token)]:
+                return found[:count]
         raise ModelError("internal", "the grammar of this request leaves no token to go on with")
 
     def _allows(self, token: int) -> bool:
