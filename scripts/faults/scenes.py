@@ -250,9 +250,11 @@ def _talk(command: Command) -> str:
     """Ask one question at the prompt and leave, as far as the chat goes along; then hang up."""
     screen = command.screen
     assert screen is not None
-    for typed, said in (("hi\r", "$0.00"), ("/quit\r", "alpha answers"), ("\x04", "/quit")):
+    for typed, said in (("hi\r", "2 workers"), ("/quit\r", "alpha answers"), ("\x04", "/quit")):
         end = time.monotonic() + CHAT_SECONDS
-        while said not in screen.text and command.is_running and time.monotonic() < end:
+        while not (said in screen.text or "conductor: " in screen.text) and command.is_running:
+            if time.monotonic() > end:
+                break
             time.sleep(0.02)
         if typed == "/quit\r":
             time.sleep(0.3)  # until the next prompt
