@@ -41,7 +41,7 @@ WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.
 MIXED_FAILING: Final = replace(
     MIXED, sure=0.3, best=(0.5, 0.8), rivals=1.0, weak=(0.7, 0.95), generalist=0.0, sure_check=True
 )
-"""Pools in which everybody fails now and then, there is somebody else to ask, and a cheap check tells."""
+"""Pools in which everybody fails now and then, there is mostly somebody else to ask, and a cheap check tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
