@@ -188,11 +188,11 @@ class Engine:
 
     def _sampler(self, request: Request, use: ToolUse | None, prompt: Prompt) -> Sampler:
         if request.rank == 0:
-            return self._drawing(request, use)
-        search = self._searched(request, use, prompt)
-        return SearchingSampler(self._drawing(request, use), search)
+            return self._new_sampler(request, use)
+        search = self._search_up_to(request, use, prompt)
+        return SearchingSampler(self._new_sampler(request, use), search)
 
-    def _searched(self, request: Request, use: ToolUse | None, prompt: Prompt) -> ReplySearch:
+    def _search_up_to(self, request: Request, use: ToolUse | None, prompt: Prompt) -> ReplySearch:
         """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
         asked = (*prompt.tokens, request.grammar)
         if self._search is None or self._search[0] != asked or self._search[1].count > request.rank:
@@ -201,12 +201,12 @@ class Engine:
         most = self.kv_cache.capacity - len(prompt.tokens)
         while search.count < request.rank:
             self.kv_cache.read(prompt)
-            with closing(SearchingSampler(self._drawing(request, use), search)) as sampler:
+            with closing(SearchingSampler(self._new_sampler(request, use), search)) as sampler:
                 for _ in self._write(ReplyDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
                     pass
         return search
 
-    def _drawing(self, request: Request, use: ToolUse | None) -> Sampler:
+    def _new_sampler(self, request: Request, use: ToolUse | None) -> Sampler:
         seed = self._seed(request)
         grammar = use.grammar if use else request.grammar
         if grammar is None and self._options.refuse_below is not None:
