@@ -19,6 +19,7 @@ from conductor_cli.models.base import Model
 from conductor_cli.rehearsal.conductor_model import CHECKING, PROFILE
 from conductor_cli.rehearsal.known import find_skills
 from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.plan_check import CHECKED
 from conductor_cli.train.rollouts import Outcome, Rollouts, is_valid
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import pool_of
@@ -92,6 +93,18 @@ async def planned(  # noqa: PLR0913 - how a run is made
         conductor = replace(conductor, model=model, profile=profile, seed=seed + number, limits=limits)
         trace = await rollouts.trace(conductor.run(Question(text=item.question)))
         found.append(await _found(rollouts, item, trace))
+    return found
+
+
+async def rights_with_checked_plans(
+    rollouts: DrawnPools, model: Model, exercises: Sequence[RehearsalExercise]
+) -> list[float]:
+    """1 for each right answer where plans are checked as in the demo, so one with a fault is written again."""
+    found = []
+    for item in exercises:
+        conductor = replace(rollouts.conductor_for(item), model=model, profile=CHECKED)
+        trace = await rollouts.trace(conductor.run(Question(text=item.question)))
+        found.append(float(item.is_correct(trace.answer or "")))
     return found
 
 

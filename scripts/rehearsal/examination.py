@@ -22,6 +22,7 @@ from scripts.rehearsal.evaluate import (
     gold_plan,
     keyword_routed,
     planned,
+    rights_with_checked_plans,
     routed_by,
 )
 from scripts.rehearsal.exercises import MIXED_FAILING, STRONG, UNSEEN_POOLS, WHOLE, RehearsalExercise, draw_exercises
@@ -61,7 +62,7 @@ class Examination:
         """All of it. `say` is told how long each part took."""
         exercises = self.draw(split="test", checked=0.0)
         found = await self.plan(exercises)
-        values = parts(found)
+        values = parts(found) | {"plans checked": await self.plan_with_check(exercises)}
         for what, part in (
             ("other routers", self._same_plans(found)), ("cold start", self._cold(exercises)),
             ("one step at a time", self._in_turns(exercises)), ("no division", self._whole(exercises)),
@@ -77,6 +78,7 @@ class Examination:
         found = await self.plan(exercises)
         return {
             **parts(found), "oracle": rights(await self.follow(exercises, [gold_plan(item) for item in exercises])),
+            "plans checked": await self.plan_with_check(exercises),
             "readable": [float(item.exercise.problem.readable) for item in found],
             "right, readable": [float(item.right) for item in found if item.exercise.problem.readable],
         }  # fmt: skip
@@ -186,6 +188,7 @@ class Examination:
             exercises = self.draw(settings, split="test", needs=needs, checked=0.0, skills=skills)
             values[name] = rights(await self.plan(exercises))
             values[f"{name}, oracle"] = rights(await self.follow(exercises, [gold_plan(item) for item in exercises]))
+            values[f"{name}, plans checked"] = await self.plan_with_check(exercises)
         return values
 
     # How questions are drawn and plans are run
@@ -201,6 +204,10 @@ class Examination:
         model = by or self.planners.conductor
         model.prepare([self.rollouts.prompt(item)[0]["content"] for item in exercises])
         return await planned(self.rollouts, model, exercises, recursion=recursion)
+
+    async def plan_with_check(self, exercises: Sequence[RehearsalExercise]) -> list[float]:
+        """Which answers are right where the conductor's plans are checked, as in the demo."""
+        return await rights_with_checked_plans(self.rollouts, self.planners.conductor, exercises)
 
     async def follow(self, exercises: Sequence[RehearsalExercise], plans: Sequence[Plan | None]) -> list[Found]:
         """What comes of given plans."""

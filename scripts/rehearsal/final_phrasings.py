@@ -83,4 +83,5 @@ FINAL: Final[Sequence[Figure]] = (
     Figure(what="  shape right", of=lambda m: m["shape"]),
     Figure(what="  every step to one of the best", of=lambda m: m["routed"]),
     Figure(what="  best routing (oracle)", of=lambda m: m["oracle"]),
+    Figure(what="  plans checked as in the demo", of=lambda m: m["plans checked"]),
 )

@@ -40,7 +40,9 @@ class StoredModel:
         yield Chunk(usage=with_cost(used, FREE), finish="stop" if written.complete else "length")
 
     async def write(self, request: Request) -> Written:
-        """What the model writes."""
+        """What the model writes. A reply that is not the likeliest one is not remembered."""
+        if request.rank:
+            return await self._ask(request)
         prompt = "".join(message.content for message in request.messages)
         seed = (request.seed or 0) if request.temperature else GREEDY
         found = self._store.get(self._file, prompt, seed)

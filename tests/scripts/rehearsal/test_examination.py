@@ -108,8 +108,30 @@ def test_a_conductor_that_is_always_right_meets_the_bounds(values: Mapping[str, 
     assert values["two rounds"] == values["one round"] == [1.0] * COUNT
     estimates = {it.figure.what: it for it in Measured.of_one([values], count=COUNT).estimates(TABLE)}
     assert estimates["held-out phrasings"].passes
+    assert estimates["held-out phrasings, plans checked as in the demo"].value == 1.0
     assert estimates["unseen pools: share of best routing"].value == 1.0
     assert not estimates["gained by a second round"].passes
+
+
+class Forgetful(Gold):
+    """A conductor whose likeliest plan lacks the last step. The next one is the true plan."""
+
+    async def write(self, request: Request) -> Written:
+        written = await super().write(request)
+        if request.rank:
+            return written
+        return written._replace(text=written.text.rpartition("\n")[0])
+
+
+def test_a_plan_with_a_fault_is_written_again_where_plans_are_checked() -> None:
+    """Without the check, the plan is run as it is and all answers are wrong; with it, the next plan is right."""
+    readers = Readers()
+    rollouts = build_rollouts(readers)
+    planners = Planners(conductor=Forgetful(rollouts))  # type: ignore[arg-type]
+    examination = Watched(rollouts, readers, planners, None, COUNT, 1)  # type: ignore[arg-type]
+    exercises = examination.draw(split="test", checked=0.0)
+    assert not any(item.right for item in asyncio.run(examination.plan(exercises)))
+    assert asyncio.run(examination.plan_with_check(exercises)) == [1.0] * COUNT
 
 
 def test_costs_count_the_conductor_and_every_worker(values: Mapping[str, list[float]]) -> None:

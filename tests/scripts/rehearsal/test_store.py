@@ -60,3 +60,19 @@ def test_a_stored_model_is_asked_once(tmp_path: Path) -> None:
     assert (first[0].text, first[1].finish, first[1].usage and first[1].usage.tokens_in) == ("plan", "length", 20)
     assert warm[0].text == "another"
     assert len(model.requests) == 2
+
+
+def test_the_next_likeliest_replies_are_not_remembered(tmp_path: Path) -> None:
+    """The first one is: a search for a plan without a fault asks the model for each of the others."""
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"one")
+    model = ScriptedModel([["first"], ["second"], ["second again"]])
+
+    async def ask(rank: int) -> str:
+        request = Request(messages=(Message(role="user", content="table"),), rank=rank)
+        return "".join([chunk.text async for chunk in stored.stream(request)])
+
+    with Store() as store:
+        stored = StoredModel(model, file, store)
+        assert [asyncio.run(ask(rank)) for rank in (0, 1, 1, 0)] == ["first", "second", "second again", "first"]
+    assert [request.rank for request in model.requests] == [0, 1, 1]
