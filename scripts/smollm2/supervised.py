@@ -17,6 +17,7 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.train.base_model import find_base_model, quiet_libraries, render_prompt
 from conductor_cli.train.dependencies import require
+from scripts.rehearsal.precision import has_fast_bfloat16
 from scripts.smollm2.lessons import Lesson, lessons
 
 with require("torch"):
@@ -134,11 +135,6 @@ def loss_of(model: Any, packed: Packed) -> Any:  # noqa: ANN401 - a model of tra
         ).last_hidden_state[0][at]  # fmt: skip
         logits = linear(hidden, inner.get_output_embeddings().weight)
     return cross_entropy(logits.float(), wanted[at])
-
-
-def has_fast_bfloat16() -> bool:
-    """Whether numbers of 16 bits are multiplied in hardware: by a CPU with AMX. A GPU is fast enough with 32."""
-    return not torch.cuda.is_available() and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def _step(model: Any, optimizer: Any, packed: Packed) -> float:  # noqa: ANN401
