@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from conductor_cli.train.base_model import has_fast_bfloat16
 from conductor_cli.train.dependencies import require
 
 with require("torch"):
@@ -19,12 +20,6 @@ with require("transformers"):
 
 ATTENTION: Final = "sdpa_32_bits"
 """The name of the attention in the settings of a model."""
-
-
-def has_fast_bfloat16() -> bool:
-    """Whether numbers of 16 bits are multiplied in hardware: by a CPU with AMX or AVX-512. A GPU is fast with 32."""
-    found = torch.cpu.get_capabilities()
-    return not torch.cuda.is_available() and bool(found.get("amx_bf16") or found.get("avx512_bf16"))
 
 
 def mixed_precision() -> torch.autocast:

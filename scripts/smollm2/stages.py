@@ -29,8 +29,8 @@ class Scale:
     `untrained` are the questions for the planner without an adapter, which writes no plans, and long ones.
     """
 
-    supervised_steps: int = 200
-    steps: int = 30
+    supervised_steps: int = 20
+    steps: int = 40
     prompts: int = 4
     group: int = 8
     workers: int = 120

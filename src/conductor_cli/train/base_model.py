@@ -81,12 +81,18 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
     )  # fmt: skip
 
 
+def has_fast_bfloat16() -> bool:
+    """Whether numbers of 16 bits are multiplied in hardware: by a GPU, or a CPU with AMX or AVX-512 BF16."""
+    found = torch.cpu.get_capabilities()
+    return torch.cuda.is_available() or bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+
+
 def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]:
     """The model, and the settings of its adapter (None to train all weights). Raises `ConfigError`.
 
     If all weights are trained, they are loaded in 32 bits: in 16, steps as small as these would be rounded away.
     """
-    dtype = torch.bfloat16 if lora is not None and torch.cuda.is_available() else torch.float32
+    dtype = torch.bfloat16 if lora is not None and has_fast_bfloat16() else torch.float32
     with quiet_libraries(), _explain_errors(str(base.directory)):
         model = AutoModelForCausalLM.from_pretrained(
             base.directory, dtype=dtype, local_files_only=True, use_safetensors=True

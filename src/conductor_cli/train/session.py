@@ -18,7 +18,7 @@ from conductor_cli.models.machine import read_memory
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train import grpo
-from conductor_cli.train.base_model import BaseModel, load_model
+from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.checkpoints import best_checkpoint, last_checkpoint, step_of
 from conductor_cli.train.dependencies import require
@@ -81,8 +81,8 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
         "temperature": recipe.temperature, "loss_type": recipe.loss, "lr_scheduler_type": "cosine",
         "learning_rate": recipe.rate if recipe.lora is None else recipe.lora.rate, "warmup_steps": recipe.warmup,
         "adam_beta1": recipe.betas[0], "adam_beta2": recipe.betas[1], "save_steps": recipe.checkpoint_every,
-        "use_cpu": not gpu, "bf16": gpu, "activation_checkpointing": gpu, "ddp_timeout": PROCESS_TIMEOUT,
-        "use_vllm": recipe.vllm, "vllm_mode": "colocate",
+        "use_cpu": not gpu, "bf16": has_fast_bfloat16(), "activation_checkpointing": gpu,
+        "ddp_timeout": PROCESS_TIMEOUT, "use_vllm": recipe.vllm, "vllm_mode": "colocate",
     }  # fmt: skip
 
 
@@ -123,8 +123,8 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
             f"there are {gpus} GPUs, and one process cannot train on several",
             hint="use accelerate launch (see docs/train.md), or only one of them: CUDA_VISIBLE_DEVICES=0",
         )
-    # The base model of an adapter is frozen: in 16 bits on a GPU, in 32 on a CPU.
-    frozen = (2 if gpu else 4) * base.weights if base.adapter_weights else 0
+    # The base model of an adapter is frozen: in 16 bits where these are fast, else in 32.
+    frozen = (2 if has_fast_bfloat16() else 4) * base.weights if base.adapter_weights else 0
     needed = frozen + TRAINED_BYTES * (base.adapter_weights or base.weights)
     there = torch.cuda.get_device_properties(0).total_memory if gpu else read_memory().total
     where = "a GPU" if gpu else "this machine"
