@@ -188,6 +188,16 @@ def test_each_check_names_its_problem(
     assert said in state(done.json["checks"], name)[1]
 
 
+def test_without_any_settings_training_asks_for_workers(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
+    """It does not ask for a conductor model: that is what training makes."""
+    stage.config.unlink()
+    done = stage.inside("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--yes")
+    assert done.code == 3
+    explained(done)
+    assert "training needs at least two workers to choose between; there are: none" in done.err
+    assert "conductor setup, or conductor workers add" in done.err
+
+
 def test_a_validation_file_is_checked_with_the_cases(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
     """Its cases are counted and their prompts measured; a question that is trained on has no place in it."""
     other = tmp_path / "other.jsonl"

@@ -18,7 +18,7 @@ from conductor_cli.app.checks import Check
 from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
 from conductor_cli.app.worker_figures import worker_figures
-from conductor_cli.core.errors import ConductorError, ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_list, format_money, format_size
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
@@ -132,19 +132,19 @@ class Training:
 
     def _check_workers(self) -> str:
         request = self.request
-        self._opened = opened = self._runner.run(
-            open_conductor(self._settings, only=request.workers, planning=False, seed=request.recipe.seed)
-        )
+        try:
+            self._opened = opened = self._runner.run(
+                open_conductor(self._settings, only=request.workers, planning=False, seed=request.recipe.seed)
+            )
+        except ConductorUnusable as error:  # there is no worker, and no conductor model that could stand in for one
+            raise _too_few_workers(()) from error
         if opened.conductor.unavailable:
             name, failure = next(iter(opened.conductor.unavailable.items()))
             raise ConfigError(f"the worker {name} cannot be opened: {failure.message}", hint=failure.hint)
         # The conductor itself is left out: what is trained plans, and never reviews.
         self._pool = pool = Pool(workers=tuple(worker for worker in opened.conductor.pool if worker.kind != SELF))
         if len(pool) < 2:
-            raise ConfigError(
-                f"training needs at least two workers to choose between; there are: {', '.join(pool.names) or 'none'}",
-                hint="conductor workers add NAME --kind KIND",
-            )
+            raise _too_few_workers(pool.names)
         unknown = [worker.name for worker in pool if not worker.card.strengths]
         without = f"; without a card: {', '.join(unknown)} (conductor workers calibrate)" if unknown else ""
         return f"{', '.join(pool.names)}{without}"
@@ -340,6 +340,13 @@ class Training:
         from conductor_cli.train.session import export_adapter
 
         return export_adapter(self.request.directory, self._base).absolute()
+
+
+def _too_few_workers(names: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"training needs at least two workers to choose between; there are: {', '.join(names) or 'none'}",
+        hint="conductor setup, or conductor workers add NAME --kind KIND",
+    )
 
 
 def _multiple_choice(cases: Sequence[Case]) -> list[str]:
