@@ -26,7 +26,6 @@ checks          the same for the checker
 sft_data        the same for the conductor: questions and plans; syntax_noise changes the questions
 tokenizer       the one vocabulary of all models; tokenizer.json is it
 model           the network, and batches of tokens for it
-precision       numbers of 16 bits, where a CPU multiplies them in hardware
 supervised      the training loop: minutes at a time, with its state on disk
 teaching        one stage of it, and the file at the end; compares what llama.cpp and torch write
 export          weights and tokenizer to GGUF and back

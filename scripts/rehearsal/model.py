@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from conductor_cli.train.dependencies import require
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
-from scripts.rehearsal.precision import ATTENTION, mixed_precision
 from scripts.rehearsal.sampling import SmallModel
 from scripts.rehearsal.tokenizer import END, PAD, token_of
 
@@ -38,7 +37,6 @@ def new_model(course: Course, tokens: int) -> Any:  # noqa: ANN401 - a model of 
         vocab_size=tokens, hidden_size=size.width, num_hidden_layers=size.layers, num_attention_heads=size.heads,
         num_key_value_heads=size.key_heads, intermediate_size=size.inner, max_position_embeddings=size.context,
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, use_cache=False,
-        attn_implementation=ATTENTION,
     )  # fmt: skip
     return SmallModel(config).float()
 
@@ -98,11 +96,9 @@ def tensors(lessons: Sequence[Tokens], pad: int) -> tuple[Any, Any]:
 
 def loss_of(model: Any, tokens: Any, targets: Any) -> Any:  # noqa: ANN401 - tensors
     """The mean loss of the answers' tokens. What is padded stands on the right, where no answer looks."""
+    hidden = model.model(input_ids=tokens).last_hidden_state
     asked = targets >= 0
-    with mixed_precision():
-        hidden = model.model(input_ids=tokens).last_hidden_state
-        logits = model.lm_head(hidden[asked])
-    return torch.nn.functional.cross_entropy(logits.float(), targets[asked])
+    return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), targets[asked])
 
 
 def greedy(model: Any, tokenizer: Tokenizer, prompt: str, most: int) -> str:  # noqa: ANN401
