@@ -99,7 +99,7 @@ async def planned(  # noqa: PLR0913 - how a run is made
 async def rights_with_checked_plans(
     rollouts: DrawnPools, model: Model, exercises: Sequence[RehearsalExercise]
 ) -> list[float]:
-    """1 for each right answer where plans are checked as in the demo, so one with a fault is written again."""
+    """1 for a right answer, 0 for any other. Plans are checked as in the demo: one with a fault is written again."""
     found = []
     for item in exercises:
         conductor = replace(rollouts.conductor_for(item), model=model, profile=CHECKED)

@@ -411,6 +411,20 @@ def test_memory_for_the_weights_is_checked(base: Path, monkeypatch: pytest.Monke
     assert check_memory(large, PUBLISHED).startswith("122 GB")
 
 
+@pytest.mark.parametrize("instruction", ["", "amx_bf16", "avx512_bf16"])
+def test_frozen_weights_have_16_bits_where_the_cpu_multiplies_them(
+    base: Path, monkeypatch: pytest.MonkeyPatch, instruction: str
+) -> None:
+    """The memory that is needed follows; weights that are trained keep 32 bits."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instruction: True})
+    frozen, trained = (load_model(find_base_model(str(base)), lora=lora)[0] for lora in (LoraSettings(), None))
+    assert frozen.dtype == (torch.bfloat16 if instruction else torch.float32)
+    assert trained.dtype == torch.float32
+    assert trl_arguments(RECIPE)["bf16"] is bool(instruction)
+    large = replace(find_base_model(str(base)), weights=1_000_000_000, adapter_weights=1)
+    assert check_memory(large, PUBLISHED).startswith("2.00 GB" if instruction else "4.00 GB")
+
+
 @pytest.mark.parametrize("by_file", [False, True])
 def test_zero_3_with_an_adapter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_file: bool) -> None:
     """TRL would keep the adapter in 16 bits. All weights, other stages and a CPU are not concerned."""
