@@ -29,7 +29,7 @@ def _above(what: str, rival: str) -> Figure:
     return Figure(what=f"the conductor above {what}", of=lambda means: means["conductor"] - means[rival], least=0.15)
 
 
-def _shares(what: str, pools: str, least: float, measure: str = "") -> Figure:
+def _shares(what: str, pools: str, least: float | None = None, measure: str = "") -> Figure:
     return Figure(
         what=f"{what}: share of best routing", of=lambda m: _ratio(m[measure or pools], m[f"{pools}, oracle"]),
         least=least,
@@ -104,7 +104,7 @@ OTHER_QUESTIONS: Final = (
     _plain("  right after a NO, second round", "right after NO"),
     _plain("unseen pools"),
     _shares("unseen pools", "unseen pools", 0.90),
-    _shares("unseen pools, plans checked as in the demo", "unseen pools", 0.90, "unseen pools, plans checked"),
+    _shares("unseen pools, plans checked as in the demo", "unseen pools", measure="unseen pools, plans checked"),
     _plain("everybody on offer, as in the demo", "everybody"),
     _plain("everybody on offer, plans checked as in the demo", "everybody, plans checked"),
     _plain("a skill never trained (colours)", "unseen skill"),
