@@ -279,3 +279,11 @@ def test_no_question_of_the_validation_is_trained_on(tmp_path: Path) -> None:
     assert not trained & chosen
     assert len((tmp_path / stages.CASES).read_text().splitlines()) == 480
     assert {case.question for case in draw_cases(480, 11, "train")} & chosen
+
+
+def test_the_workers_of_the_documented_command_are_among_those_that_are_drawn() -> None:
+    """Whoever copies the command of docs/smollm2.md is not told that there is no such worker."""
+    page = Path(__file__).parents[3].joinpath("docs", "smollm2.md").read_text(encoding="utf-8")
+    named = page.partition("--workers ")[2].split()[0].split(",")
+    assert len(named) == 3
+    assert {*named} <= {worker.name for worker in draw_workers(FULL.workers, "grpo")}
