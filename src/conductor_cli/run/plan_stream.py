@@ -112,10 +112,10 @@ class PlanStream:
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
 
     def _seed_and_rank(self) -> tuple[int | None, int]:
-        """The seed and the rank of this attempt. With those of the last one, it would be the rejected plan again."""
-        config, rejected = self._state.config, self._attempt - 1
-        seed = None if config.seed is None else config.seed + rejected
-        return seed, rejected if config.profile.sampling.search else 0
+        """The seed and the rank of this attempt. Both rise with each attempt, or the model would repeat its plan."""
+        config, retries = self._state.config, self._attempt - 1
+        seed = None if config.seed is None else config.seed + retries
+        return seed, retries if config.profile.sampling.search else 0
 
     def _describe_tools(self) -> list[str]:
         """A line for each worker that may call tools."""
