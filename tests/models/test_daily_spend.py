@@ -247,6 +247,41 @@ def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path)
     assert [row.usage.calls for row in read_spent(place, NOON.date())] == [1]
 
 
+TWO_KEYS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.models.test_daily_spend import DayLimits, OneRun, Spender
+runs = [OneRun(Path(sys.argv[1]), DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")]
+for run in runs:
+    run.spend.checkpoints = sys.argv[3] == "True"
+for line in sys.stdin:
+    for run in runs:
+        for _ in range(int(line)):
+            run.call()
+    print("written", flush=True)
+"""
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_reading_between_the_calls_of_a_server_loses_none_of_them(place: Path, *, checkpoints: bool) -> None:
+    """Two records are open in one process. Another process that reads must not delete the log they still write to."""
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", TWO_KEYS, str(place), root, str(checkpoints)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for written, more in ((1, 1), (7, 6)):
+            server.stdin.write(b"%d\n" % more)
+            assert server.stdout.readline() == b"written\n"
+            assert [row.calls for row in read_spent(place, NOON.date(), by="key")] == [written, written]
+        server.stdin.write(b"1\n")
+        assert server.stdout.readline() == b"written\n"
+        server.kill()
+    rows = read_spent(place, NOON.date(), by="key")
+    assert [(row.key, row.calls, row.open) for row in rows] == [("laptop", 8, 0), ("phone", 8, 0)]
+
+
 def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> None:
     """A process that is killed in the middle of it leaves a row, with an unknown cost where there is no price."""
     run = OneRun(place, DayLimits())

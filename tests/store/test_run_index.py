@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +23,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.store import run_summary, summaries
+from conductor_cli.store import run_index, run_summary, summaries
 from conductor_cli.store.run_index import RunIndex
 from conductor_cli.store.run_list import run_lines
 from conductor_cli.store.stored_run import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
@@ -257,6 +259,31 @@ def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         seen = pool.map(_look, [str(store.directory)] * 8)
     assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
+
+
+def test_creating_the_index_takes_no_lock_from_another_thread(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may create it first. What that thread is writing stays locked for all other processes."""
+    put(store, 1, "first")
+    file, open_file, others = file_of(store), os.open, list[sqlite3.Connection]()
+
+    def overtaken(path: Any, *rest: Any, **more: Any) -> int:
+        if path == str(file) and not others:
+            others.append(sqlite3.connect(file, isolation_level=None))
+            others[0].execute("BEGIN IMMEDIATE")
+        return open_file(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", overtaken)
+    monkeypatch.setattr(run_index, "PATIENCE", 0.0)
+    assert listed(store) == ["first"]
+    (other,) = others
+    script = (
+        f"import sqlite3; sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    )
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    other.close()
+    assert process.stderr.endswith("database is locked\n")
 
 
 def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -25,6 +26,9 @@ BUSY_SECONDS: Final = 10.0
 
 SWITCH_POLL_SECONDS: Final = 0.002
 """Time between two tries to switch a new database to a write-ahead log."""
+
+_CREATING: Final = threading.Lock()
+"""Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
 
 _NANO: Final = 10**9
 """Money is stored in billionths of a dollar: SQLite adds up integers exactly."""
@@ -88,7 +92,10 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
     Without `checkpoints`, somebody has to call `checkpoint` now and then.
     """
     make_private_directory(path.parent)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite would make it readable for everybody
+    # SQLite would make it readable for everybody. A process that closes any descriptor of a file loses all the locks
+    # that its connections hold on that file, so a file that is there is left to SQLite, also while it is being created.
+    with _CREATING, suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     # A run and its clean-up may be in different threads, though never at the same time.
     database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +34,9 @@ MANY: Final = 500
 
 PATIENCE: Final = 10.0
 """Seconds to wait for another process that is writing."""
+
+_CREATING: Final = threading.Lock()
+"""Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
 
 _COLUMNS: Final = ", ".join(StoredRun._fields)
 _PLACES: Final = ", ".join("?" * len(StoredRun._fields))
@@ -141,9 +145,11 @@ class RunIndex:
 @contextmanager
 def _connect(path: str) -> Iterator[sqlite3.Connection]:
     """A connection to an index with its tables, readable by the owner only. Raises `sqlite3.Error`."""
-    if path != ":memory:" and not os.path.exists(path):
-        with suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    if path != ":memory:":
+        # A process that closes any descriptor of a file loses all the locks that its connections hold on that file, so
+        # a file that is there is left to SQLite, also while another thread creates it.
+        with _CREATING, suppress(OSError):
+            os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
     try:
         if _version(database) != VERSION:
