@@ -483,3 +483,10 @@ def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
     assert sizes[1] <= sizes[0] * 1.2
     assert sum(row.usage.calls for row in read_spent(place, NOON.date())) == 2400
     spend.close()
+
+
+def test_moving_the_log_creates_no_database(place: Path) -> None:
+    """A file that the user removed is begun again by the next call, which makes it readable by its owner only."""
+    place.mkdir()
+    checkpoint(place)
+    assert list(place.iterdir()) == []

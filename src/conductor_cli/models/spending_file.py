@@ -115,7 +115,8 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
 
 def checkpoint(directory: Path) -> None:
     """Move what the write-ahead log holds into the file. Nobody who reads or writes has to wait; raises nothing."""
-    with suppress(OSError, sqlite3.Error), closing(sqlite3.connect(directory / FILE, timeout=0)) as database:
+    uri = f"{(directory / FILE).absolute().as_uri()}?mode=rw"  # a file that was removed is not created here
+    with suppress(OSError, sqlite3.Error), closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
