@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,10 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.programs import schema_check
 from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
-from tests.run.kit import QUESTION, play, says, setting
+from tests.run.kit import QUESTION, hold, play, read, says, setting
+from tests.schema_bombs import BOMB, checking, with_ticks
 
 SCHEMA = {"type": "object", "properties": {"apples": {"type": "integer"}}, "required": ["apples"]}
 ASKED = replace(QUESTION, schema=SCHEMA)
@@ -30,7 +33,7 @@ ASKED = replace(QUESTION, schema=SCHEMA)
 )
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
     """With the place in the value."""
-    assert schema_fault(answer, SCHEMA) == fault
+    assert asyncio.run(schema_fault(answer, SCHEMA)) == fault
 
 
 @pytest.mark.parametrize(
@@ -38,8 +41,8 @@ def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
 )
 def test_a_schema_that_cannot_be_used_asks_only_for_json(schema: dict[str, object]) -> None:
     """Nothing is fetched, nothing runs for ever, nothing crashes."""
-    assert schema_fault('"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"', schema) == ""
-    assert schema_fault("text", schema) == NOT_JSON
+    assert asyncio.run(schema_fault('"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"', schema)) == ""
+    assert asyncio.run(schema_fault("text", schema)) == NOT_JSON
 
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
@@ -75,3 +78,44 @@ def test_only_the_answer_is_held_to_the_schema() -> None:
     assert [len(record.failed) for record in run.trace.steps] == [0, 0]
     assert run.trace.error is not None
     assert run.trace.error.reason == "answer_truncated"
+
+
+def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks go on, the worker is not asked again, and the answer is kept with the reason."""
+    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    bob = says("{}")
+    run = setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0).run(replace(QUESTION, schema=BOMB))
+    stream, ticks = asyncio.run(with_ticks(read(run)))
+    hold(run, stream)
+    assert ticks > 0
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code, len(bob.requests)) == ("{}", True, 7, 1)
+    assert run.trace.error is not None
+    assert run.trace.error.reason == "answer_not_checked"
+    assert run.trace.error.message == (
+        "the answer cannot be checked against the JSON Schema: the check takes too much time or memory"
+    )
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_run_that_is_ended_ends_its_check(monkeypatch: pytest.MonkeyPatch, *, cancelled: bool) -> None:
+    """By its reader or by a stop: the process is gone, the answer is kept, and what the call has cost is counted."""
+    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    run = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0).run(replace(QUESTION, schema=BOMB))
+
+    async def main() -> None:
+        task = asyncio.create_task(read(run))
+        while not checking():
+            assert not task.done()
+            await asyncio.sleep(0)
+        if cancelled:
+            task.cancel()
+        else:
+            run.stop("cancelled")
+        await asyncio.wait([task])
+
+    asyncio.run(main())
+    assert checking() == []
+    assert (run.trace.answer, run.trace.partial) == ("{}", True)
+    assert run.trace.error is not None
+    assert run.trace.error.kind == "cancelled"
+    assert run.trace.steps[0].usage.calls == 1

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import httpx
+import psutil
 import pytest
 
+from conductor_cli.programs import schema_check
 from conductor_cli.server import process
 from conductor_cli.server.connections import ConnectionRules, uvicorn_options
-from tests.cli.stage import Stage, says
+from tests.cli.stage import Stage, finished, says
+from tests.schema_bombs import BOMB, checking
 from tests.server import plain_api
 from tests.server.plain_api import Serving, open_small_socket, serving
 
@@ -222,3 +228,47 @@ def test_no_log_has_a_key_or_a_prompt(
     assert "ValueError at test_bad_input.py:" in caplog.text
     assert key not in caplog.text
     assert PROMPT not in caplog.text
+
+
+FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": BOMB}}
+
+
+def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """That of an answer after its run, and one that cannot be read in time before it. No client tries a 400 again."""
+    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    stage.configure()
+    stage.models["alpha"] = says("{}")
+    pattern = "(?i)" + "[\0-\U0010ffff]" * 300
+    slow = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"pattern": pattern}}}
+    with serving() as server:
+        url = f"{server.url}/v1/chat/completions"
+        answers = [httpx.post(url, json={**BODY, "response_format": form}, timeout=60) for form in (FORM, slow)]
+        other = httpx.post(url, json=BODY, timeout=60)
+    assert [(each.status_code, each.json()["error"]["code"]) for each in answers] == [(400, "invalid_json_schema")] * 2
+    assert "cannot be checked" in answers[0].json()["error"]["message"]
+    assert answers[1].json()["error"]["param"] == "response_format.json_schema.schema"
+    assert other.status_code == 200
+    assert len(stage.asked("alpha")) == 2
+
+
+def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> None:
+    """`/health` does not wait for the check, SIGTERM ends the server, and no process stays behind."""
+    stage.configure()
+    stage.models["alpha"] = says("{}")
+    with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:
+        assert served.stdout is not None
+        url = served.stdout.readline().decode().split()[-1]
+        asked = pool.submit(
+            httpx.post, f"{url}/v1/chat/completions", json={**BODY, "response_format": FORM}, timeout=60
+        )
+        while not (found := checking(served.pid)):
+            assert not asked.done()
+        health = httpx.get(f"{url}/health")
+        assert (health.json()["running"], found[0].is_running()) == (1, True)
+        served.send_signal(signal.SIGTERM)
+        done = finished(served)
+        assert asked.exception() is not None or asked.result().status_code >= 400
+    assert done.code in (0, 143), done.err
+    assert not psutil.pid_exists(found[0].pid)

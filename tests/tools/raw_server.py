@@ -22,6 +22,14 @@ SCHEMAS = {
     "flood": {"megabytes": {"type": "integer"}},
 }
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+BOMB = {
+    "type": "object",
+    "allOf": [{"$ref": "#/$defs/a0"}],
+    "$defs": {
+        **{f"a{each}": {"allOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 2} for each in range(28)},
+        "a28": {"type": "object"},
+    },
+}
 READ_ONLY = ["add", "environment", "hang", "die", "flood", "grow", "ask", "babble", "picture"]
 MISNAMED = ["a b", "a.b", "\x1b[31mred", "x" * 200, "add"]
 
@@ -40,8 +48,13 @@ def send(**message: Any) -> None:
 
 def tool(name: str, *, read_only: bool = True) -> dict[str, Any]:
     fields = SCHEMAS.get(name, {})
-    schema = {"type": "object", "properties": fields, "required": list(fields)}
-    return {"name": name, "inputSchema": schema, "annotations": {"readOnlyHint": read_only}, "description": f"{name}."}
+    schema: dict[str, Any] = {"type": "object", "properties": fields, "required": list(fields)}
+    if name == "bomb":
+        schema = BOMB
+    # Its result is to follow the schema, too.
+    promised = {"outputSchema": BOMB} if name == "promise" else {}
+    shown = {"annotations": {"readOnlyHint": read_only}, "description": f"{name}."}
+    return {"name": name, "inputSchema": schema, **promised, **shown}
 
 
 TOOLS = [*(tool(name) for name in READ_ONLY), tool("write", read_only=False)]
@@ -97,7 +110,8 @@ def listed(cursor: str) -> dict[str, Any]:
         start = int(cursor or 0)
         page = [tool(f"tool{number}") for number in range(start, start + 1000)]
         return {"tools": page, **({"nextCursor": str(start + 1000)} if start < 9000 else {})}
-    return {"tools": [*TOOLS, *(tool(name) for name in (MISNAMED if MODE == "names" else ()))]}
+    more = {"names": MISNAMED, "bombs": ["bomb", "promise"]}.get(MODE, [])
+    return {"tools": [*TOOLS, *map(tool, more)]}
 
 
 def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
@@ -112,7 +126,8 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             if params["name"] == "picture":
                 return {"content": [{"type": "image", "data": PIXEL, "mimeType": "text/html"}]}
             text = call(params["name"], params.get("arguments") or {})
-            return {"content": [{"type": "text", "text": text}], "isError": False}
+            promised: dict[str, Any] = {"structuredContent": {}} if params["name"] == "promise" else {}
+            return {"content": [{"type": "text", "text": text}], **promised, "isError": False}
     return None
 
 

@@ -16,10 +16,12 @@ from typing import Any, TypeVar
 import pytest
 
 from conductor_cli.core.toolbox import OfferedTool, ToolResult
+from conductor_cli.programs import schema_check
 from conductor_cli.tools import session as sessions
 from conductor_cli.tools.box import McpToolBox
 from conductor_cli.tools.offers import LONGEST_NAME, MOST_TOOLS
 from conductor_cli.tools.servers import ToolServer
+from tests.schema_bombs import checking, with_ticks
 
 T = TypeVar("T")
 
@@ -281,6 +283,26 @@ def test_arguments_that_break_the_schema_call_nothing() -> None:
     missing, wrong = with_box(raw(), then=then)
     assert "'b' is a required property" in missing.text
     assert "b: '2' is not of type 'integer'" in wrong.text
+
+
+def test_the_schemas_of_a_server_cannot_hold_us_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of arguments and those of results: the call fails, other tasks go on meanwhile, and so does the server."""
+    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+
+    async def then(desk: Desk) -> tuple[Any, ...]:
+        asked = [await with_ticks(desk.call(name)) for name in ("bomb", "promise")]
+        return *asked, await desk.call("add", a=1, b=2)
+
+    (bomb, ticks), (promise, more), added = with_box(raw("bombs"), then=then)
+    stopped = "the check takes too much time or memory"
+    assert bomb.text == f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
+    assert promise.text == f"the call failed: its result cannot be checked against its schema: {stopped}"
+    assert bomb.error
+    assert promise.error
+    assert ticks > 0
+    assert more > 0
+    assert added.text == "3"
+    assert checking() == []
 
 
 def test_a_stray_line_does_no_harm() -> None:

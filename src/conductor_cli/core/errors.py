@@ -74,6 +74,7 @@ FailureReason = Literal[
     "answer_truncated",  # the answer reached the worker's token limit
     "answer_not_json",  # a JSON Schema was given and the answer is not JSON
     "answer_not_schema",  # a JSON Schema was given and the answer does not follow it
+    "answer_not_checked",  # a JSON Schema was given and checking the answer against it takes too much
     "output_closed",  # nobody reads the output any more
     "output_failed",  # the output cannot be written
     "step_not_run",  # the step was never started

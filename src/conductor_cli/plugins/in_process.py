@@ -27,6 +27,7 @@ from conductor_cli.models.daily_spend import local_now
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.api.chat_completions import ChatCompletions
 from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.openai_tools import require_schema
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import Narrator, Piece
@@ -137,6 +138,7 @@ class InProcessServer:
     async def _perform(self, body: Mapping[str, Any], run: str, show: Callable[[Piece], None]) -> dict[str, Any]:
         created, runs = int(time.time()), self._runs
         request = API.parse(body, {})
+        await require_schema(request)
         narrator = Narrator(holds_text=holds_text(request), sign=lambda trace: client_calls(trace, runs.call_ids))
 
         def show_event(event: Event) -> None:

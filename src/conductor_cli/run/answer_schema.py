@@ -1,4 +1,4 @@
-"""The JSON Schema of an answer: what an answer breaks of it, and how its worker is told. Pure."""
+"""The JSON Schema of an answer: what an answer breaks of it, and how its worker is told."""
 
 from __future__ import annotations
 
@@ -7,34 +7,25 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from conductor_cli.core.chat import Message
+from conductor_cli.programs.schema_check import CheckStopped, find_fault
 
 NOT_JSON: Final = "it is not JSON"
+NOT_CHECKED: Final = "the check takes too much time or memory"
 
 
-def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
-    """What an answer breaks of a JSON Schema; empty where nothing does.
+async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
+    """Return what an answer breaks of a JSON Schema; empty where it breaks nothing.
 
-    Regular expressions are not tried: a client could choose one that never ends. Nothing is fetched that a schema
-    refers to, and one that cannot be used asks only for JSON.
+    A schema that cannot be used asks only for JSON. A check that had to be stopped is the fault `NOT_CHECKED`.
     """
     try:
         value = json.loads(answer)
     except (ValueError, RecursionError):
         return NOT_JSON
-    from jsonschema import Draft202012Validator, validators
-    from jsonschema.exceptions import best_match
-    from referencing import Registry
-
-    unchecked = dict.fromkeys(("pattern", "patternProperties"), lambda *_: iter(()))
     try:
-        validator = validators.extend(Draft202012Validator, unchecked)(dict(schema), registry=Registry())
-        error = best_match(validator.iter_errors(value))
-    except Exception:  # noqa: BLE001 - whatever a wrong schema does to the library
-        return ""
-    if error is None:
-        return ""
-    place = ".".join(str(part) for part in error.absolute_path)
-    return f"{place}: {error.message:.300}" if place else f"{error.message:.300}"
+        return await find_fault(schema, value)
+    except CheckStopped:
+        return NOT_CHECKED
 
 
 def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:

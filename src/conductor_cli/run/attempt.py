@@ -23,7 +23,7 @@ from conductor_cli.core.sanitize import is_blank
 from conductor_cli.core.tool_calls import CallCollector
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.run.answer_schema import schema_fault, with_fault
+from conductor_cli.run.answer_schema import NOT_CHECKED, with_fault
 from conductor_cli.run.retries_and_timeouts import with_timeouts
 from conductor_cli.run.state import RunState
 from conductor_cli.run.tool_loop import Reply, ToolLoop, conversation_tokens, open_tool_loop
@@ -85,26 +85,33 @@ class Attempt:
             while (reply := await self._turn(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply))
                 self._text = ""
+            await self._check_schema(messages, reply)
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no turn has begun, nothing was used.
             if self._announce is None:
                 limit = isinstance(error, LimitReached)
                 state.stop_step(self._number, "limit" if limit else None, usage=self.usage)
             raise
-        self._check_schema(messages, reply)
         finished = ev.StepFinished(
             at=state.now(), step=self._number, attempt=self._attempt, text=self._text, usage=self.usage,
             finish=self._finish, tool_calls=reply.calls, provider_data=reply.provider_data if reply.calls else {},
         )  # fmt: skip
         state.emit(finished)
 
-    def _check_schema(self, messages: tuple[Message, ...], reply: Reply) -> None:
-        """Raise `ModelError` where an answer breaks its JSON Schema, and its worker was not told so before."""
+    async def _check_schema(self, messages: tuple[Message, ...], reply: Reply) -> None:
+        """Raise `ModelError` where an answer breaks its JSON Schema, and its worker was not told so before.
+
+        What is found about an answer that may not be repaired is kept for the end of the run.
+        """
         state = self._state
-        schema, answers = state.question.schema, state.record(self._number).last and state.final
-        if schema is None or not answers or reply.calls or self._finish == "length" or not self._may_repair:
+        if not (state.record(self._number).last and state.final) or reply.calls or self._finish == "length":
             return
-        if fault := schema_fault(self._text, schema):
+        state.busy.add(self._number)  # a run that may only end its running calls waits for this one, too
+        try:
+            fault = await state.schema_fault(self._text)
+        finally:
+            state.busy.discard(self._number)
+        if fault and fault != NOT_CHECKED and self._may_repair:
             self.repair = with_fault(messages, self._text, fault)
             raise ModelError("schema", f"the answer does not follow the JSON Schema: {fault}")
 

@@ -9,7 +9,7 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
+from conductor_cli.run.answer_schema import NOT_CHECKED, NOT_JSON
 from conductor_cli.run.state import RunState
 
 
@@ -45,11 +45,13 @@ def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
     return last.tool_calls if last is not None and last.state == "done" else ()
 
 
-def schema_failure(answer: str, question: Question) -> Failure | None:
-    """What is wrong with an answer that breaks the JSON Schema of its question; None where nothing is."""
-    fault = "" if question.schema is None else schema_fault(answer, question.schema)
+def schema_failure(fault: str) -> Failure | None:
+    """Return the failure of an answer with a `fault` against the JSON Schema of its question; None without one."""
     if not fault:
         return None
+    if fault == NOT_CHECKED:
+        message = f"the answer cannot be checked against the JSON Schema: {fault}"
+        return Failure(kind="partial", message=message, hint="give a simpler schema", reason="answer_not_checked")
     if fault == NOT_JSON:
         message = "the answer is not JSON, which the schema requires"
         return Failure(kind="partial", message=message, reason="answer_not_json")

@@ -175,10 +175,11 @@ class Run:
                 # Planning is a task like a step, because steps start while the plan is still being written.
                 self._start(PLANNING, self._plan(), "plan")
                 await self._wait_until_over()
-            self._finish()
+            self._finish(await self._broken_schema())
         except asyncio.CancelledError:
             self._drain(_INTERRUPTED)
-            self._finish()
+            # Nobody waits for a check any more, so whether the answer follows its schema stays open.
+            self._finish(self.state.stopped_by if self.question.schema is not None else None)
             raise
         finally:
             try:
@@ -343,8 +344,19 @@ class Run:
             self._drain(failure, reason)
             self._over.set()
 
-    def _finish(self) -> None:
-        """End the stream with the best answer there is, or with the reason why there is none."""
+    async def _broken_schema(self) -> Failure | None:
+        """Return what is wrong with a whole answer that breaks its JSON Schema; None where nothing is."""
+        state = self.state
+        answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
+        if answer is None or partial or state.plan_only or state.nested or tool_calls_of(state.trace):
+            return None
+        return schema_failure(await state.schema_fault(answer))
+
+    def _finish(self, broken: Failure | None) -> None:
+        """End the stream with the best answer there is, or with the reason why there is none.
+
+        `broken` is what is wrong with an answer that is whole.
+        """
         state = self.state
         usage = state.trace.usage + state.unreported_usage
         if state.plan_only and state.trace.plan is not None:
@@ -366,8 +378,7 @@ class Run:
             state.notice(verdict, number)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
-            error = schema_failure(answer, state.question)
-            partial = error is not None
+            error, partial = broken, broken is not None
         finished = ev.RunFinished(
             at=state.now(), answer=answer, usage=usage, partial=partial, error=error, tool_calls=calls
         )  # fmt: skip

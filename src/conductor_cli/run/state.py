@@ -24,6 +24,7 @@ from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.core.viewers import Viewers, find_viewers
+from conductor_cli.run.answer_schema import schema_fault
 from conductor_cli.run.config import RunConfig, RunResources
 from conductor_cli.run.tool_approval import ToolVerdict
 
@@ -89,6 +90,8 @@ class RunState:
     rejected_plans: tuple[RejectedPlan, ...] = field(init=False, default=())
     planning_since: float = field(init=False, default=0.0)
     """Seconds of the run at which the plan was begun, which is later than 0 where the user had an earlier one."""
+    _schema_faults: dict[str, str] = field(init=False, default_factory=dict)
+    """What each answer that was checked breaks of the JSON Schema of the question."""
     _stop_reason: ev.StopReason | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -226,6 +229,14 @@ class RunState:
             elif all((notice.text, notice.step) != (text, number) for notice in self.trace.notices):
                 self.notice(text, number)
         return tuple(allowed)
+
+    async def schema_fault(self, answer: str) -> str:
+        """Return what an answer breaks of the question's JSON Schema; empty where it breaks nothing."""
+        if self.question.schema is None:
+            return ""
+        if answer not in self._schema_faults:
+            self._schema_faults[answer] = await schema_fault(answer, self.question.schema)
+        return self._schema_faults[answer]
 
     @property
     def draining(self) -> bool:

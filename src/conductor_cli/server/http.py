@@ -27,6 +27,7 @@ from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.base import ClientApi
 from conductor_cli.server.api.failures import request_error
 from conductor_cli.server.api.messages import Messages
+from conductor_cli.server.api.openai_tools import require_schema
 from conductor_cli.server.api.registry import PATHS, load_api
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.background import recognise
@@ -125,6 +126,7 @@ class CreateAnswer:
             return body, api.parse(body, headers)
 
         body, request = await asyncio.to_thread(parse) if len(data) > LARGE else parse()
+        await require_schema(request)
         sender = sender_of(http.scope)
         key = request_key(sender.origin, self._module, body, request, headers)
         served = self._service.serve(request, key, sender, headers)

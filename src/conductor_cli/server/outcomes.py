@@ -29,6 +29,9 @@ def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None
         return request_error(_cause(trace), trace.run, now=now)
     if trace.error is not None and trace.error.reason in SCHEMA_BROKEN:
         return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
+    if trace.error is not None and trace.error.reason == "answer_not_checked":
+        # To try again would cost another run, and end likewise.
+        return RequestError(400, "invalid_json_schema", f"{trace.error.message} [run {trace.run}]")
     return Outcome(
         run=trace.run, text=trace.answer, finish=_finish(trace), usage=served_usage(trace), reasoning=reasoning,
         tool_calls=trace.tool_calls,

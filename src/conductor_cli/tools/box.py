@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from conductor_cli.core.toolbox import OfferedTool, ToolResult
-from conductor_cli.tools.offers import argument_problem, offer_tools
+from conductor_cli.programs.schema_check import CheckStopped, find_fault
+from conductor_cli.tools.offers import offer_tools
 from conductor_cli.tools.results import Keep
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.session import ServerError, ServerSession
@@ -42,9 +43,13 @@ class McpToolBox:
 
     async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool, if its server can be used and the arguments follow its schema."""
-        problem = argument_problem(tool.tool.parameters, arguments)
-        if problem:
-            return ToolResult(text=f"not called: the arguments do not follow the schema: {problem}", error=True)
+        try:
+            fault = await find_fault(tool.tool.parameters, arguments)
+        except CheckStopped as stopped:
+            text = f"not called: the arguments cannot be checked against the tool's schema: {stopped}"
+            return ToolResult(text=text, error=True)
+        if fault:
+            return ToolResult(text=f"not called: the arguments do not follow the schema: {fault}", error=True)
         try:
             session = await self._session(tool.server)
         except ServerError as error:

@@ -78,26 +78,3 @@ def _fit(name: str) -> str:
 def _with_digest(name: str, unique: str) -> str:
     digest = hashlib.sha256(unique.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{name[: LONGEST_NAME - 9]}_{digest}"
-
-
-def argument_problem(parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """What of the arguments breaks the tool's JSON Schema; empty where nothing does.
-
-    Regular expressions are not tried: a server could choose one that never ends. A schema that is not valid holds
-    nothing up, because the server checks too.
-    """
-    from jsonschema import Draft202012Validator, validators
-    from jsonschema.exceptions import best_match
-    from referencing import Registry
-
-    unchecked = dict.fromkeys(("pattern", "patternProperties"), lambda *_: iter(()))
-    try:
-        # With an empty registry no reference is fetched from anywhere.
-        validator = validators.extend(Draft202012Validator, unchecked)(dict(parameters), registry=Registry())
-        error = best_match(validator.iter_errors(dict(arguments)))
-    except Exception:  # noqa: BLE001 - whatever a wrong schema does to the library
-        return ""
-    if error is None:
-        return ""
-    place = ".".join(str(part) for part in error.absolute_path)
-    return f"{place}: {error.message:.300}" if place else f"{error.message:.300}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.toolbox import ToolResult
+from conductor_cli.programs.schema_check import CheckStopped, find_fault
 from conductor_cli.tools.offers import MOST_TOOLS, ListedTool
 from conductor_cli.tools.results import Keep, read_result
 from conductor_cli.tools.servers import ToolServer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from httpx2 import Response
     from mcp import Client
     from mcp.client._transport import TransportStreams
+    from mcp.types import CallToolResult
 
 START: Final = 30.0
 """Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
@@ -54,6 +56,8 @@ class ServerSession:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tools: tuple[ListedTool, ...] = ()
+        self._result_schemas: dict[str, Mapping[str, Any]] = {}
+        """What the server says that the structured results of its tools follow, by the tool's own name."""
 
     @property
     def is_open(self) -> bool:
@@ -88,6 +92,8 @@ class ServerSession:
             # Without callbacks the SDK refuses sampling, elicitation and roots.
             client = Client(self._transport(), message_handler=on_message, cache=None)
             async with client:
+                # The SDK's own check would run on this event loop without a bound.
+                client.session.validate_tool_result = self._check_result  # type: ignore[method-assign]
                 ready.set_result(client)
                 await self._stop.wait()
         except asyncio.CancelledError:
@@ -129,6 +135,7 @@ class ServerSession:
         self.stale = False
         assert self._client is not None
         found: dict[str, ListedTool] = {}
+        schemas: dict[str, Mapping[str, Any]] = {}
         cursor, more = None, False
         try:
             async with asyncio.timeout(START):
@@ -141,6 +148,8 @@ class ServerSession:
                                 name=tool.name, description=tool.description or "", parameters=tool.input_schema,
                                 read_only=hint,
                             )  # fmt: skip
+                        if tool.output_schema is not None:
+                            schemas[tool.name] = tool.output_schema
                     cursor, more = page.next_cursor, len(found) > MOST_TOOLS
                     if cursor is None or more:
                         break
@@ -148,7 +157,7 @@ class ServerSession:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             raise ServerError(self._problem() or _describe(error)) from None
-        self._tools = tuple(found.values())[:MOST_TOOLS]
+        self._tools, self._result_schemas = tuple(found.values())[:MOST_TOOLS], schemas
         if more:
             name = self.server.name
             listed = f"{format_count(len(found), 'tool')}{' or more' if cursor is not None else ''}"
@@ -172,6 +181,20 @@ class ServerSession:
         # not say by themselves that it changes.
         self.stale = self.stale or result.error
         return result
+
+    async def _check_result(self, name: str, result: CallToolResult) -> None:
+        """Raise `RuntimeError` for a structured result that does not follow the schema of its tool."""
+        schema = self._result_schemas.get(name)
+        if schema is None:
+            return
+        if result.structured_content is None and "structured_content" not in result.model_fields_set:
+            raise RuntimeError("its result lacks the structured content that the tool promises")
+        try:
+            fault = await find_fault(schema, result.structured_content)
+        except CheckStopped as stopped:
+            raise RuntimeError(f"its result cannot be checked against its schema: {stopped}") from None
+        if fault:
+            raise RuntimeError(f"its result does not follow its schema: {fault}")
 
     def _problem(self) -> str:
         """Why the server cannot be asked any more; empty where it can."""

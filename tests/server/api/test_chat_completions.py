@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.openai_tools import require_schema
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
 
@@ -136,8 +138,11 @@ def test_a_schema_is_read_and_checked() -> None:
     """A schema that is none is refused by name."""
     form: dict[str, Any] = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     assert parsed(response_format=form).schema == {"type": "object"}
+    asyncio.run(require_schema(parsed(response_format=form)))
     form["json_schema"]["schema"] = {"type": "nonsense"}
-    error = refusal(API, {**ASKED, "response_format": form})
+    with pytest.raises(RequestError) as caught:
+        asyncio.run(require_schema(parsed(response_format=form)))
+    error = caught.value
     assert (error.code, error.param) == ("invalid_json_schema", "response_format.json_schema.schema")
 
 

@@ -163,6 +163,7 @@ def test_stored_runs_are_listed_searched_and_shown_step_by_step(stage: Stage) ->
         ("ask", {"question": "Why?", "files": [{"name": "a"}]}, "files[0] must have text"),
         ("ask", {"question": "Why?", "files": [{"name": "a", "text": "\0"}]}, "NUL"),
         ("ask", {"question": "Why?", "workers": []}, "workers is empty"),
+        ("ask", {"question": "Why?", "allow": [1] * 10_000}, "the arguments have 10,000 values or more"),
         ("ask", {"question": "Why?", "workers": ["gamma"]}, "gamma"),
         ("ask", {"question": "Why?", "deny": ["a b"]}, "deny"),
         ("ask", {"question": "Why?", "allow": ["tag:nobody"]}, "no worker matches"),

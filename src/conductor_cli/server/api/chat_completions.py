@@ -78,6 +78,7 @@ def _read_body(body: Mapping[str, Any]) -> ClientRequest:
         tool_choice=tools.choice,
         parallel_tool_calls=parallel is not False,
         schema=form.schema,
+        schema_field=form.schema_field,
         json_only=form.json_only,
         max_tokens=limits[0] if limits[0] is not None else limits[1],
         temperature=number(body, "temperature", 0, 2),

@@ -97,6 +97,7 @@ def _read_body(body: Mapping[str, Any]) -> ClientRequest:
         tool_choice=_read_choice(choice, tools),
         parallel_tool_calls=parallel,
         schema=form.schema,
+        schema_field=form.schema_field,
         json_only=form.json_only,
         max_tokens=whole_number(body, "max_tokens", 1),
         temperature=number(body, "temperature", 0, 2),

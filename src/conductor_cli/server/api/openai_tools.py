@@ -1,4 +1,4 @@
-"""Tools, the choice among them, and the form of the answer, as both of OpenAI's APIs have them. Pure.
+"""Tools, the choice among them, and the form of the answer, as both of OpenAI's APIs have them.
 
 Chat Completions puts a function into an object of its own, `{"type": "function", "function": {"name": …}}`; Responses
 does not. `nested` is true for the first.
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core.chat import Tool, ToolChoice
+from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
 from conductor_cli.server.api.fields import optional, quoted, refused, required, typed
+from conductor_cli.server.api.request import ClientRequest
 
 LONGEST_NAME: Final = 128
 """Characters of a tool's name."""
@@ -33,6 +35,8 @@ class AnswerForm:
     """The form of the answer: JSON of this schema, JSON of any form, or any text."""
 
     schema: Mapping[str, Any] | None = None
+    schema_field: str = ""
+    """The field of the request that the schema is in."""
     json_only: bool = False
 
 
@@ -113,17 +117,16 @@ def read_form(entry: Mapping[str, Any] | None, where: str, *, nested: bool) -> A
         raise refused(f"{where}.type", f"{quoted(kind)} is not known: it can be text, json_object or json_schema")
     place = f"{where}.json_schema" if nested else where
     schema = required(required(entry, "json_schema", dict, where) if nested else entry, "schema", dict, place)
-    _check_schema(schema, f"{place}.schema")
-    return AnswerForm(schema=schema)
+    return AnswerForm(schema=schema, schema_field=f"{place}.schema")
 
 
-def _check_schema(schema: Mapping[str, Any], param: str) -> None:
-    """Raise `RequestError` unless it is a JSON Schema."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
+async def require_schema(request: ClientRequest) -> None:
+    """Raise `RequestError` unless what a request has as a JSON Schema is one, and is checked in time."""
+    if request.schema is None:
+        return
     try:
-        Draft202012Validator.check_schema(schema)
-    except (SchemaError, RecursionError) as error:
-        what = f"at {error.json_path}" if isinstance(error, SchemaError) else "nested too deeply"
-        raise refused(param, f"is not a valid JSON Schema: {what}", "invalid_json_schema") from None
+        fault = await find_schema_fault(request.schema)
+    except CheckStopped as stopped:
+        raise refused(request.schema_field, f"cannot be checked: {stopped}", "invalid_json_schema") from None
+    if fault:
+        raise refused(request.schema_field, f"is not a valid JSON Schema: {fault}", "invalid_json_schema")

@@ -89,6 +89,7 @@ def _read_request(body: Mapping[str, Any]) -> ClientRequest:
         tool_choice=tools.choice,
         parallel_tool_calls=parallel is not False,
         schema=form.schema,
+        schema_field=form.schema_field,
         json_only=form.json_only,
         max_tokens=whole_number(body, "max_output_tokens", 1),
         temperature=number(body, "temperature", 0, 2),

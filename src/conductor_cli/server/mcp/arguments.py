@@ -14,6 +14,7 @@ from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
 from conductor_cli.core.plan_file import PlanFile, parse_plan_file
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.sanitize import one_line
+from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.mcp.tool_schemas import ToolSpec
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ LIMITS: Final = {
 
 RULES: Final = {"allow": "policy.allow", "deny": "policy.deny", "local_only": "policy.local_only"}
 """The setting that an argument adds to."""
+
+MOST_VALUES: Final = 10_000
+"""Values and names in the arguments of a call, whose check takes a second at most."""
 
 _TYPES: Final = {
     "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
@@ -48,10 +52,15 @@ _BOUNDS: Final = {
 
 
 def check_arguments(tool: ToolSpec, arguments: Mapping[str, Any]) -> None:
-    """Raise `UsageError` that names the argument unless the schema of the tool allows them."""
+    """Raise `UsageError` that names the argument unless the schema of the tool allows them.
+
+    The schema is our own, so the work grows with the arguments alone.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
+    if size_of(arguments, MOST_VALUES, characters=10_000) == MOST_VALUES:
+        raise UsageError(f"the arguments have {MOST_VALUES:,} values or more", hint="give less in one call")
     error = best_match(Draft202012Validator(tool.arguments).iter_errors(arguments))
     if error is not None:
         raise UsageError(_describe_problem(error), hint=f"see the input schema of the tool {tool.name}")

@@ -1,0 +1,155 @@
+"""Checks against a JSON Schema that somebody else wrote, which an event loop may await.
+
+A schema of two kilobytes can ask for more work than any computer can do, and so can a long value under a plain one. So
+only what is provably little work is done in this process. All other checks are made by a child process with bounded
+time and memory, which ends with the task that waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
+
+SECONDS: Final = 5.0
+"""How long one check may take. A busy machine needs one second to start it."""
+
+MOST_CHILDREN: Final = 4
+"""How many checks one event loop has made at the same time; more would wait for processors anyway."""
+
+LITTLE_WORK: Final = 20_000
+"""The size of a schema times that of a value, up to which a plain check is made in this process: in 0.1 s at most."""
+
+SMALL_SCHEMA: Final = 500
+"""The size up to which a schema without regular expressions is checked in this process."""
+
+CHILD: Final = Path(__file__).with_name("schema_process.py")
+
+_PLAIN: Final = frozenset({
+    "type", "enum", "const", "required", "properties", "items", "additionalProperties", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems",
+    "minProperties", "maxProperties", "title", "description", "default", "examples", "format", "deprecated", "readOnly",
+    "writeOnly", "$comment",
+})  # fmt: skip
+"""Keywords by which each part of a value meets at most one part of the schema, once."""
+
+_DEEPEST: Final = 40
+"""Schemas inside one another; those that people write are below 15."""
+
+_PATTERNS: Final = frozenset({"pattern", "patternProperties"})
+"""Keywords with regular expressions, which alone can take minutes to compile."""
+
+_VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""The variables that the child gets, besides Python's own: no keys."""
+
+_TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+
+
+class CheckStopped(Exception):
+    """A check needed too much time or memory, and was stopped."""
+
+    def __init__(self) -> None:
+        super().__init__("the check takes too much time or memory")
+
+
+async def find_fault(schema: Mapping[str, Any], value: object) -> str:
+    """Return what a value breaks of a JSON Schema, and where; empty where it breaks nothing.
+
+    `fault_of_value` says what is checked. Raises `CheckStopped`.
+    """
+    # A dialect that is named below the root would change what the keywords mean.
+    rest = {name: item for name, item in schema.items() if name != "$schema"}
+    size = size_of(schema, LITTLE_WORK)
+    if size < LITTLE_WORK and _is_plain(rest) and size * size_of(value, LITTLE_WORK) <= LITTLE_WORK:
+        return fault_of_value(schema, value)
+    return await _ask_child({"schema": schema, "value": value})
+
+
+async def find_schema_fault(schema: Mapping[str, Any]) -> str:
+    """Return why this is not a valid JSON Schema; empty where it is. Raises `CheckStopped`."""
+    if size_of(schema, SMALL_SCHEMA) < SMALL_SCHEMA and not _has_pattern(schema):
+        return fault_of_schema(schema)
+    return await _ask_child({"schema": schema})
+
+
+def size_of(value: object, most: int, *, characters: int = 100) -> int:
+    """Return how many values and names there are in a JSON value, but at most `most`.
+
+    That many `characters` of a text count as one value more.
+    """
+    left, size = [value], 0
+    while left and size < most:
+        item = left.pop()
+        size += 1 + (len(item) // characters if isinstance(item, str) else 0)
+        if isinstance(item, Mapping):
+            left += [*item, *item.values()]
+        elif isinstance(item, (list, tuple)):
+            left += item
+    return min(size, most)
+
+
+def _is_plain(schema: object, depth: int = 0) -> bool:
+    """Return whether a schema has plain keywords only, and is not nested deeply."""
+    if not isinstance(schema, Mapping):
+        return isinstance(schema, bool)
+    properties = schema.get("properties", {})
+    if depth > _DEEPEST or not (schema.keys() <= _PLAIN and isinstance(properties, Mapping)):
+        return False
+    below = [schema[name] for name in ("items", "additionalProperties") if name in schema]
+    return all(_is_plain(each, depth + 1) for each in (*properties.values(), *below))
+
+
+def _has_pattern(schema: object) -> bool:
+    """Return whether there may be a regular expression in a schema. Its size must be known to be small."""
+    if isinstance(schema, Mapping):
+        return not _PATTERNS.isdisjoint(schema) or any(map(_has_pattern, schema.values()))
+    return isinstance(schema, (list, tuple)) and any(map(_has_pattern, schema))
+
+
+async def _ask_child(job: Mapping[str, Any]) -> str:
+    """Return the fault that a child process finds. Raises `CheckStopped`."""
+    try:
+        data = json.dumps(job, default=str).encode()
+    except (ValueError, RecursionError):  # it holds itself, so it was never JSON
+        return ""
+    turns = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MOST_CHILDREN))
+    async with turns:
+        return await _run_child(data)
+
+
+async def _run_child(data: bytes) -> str:
+    """Return what a child process writes to a job. Raises `CheckStopped`."""
+    environ = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            # -P: a file named jsonschema.py in the working directory must not be imported.
+            sys.executable, "-P", str(CHILD), str(math.ceil(SECONDS) + 1),
+            stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environ,
+            # A Ctrl-C at the terminal is for conductor, which then ends the child itself.
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError:  # the system has no room for another process
+        raise CheckStopped from None
+    try:
+        async with asyncio.timeout(SECONDS):
+            written, _ = await process.communicate(data)
+    except TimeoutError:
+        raise CheckStopped from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise CheckStopped
+    return str(json.loads(written))

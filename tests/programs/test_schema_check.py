@@ -1,0 +1,114 @@
+"""Checks against hostile JSON Schemas: bounded, beside an event loop that goes on, and without anything left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.programs import schema_check
+from conductor_cli.programs.schema_check import CheckStopped, find_fault, find_schema_fault
+from tests.schema_bombs import BOMB, checking, with_ticks
+
+EVIL = "(a+)+$"
+VICTIM = "a" * 40 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (BOMB, {}),
+        ({"uniqueItems": True}, [{"a": str(each)} for each in range(20_000)]),
+        ({"patternProperties": {EVIL: {}}, "additionalProperties": False}, {VICTIM: 1}),
+        ({"allOf": [{"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}]}, VICTIM),
+    ],
+    ids=["references", "unique items", "pattern of names", "pattern of another dialect"],
+)
+def test_a_check_without_end_is_stopped_beside_other_work(
+    schema: dict[str, Any], value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Other tasks run all the while, and the process that made the check is gone."""
+    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+
+    async def main() -> int:
+        async def check() -> None:
+            with pytest.raises(CheckStopped, match="too much time or memory"):
+                await find_fault(schema, value)
+
+        return (await with_ticks(check()))[1]
+
+    assert asyncio.run(main()) > 0
+    assert checking() == []
+
+
+def test_a_schema_itself_is_checked_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A regular expression that takes minutes to compile is stopped; a wrong one is a fault of the schema."""
+    slow = {"pattern": "(?i)" + "[\x00-\U0010ffff]" * 300}
+    assert asyncio.run(find_schema_fault({"pattern": "(a"})) == "at $.pattern"
+    monkeypatch.setattr(schema_check, "SECONDS", 1.0)
+    with pytest.raises(CheckStopped):
+        asyncio.run(find_schema_fault(slow))
+    assert checking() == []
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that collects faults without end is stopped, whatever the time it has."""
+    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    definitions = {
+        **{f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 10} for each in range(7)},
+        "a7": {"type": "string"},
+    }
+    with pytest.raises(CheckStopped):
+        asyncio.run(find_fault({"$ref": "#/$defs/a0", "$defs": definitions}, {}))
+
+
+def test_a_cancelled_check_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever no longer waits for a check has ended it."""
+    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+
+    async def main() -> None:
+        task = asyncio.create_task(find_fault(BOMB, {}))
+        while not checking():
+            assert not task.done()
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert checking() == []
+
+
+def test_many_checks_at_once_start_few_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for their turn, and all are made."""
+    monkeypatch.setattr(schema_check, "SECONDS", 100.0)
+    most = 0
+
+    async def main() -> list[str]:
+        nonlocal most
+        checks = asyncio.gather(*(find_fault({"not": {"type": "null"}}, None) for _ in range(6)))
+        while not checks.done():
+            most = max(most, len(checking()))
+            await asyncio.sleep(0)
+        return await checks
+
+    assert all(asyncio.run(main()))
+    assert 0 < most <= schema_check.MOST_CHILDREN
+
+
+def test_what_is_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain schema with a small value is checked at once; with a large value, or a reference, it is not."""
+    monkeypatch.setattr(schema_check, "CHILD", Path("/nowhere"))
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"pattern": {"type": "array", "items": {"enum": [1, 2]}}},
+        "additionalProperties": False,
+    }
+    assert asyncio.run(find_fault(schema, {"pattern": [1, 2]})) == ""
+    assert asyncio.run(find_fault(schema, {"pattern": [3]})) == "pattern.0: 3 is not one of [1, 2]"
+    for costly, value in ((schema, {"pattern": [1] * 5000}), ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, 1)):
+        with pytest.raises(CheckStopped):
+            asyncio.run(find_fault(costly, value))
