@@ -24,12 +24,11 @@ from figures import Figure, Table, show
 
 from conductor_cli.app.learning import learning_key, make_exploration, with_learned_cards
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.exploring import ALL_KINDS, Exploration, choose_worker
-from conductor_cli.core.learning import Estimate, Rating, learn, shares_of
+from conductor_cli.core.learning import ALL_KINDS, Estimate, Exploration, Rating, choose_worker, learn, shares_of
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE, Usage
-from conductor_cli.models.features import ALL_FEATURES
+from conductor_cli.models.base import ALL_FEATURES
 from conductor_cli.run import Conductor
 
 SEEDS: Final = 20

@@ -21,9 +21,9 @@ from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage, with_cost
-from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.models.presets import PRESETS, party_of
 from conductor_cli.models.prices import load_prices, with_prices
+from conductor_cli.state.spending import DailySpend
 
 ROUNDS: Final = 200
 CALLS: Final = 1000

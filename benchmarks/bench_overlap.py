@@ -25,7 +25,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 
 PACE: Final = 6.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from figures import Figure, Table, conductor, newcomer, ratio, spent
 
-from conductor_cli.rehearsal.workers import model_path
+from conductor_cli.rehearsal.players import model_path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the package `scripts`
 

@@ -12,8 +12,7 @@ from typing import Final
 
 from figures import Figure, Table, show
 
-from conductor_cli.programs.confinement import Confined, Program
-from conductor_cli.programs.engines import find_engine
+from conductor_cli.programs.sandbox import Confined, Program, find_engine
 
 ROUNDS: Final = 15
 CODE: Final = "print(sum(map(int, input().split())))"

@@ -23,7 +23,7 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 
 STEP: Final = 0.05

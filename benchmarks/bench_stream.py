@@ -28,11 +28,10 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import OutputContext, OutputName, View, open_views
 
 WORKERS: Final = ("ada", "ben", "cem", "dua", "eli")

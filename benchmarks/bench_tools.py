@@ -11,8 +11,8 @@ from typing import Final
 
 from figures import Figure, Table, show
 
-from conductor_cli.tools.box import McpToolBox
 from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.session import McpToolBox
 
 CALLS: Final = 300
 BOUND: Final = 0.005

@@ -27,7 +27,7 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Conversation, Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 
 ROUNDS: Final = 11
 RUNS: Final = 10_000

@@ -27,8 +27,8 @@ from conductor_cli.core.events import Event, Mode, PlanReady, StepStarted
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 
 Found = dict[str, Any]

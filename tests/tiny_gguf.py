@@ -30,7 +30,7 @@ TRUSTED = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "<|im_start|>assistant\n"
 )
-"""ChatML as `models/llama/template.py` has it: it is rendered without a child process, so tests start faster."""
+"""ChatML as `models/llama/prompt.py` has it: it is rendered without a child process, so tests start faster."""
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END = "<|im_end|>"

@@ -26,8 +26,7 @@ from conductor_cli.core.errors import LimitReached
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import Price, Usage, with_cost
-from conductor_cli.models.daily_spend import DailySpend
-from conductor_cli.models.spending_file import FILE
+from conductor_cli.state.spending import FILE, DailySpend
 from scripts.faults.tries import Outcome, Tries
 
 WALKS: Final = 400

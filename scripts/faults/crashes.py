@@ -33,12 +33,11 @@ from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.daily_spend import DailySpend
-from conductor_cli.models.spending_file import read_spent
-from conductor_cli.store.ratings import add_rating, read_ratings
-from conductor_cli.store.run_index import RunIndex
-from conductor_cli.store.trace_file import TraceWriter
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.ratings import add_rating, read_ratings
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.spending import DailySpend, read_spent
+from conductor_cli.state.trace_file import TraceWriter
+from conductor_cli.state.trace_store import TraceStore
 from scripts.faults.tries import Outcome, Tries
 
 ROUNDS: Final = 100

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.app.pdf_text import read_pdf
+from conductor_cli.app.attach import read_pdf
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConfigError, ModelError, PolicyError, UsageError
@@ -16,14 +16,13 @@ from conductor_cli.core.media import describe_refused, image_size, media_type_of
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.models.llama.gguf import check_model_file, read_header
-from conductor_cli.server.api.content import Carried
-from conductor_cli.server.api.registry import CLASSES, load_api
+from conductor_cli.server.access import read_json
+from conductor_cli.server.api.fields import Carried
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.body import read_json
-from conductor_cli.server.mcp.arguments import check_arguments, narrowed, read_plan, read_question
-from conductor_cli.server.mcp.tool_schemas import TOOLS_BY_NAME
-from conductor_cli.store.run_summary import summarize_run
-from conductor_cli.store.trace_file import read_events
+from conductor_cli.server.http import CLASSES, load_api
+from conductor_cli.server.mcp.tool_schemas import TOOLS_BY_NAME, check_arguments, narrowed, read_plan, read_question
+from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.trace_file import read_events
 from conductor_cli.views.trace_text import page_text, trace_lines
 
 LONGEST: Final = 4000

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 
 from conductor_cli.core.events import RunFinished, RunStarted, StepFailed, StepFinished
-from conductor_cli.store.trace_file import read_events
+from conductor_cli.state.trace_file import read_events
 from scripts.faults.desk import CANARY, SETTINGS, Desk, desk
 from scripts.faults.prefork import COLUMNS, Command, Ended
 from tests.cli.stage import refuses, says

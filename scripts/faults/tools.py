@@ -14,8 +14,8 @@ from contextlib import suppress
 from itertools import product
 from typing import Any, Final
 
-from conductor_cli.tools.box import McpToolBox
 from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.session import McpToolBox
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire_double import read_request
 from scripts.faults.wire_faults import FAULTS, Fault

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 from conductor_cli.config import format_value
 from conductor_cli.config.schema import PREFIX, SETTINGS, Setting
-from conductor_cli.config.workers import WORKER_FIELDS
+from conductor_cli.config.tables import WORKER_FIELDS
 from conductor_cli.core.events import FORMAT, KINDS, Event
 from conductor_cli.models.worker_options import LOCAL_OPTIONS, REMOTE_OPTIONS
 

@@ -8,7 +8,7 @@ from typing import Final
 from conductor_cli.config.schema import SETTINGS_BY_NAME
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.systems import NAMES
-from conductor_cli.keys.entry import PROVIDERS
+from conductor_cli.keys.key_store import PROVIDERS
 from conductor_cli.models.presets import shipped_pools
 from conductor_cli.models.worker_options import EFFORTS, kinds
 

@@ -10,8 +10,10 @@ from typing import Final, NamedTuple, Self
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.rehearsal.known import asks_for_check
-from conductor_cli.rehearsal.workers import CHECKER, CONTEXT, MOST_TOKENS, REFUSAL, clean_answer
+from conductor_cli.rehearsal.players import CHECKER, REFUSAL, clean_answer
+from conductor_cli.rehearsal.players import WORKER_CONTEXT as CONTEXT
+from conductor_cli.rehearsal.players import WORKER_MAX_TOKENS as MOST_TOKENS
+from conductor_cli.rehearsal.words import asks_for_check
 from scripts.rehearsal.pools import GENERALIST, luck
 from scripts.rehearsal.store import GREEDY, Store, Written
 

@@ -12,8 +12,8 @@ from typing import Final
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import YES
-from conductor_cli.rehearsal.workers import REFUSAL, render
+from conductor_cli.rehearsal.players import REFUSAL, YES
+from conductor_cli.rehearsal.players import render_for_worker as render
 from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import pool_of

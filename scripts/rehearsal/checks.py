@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.workers import REFUSAL, render
+from conductor_cli.rehearsal.players import REFUSAL
+from conductor_cli.rehearsal.players import render_for_worker as render
 from scripts.rehearsal.mistakes import near_miss
 from scripts.rehearsal.phrasings import CHECKS, expand, lines_of
 

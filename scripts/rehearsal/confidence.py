@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from conductor_cli.rehearsal.workers import REFUSAL
+from conductor_cli.rehearsal.players import REFUSAL
 from scripts.rehearsal.asking import Bank, Reply
 from scripts.rehearsal.lessons import EVERY
 from scripts.rehearsal.worker_table import path_of, steps_of

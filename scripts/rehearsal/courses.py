@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.normalize import Skill
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 
 UNFINISHED: Final = 3

@@ -14,12 +14,10 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.profile import labels_for
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.evals.baselines import MAX_FIXED_STEPS
+from conductor_cli.evals.systems import MAX_FIXED_STEPS
 from conductor_cli.models.base import Model
-from conductor_cli.rehearsal.conductor_model import CHECKING, PROFILE
-from conductor_cli.rehearsal.known import find_skills
-from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.rehearsal.plan_check import CHECKED
+from conductor_cli.rehearsal.players import CHECKED, CHECKING, PROFILE
+from conductor_cli.rehearsal.words import find_skills, normalize
 from conductor_cli.train.rollouts import Outcome, Rollouts, is_valid
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import pool_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from conductor_cli.core.plan import Plan
-from conductor_cli.rehearsal.conductor_model import NO, YES
-from conductor_cli.rehearsal.workers import CHECKER
+from conductor_cli.rehearsal.players import CHECKER, NO, YES
 from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.baselines import METHODS, reflection, verifying_prompt, vote, weight_of, weighted_vote
 from scripts.rehearsal.evaluate import (

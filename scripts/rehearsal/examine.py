@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.catalog import open_model
-from conductor_cli.rehearsal.conductor_model import conductor_path, rehearsal_conductor
+from conductor_cli.rehearsal.players import conductor_path, rehearsal_conductor
 from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.bounds import TABLE
 from scripts.rehearsal.examination import Examination, Planners, Values

@@ -13,8 +13,8 @@ from typing import Any, Final
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Given, Question
-from conductor_cli.rehearsal import workers
-from conductor_cli.rehearsal.conductor_model import CHECKING, NO
+from conductor_cli.rehearsal import players as workers
+from conductor_cli.rehearsal.players import CHECKING, NO
 from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.phrasings import PhrasingSet
 from scripts.rehearsal.pools import Member, PoolSettings, draw_members, luck, pool_of
@@ -124,7 +124,7 @@ def _prompt(problem: Problem, hop: Hop) -> str:
         )
         for number in hop.access
     ]
-    return workers.render(Question(text=problem.question), Step(worker="", subtask=hop.subtask), seen)
+    return workers.render_for_worker(Question(text=problem.question), Step(worker="", subtask=hop.subtask), seen)
 
 
 def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: int) -> tuple[RehearsalExercise, ...]:

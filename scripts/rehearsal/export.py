@@ -12,7 +12,7 @@ from gguf import MODEL_ARCH, GGUFReader, GGUFWriter, LlamaFileType, TokenType, g
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import MAX_LAYERS
 from conductor_cli.models.llama.lora import write_gguf
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.model import new_model
 from scripts.rehearsal.tokenizer import END, PAD, token_of

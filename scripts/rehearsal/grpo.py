@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import format_size
-from conductor_cli.rehearsal.plan_check import CHECKED
-from conductor_cli.rehearsal.workers import model_path
+from conductor_cli.rehearsal.players import CHECKED, model_path
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import exclusive_directory
-from conductor_cli.train.dependencies import require
 from conductor_cli.train.job import TrainingJob, compute_metrics, mean
+from conductor_cli.train.recipe import require
 from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
 from scripts.rehearsal.asking import Bank
 from scripts.rehearsal.exercises import LEGS, STRONG, RehearsalCurriculum, draw_exercises, rehearsal

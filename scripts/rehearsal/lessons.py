@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.normalize import Skill
-from conductor_cli.rehearsal.workers import REFUSAL, render
+from conductor_cli.rehearsal.players import REFUSAL
+from conductor_cli.rehearsal.players import render_for_worker as render
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.checks import check_lesson
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.mistakes import near_miss

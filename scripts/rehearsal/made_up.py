@@ -9,8 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.known import KEYWORDS
-from conductor_cli.rehearsal.normalize import VOCABULARY
+from conductor_cli.rehearsal.words import KEYWORDS, VOCABULARY
 from scripts.rehearsal.words import WORDS
 
 _ENDINGS: Final = ("", "", "", "s", "s", "ing", "ing", "ed", "ion", "ful")

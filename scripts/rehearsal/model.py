@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.lessons import CHUNK, Lesson, chunk
 from scripts.rehearsal.sampling import SmallModel

@@ -17,8 +17,8 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep, labels_for
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import ANYTHING, MOST_TOKENS, PROFILE
-from conductor_cli.rehearsal.workers import REFUSAL, render
+from conductor_cli.rehearsal.players import ANYTHING, MOST_TOKENS, PROFILE, REFUSAL
+from conductor_cli.rehearsal.players import render_for_worker as render
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.planning import StoredModel
 from scripts.rehearsal.pools import Member, pool_of

@@ -12,7 +12,7 @@ from itertools import pairwise
 from random import Random
 from typing import Final, NamedTuple
 
-from conductor_cli.rehearsal.normalize import Skill
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS
 
 SKILLS: Final[tuple[Skill, ...]] = (

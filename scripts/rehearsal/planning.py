@@ -13,9 +13,8 @@ from typing import Final
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.usage import FREE, Usage, with_cost
-from conductor_cli.models.base import Model
-from conductor_cli.models.features import NO_FEATURES, Features
-from conductor_cli.rehearsal.conductor_model import MOST_TOKENS
+from conductor_cli.models.base import NO_FEATURES, Features, Model
+from conductor_cli.rehearsal.players import MOST_TOKENS
 from scripts.rehearsal.store import GREEDY, Store, Written, digest
 
 BATCH: Final = 64

@@ -12,7 +12,7 @@ from gguf import GGUFReader
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.gguf import read_header
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.courses import Size
 from scripts.rehearsal.export import loaded
 from scripts.rehearsal.sft_data import COURSE

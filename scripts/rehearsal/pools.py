@@ -14,8 +14,7 @@ from typing import Final
 
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.usage import Price
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
-from conductor_cli.rehearsal.workers import CHECKER
+from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING
 
 GENERALIST: Final = "generalist"
 

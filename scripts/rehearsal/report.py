@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.rehearsal.workers import CARDS
+from conductor_cli.rehearsal.players import CARDS
 from scripts.rehearsal.stages import COLD, WORKERS
 from scripts.rehearsal.workspace import DONE, MISSED, UNFINISHED, Workspace, print_line
 

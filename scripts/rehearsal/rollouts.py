@@ -12,9 +12,10 @@ from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import FREE, Usage, with_cost
-from conductor_cli.models.features import NO_FEATURES, Features
-from conductor_cli.rehearsal import conductor_model, workers
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO, YES
+from conductor_cli.models.base import NO_FEATURES, Features
+from conductor_cli.rehearsal import players
+from conductor_cli.rehearsal import players as workers
+from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, YES
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts
 from scripts.rehearsal.exercises import RehearsalExercise
@@ -138,8 +139,8 @@ def best_workers(pool: Pool, skill: str) -> tuple[str, ...]:
     for wanted in (skill, ANYTHING):
         able = {worker.name: worker.card.strengths[wanted] for worker in pool if wanted in worker.card.strengths}
         if able:
-            most = max(map(conductor_model.grade, able.values()))
-            return tuple(name for name, strength in able.items() if conductor_model.grade(strength) == most)
+            most = max(map(players.grade, able.values()))
+            return tuple(name for name, strength in able.items() if players.grade(strength) == most)
     return ()
 
 
@@ -149,7 +150,7 @@ NOBODY: Final = Pool(workers=())
 def build_rollouts(answers: Answers) -> DrawnPools:
     """Runs of the rehearsal's conductor; each exercise has its pool, and `answers` the answers of its members."""
     conductor = Conductor(
-        model=None, pool=NOBODY, workers={}, profile=conductor_model.PROFILE, worker_profile=workers.PROFILE,
+        model=None, pool=NOBODY, workers={}, profile=players.PROFILE, worker_profile=workers.WORKER_PROFILE,
         limits=Limits(attempts=1), constrained=False,
     )  # fmt: skip
     rollouts = DrawnPools(conductor=conductor, name_route=lambda worker: next(iter(worker.card.strengths)))

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.train.dependencies import require
+from conductor_cli.rehearsal.words import normalize
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.supervised import use_threads
 
 with require("torch"):

@@ -12,7 +12,7 @@ from typing import Final
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.workers import render
+from conductor_cli.rehearsal.players import render_for_worker as render
 from scripts.rehearsal.exercises import STRONG, RehearsalExercise, draw_exercises
 from scripts.rehearsal.rollouts import Answers
 from scripts.rehearsal.router import Card, Router, Sample

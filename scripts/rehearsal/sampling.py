@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 
 with require("torch"):
     import torch

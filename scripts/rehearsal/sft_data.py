@@ -14,7 +14,7 @@ from typing import Final
 
 from conductor_cli.core.plan_formats.native import ACCEPT
 from conductor_cli.core.profile import labels_for
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
+from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NO, PROFILE, YES, Rows, prompt, skill_rows
 from scripts.rehearsal.courses import Course, Size
 from scripts.rehearsal.lessons import CHUNK, Lesson
 from scripts.rehearsal.made_up import named_in, skill_named

@@ -23,7 +23,7 @@ from random import Random
 from typing import Final, Literal
 
 from conductor_cli.core.plan import Plan
-from conductor_cli.rehearsal.normalize import Skill
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.evaluate import Found, followed, forced_chain, gold_plan, planned, routed_by, share
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.operations import SKILLS

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, get_args
 
-from conductor_cli.rehearsal import operations as shipped
+from conductor_cli.rehearsal import words as shipped
 from scripts.rehearsal.operations import OPERATIONS, Letters, Operation
 from scripts.rehearsal.phrasings import (
     CHECKS,

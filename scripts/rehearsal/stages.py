@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.rehearsal.workers import CARDS
+from conductor_cli.rehearsal.players import CARDS
 from scripts.rehearsal.courses import COURSES
 
 WORKERS: Final = tuple(COURSES)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.courses import Course
 from scripts.rehearsal.model import Batches, loss_of, new_model, rate_at
 from scripts.rehearsal.tokenizer import fingerprint

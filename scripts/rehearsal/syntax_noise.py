@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.known import KEYWORDS
-from conductor_cli.rehearsal.normalize import VOCABULARY, Skill, normalize
+from conductor_cli.rehearsal.words import KEYWORDS, VOCABULARY, Skill, normalize
 from scripts.rehearsal.made_up import made_up_word, skill_named, stem
 from scripts.rehearsal.world import Problem
 

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
-from conductor_cli.rehearsal.workers import CONTEXT, MOST_TOKENS
+from conductor_cli.rehearsal.players import WORKER_CONTEXT as CONTEXT
+from conductor_cli.rehearsal.players import WORKER_MAX_TOKENS as MOST_TOKENS
 from scripts.rehearsal import lessons
 from scripts.rehearsal.asking import reply
 from scripts.rehearsal.courses import Course

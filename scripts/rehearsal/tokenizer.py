@@ -15,8 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.rehearsal.normalize import normalize
-from conductor_cli.train.dependencies import require
+from conductor_cli.rehearsal.words import normalize
+from conductor_cli.train.recipe import require
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 from scripts.rehearsal.world import ProblemSettings, draw_problem
 

@@ -94,8 +94,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it 
     out: Annotated[Path | None, typer.Option(help="also write every value to this file, for merge")] = None,
 ) -> None:
     """Evaluate a conductor and its rivals on held-out questions. Exit code 1 if a bound is missed."""
-    from conductor_cli.rehearsal.conductor_model import conductor_path
-    from conductor_cli.rehearsal.workers import model_path
+    from conductor_cli.rehearsal.players import conductor_path, model_path
     from scripts.rehearsal.bounds import TABLE
     from scripts.rehearsal.examine import examine
 
@@ -159,7 +158,7 @@ def final(  # noqa: PLR0913, PLR0917 - a command has as many arguments as it has
     out: Annotated[Path | None, typer.Option(help="also write every value to this file, for merge")] = None,
 ) -> None:
     """Evaluate a conductor in phrasings that nothing else uses. Exit code 1 if a bound is missed."""
-    from conductor_cli.rehearsal.workers import model_path
+    from conductor_cli.rehearsal.players import model_path
     from scripts.rehearsal.examine import examine_phrasings
     from scripts.rehearsal.final_phrasings import FINAL, read_phrasings
 
@@ -208,7 +207,7 @@ def cards(
     seed: Seed = 2026,
 ) -> None:
     """Measure what stands on the workers' cards, and write it beside their files, for the conductor to read."""
-    from conductor_cli.rehearsal.workers import CARDS, model_path
+    from conductor_cli.rehearsal.players import CARDS, model_path
     from scripts.rehearsal.worker_table import missing, strengths
 
     if gone := missing(directory):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
-from conductor_cli.rehearsal.normalize import Skill
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.operations import OPERATIONS, Operation, WordDraw
 
 Shape = Literal["single", "chain2", "chain3", "join", "join_then", "chain_in_join"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.workers import NAMES, REFUSAL, VARIABLE, clean_answer
+from conductor_cli.rehearsal.players import NAMES, REFUSAL, VARIABLE, clean_answer
 from scripts.rehearsal.worker_table import Row
 from scripts.rehearsal.workspace import environment
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.normalize import NUMBER_WORDS
+from conductor_cli.rehearsal.words import NUMBER_WORDS
 
 _CASES: Final[tuple[Callable[[str], str], ...]] = (str.title, str.lower, str.lower, str.lower, str.upper)
 _SIGNS: Final = {"plus": ("+", " + "), "minus": ("-", " - "), "times": ("*", "x", " x ", " * ")}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.words import normalize
 
 _SMALL: Final = frozenset({
     "a", "can", "do", "does", "for", "give", "in", "is", "me", "now", "of", "one", "please", "tell", "that", "the",

@@ -11,9 +11,8 @@ from random import Random
 from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.profile import SeenStep
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
-from conductor_cli.rehearsal.normalize import Skill
-from conductor_cli.rehearsal.workers import CHECKER, NAMES, REFUSAL, model_path
+from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL, model_path
+from conductor_cli.rehearsal.words import Skill
 from scripts.rehearsal.asking import Bank, Reply
 from scripts.rehearsal.lessons import EVERY, prompt_of
 from scripts.rehearsal.mistakes import near_miss

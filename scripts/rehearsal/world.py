@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
-from conductor_cli.rehearsal.normalize import Skill, find_operands, normalize
+from conductor_cli.rehearsal.words import Skill, find_operands, normalize
 from scripts.rehearsal.operations import SKILLS, WordDraw, subjects
 from scripts.rehearsal.phrasings import PhrasingSet
 from scripts.rehearsal.sentences import Phrased, sentence

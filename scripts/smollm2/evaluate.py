@@ -22,10 +22,9 @@ from conductor_cli.core.profile import BRIEF
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import Case, is_correct
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, Script, ScriptedModel
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.disk import AppendLog, read_lines
-from conductor_cli.models.scripted import Script, ScriptedModel
 from conductor_cli.run.conductor import Conductor
 from scripts.smollm2.answers import answer, read_task
 from scripts.smollm2.lessons import best_plan

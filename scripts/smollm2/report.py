@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from conductor_cli.evals.statistics import wilson_interval
+from conductor_cli.evals.summary import wilson_interval
 from scripts.smollm2.evaluate import by_chance, offered
 from scripts.smollm2.questions import draw_cases
 

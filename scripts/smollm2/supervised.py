@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.train.base_model import find_base_model, has_fast_bfloat16, quiet_libraries, render_prompt
-from conductor_cli.train.dependencies import require
+from conductor_cli.train.recipe import require
 from scripts.smollm2.lessons import Lesson, lessons
 
 with require("torch"):

@@ -37,7 +37,7 @@ def _answer_or_start() -> None:
         if print_names(words):
             return
     if words[:1] == ["trace"]:
-        from conductor_cli.store.fast_list import print_fast_answer
+        from conductor_cli.state.run_list import print_fast_answer
 
         if print_fast_answer(words):
             return

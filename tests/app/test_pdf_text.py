@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from conductor_cli.app.pdf_text import read_pdf
+from conductor_cli.app.attach import read_pdf
 from tests.media_files import pdf, pdf_of, stream
 
 

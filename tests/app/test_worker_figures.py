@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conductor_cli.app.worker_figures import SECONDS, TOKENS_OUT, worker_figures
+from conductor_cli.app.training import SECONDS, TOKENS_OUT, worker_figures
 from conductor_cli.config.cards import Cards, MeasuredCard, worker_key
 from conductor_cli.core.estimate import OVERHEAD
 from conductor_cli.core.pool import Pool, Worker

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.argument_words import describe_files, with_each_file
+from conductor_cli.cli.command import describe_files, with_each_file
 from conductor_cli.core.errors import UsageError
 from tests.cli.stage import COMMAND, Stage, explained
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.events import from_line
-from conductor_cli.store.trace_file import read_events
+from conductor_cli.state.trace_file import read_events
 from tests.cli.stage import THREE, TWO, Stage, says
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from conductor_cli.config.cards import cards_file, read_cards
 from conductor_cli.config.files import app_paths
-from conductor_cli.rehearsal import workers as rehearsal_workers
-from conductor_cli.rehearsal.known import KEYWORDS
+from conductor_cli.rehearsal import players as rehearsal_workers
+from conductor_cli.rehearsal.words import KEYWORDS
 from tests.cli.stage import Done, Stage, explained, refuses, says
 from tests.servers import Script, SeenStep, Wire
 from tests.tiny_gguf import make

@@ -16,7 +16,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from conductor_cli.app.opened_conductor import LoadedModels
+from conductor_cli.app.conductor_factory import LoadedModels
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
 from conductor_cli.cli.repl.chat_session import ChatSession
@@ -479,7 +479,7 @@ def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: p
 
 def test_banner_is_printed_before_anything_is_loaded() -> None:
     """What prints the first lines loads neither Typer nor the settings nor prompt_toolkit."""
-    code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.keypress\nprint(*sys.modules)"
+    code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.terminal_input\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"typer", "pydantic", "rich", "asyncio", "prompt_toolkit", "conductor_cli.config"} & {*loaded} == set()
 

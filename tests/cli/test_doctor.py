@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from conductor_cli.app.doctor import machine
+from conductor_cli.app import doctor
 from conductor_cli.config import load_settings
 from conductor_cli.models.machine import Gpu
 from tests.cli.stage import PLANNER, Stage, refuses
@@ -100,9 +100,9 @@ def test_a_gpu_that_is_not_used_is_a_warning(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str
 ) -> None:
     """The warning names the GPU and the command that builds llama.cpp for it."""
-    monkeypatch.setattr(machine, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
-    monkeypatch.setattr(machine, "can_use_gpu", lambda _: offload)
-    [check] = machine.llama_build(load_settings(stage.environ()))
+    monkeypatch.setattr(doctor, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
+    monkeypatch.setattr(doctor, "can_use_gpu", lambda _: offload)
+    [check] = doctor.llama_build(load_settings(stage.environ()))
     assert (check.state, check.code) == (state, 0)
     assert "NVIDIA A100" in check.found
     assert check.hint.startswith("CMAKE_ARGS") is not offload

@@ -10,7 +10,7 @@ import pexpect
 import pytest
 
 from conductor_cli.app import doctor
-from conductor_cli.app.checks import Check
+from conductor_cli.app.doctor import Check
 from conductor_cli.config import Settings, load_settings
 from tests.cli.stage import COMMAND, PLANNER, TWO, Done, Stage, refuses, says
 from tests.keys.bus import bus, gnome_keyring, items, own_backend, wedged

@@ -13,7 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from conductor_cli.rehearsal import workers as rehearsal_workers
+from conductor_cli.rehearsal import players as rehearsal_workers
 from tests.cli.stage import COMMAND, Done, Stage, explained, finished, refuses, says, stalls
 from tests.servers import Script, SeenStep, Wire
 from tests.tiny_gguf import make

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.programs.engines import NoSandbox, find_engine
+from conductor_cli.programs.sandbox import NoSandbox, find_engine
 from tests.cli.stage import Stage
 from tests.hub import Hub, Refusal, gated, hub, read_environment
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.config import app_paths
-from conductor_cli.store import fast_list
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state import run_list
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
 from tests.store.test_run_index import put
 
@@ -46,7 +46,7 @@ def test_the_fast_path_finds_the_state_directory(environ: dict[str, str], monkey
     monkeypatch.delenv("XDG_STATE_HOME")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert fast_list.state_directory(environ) == str(app_paths(environ).state)
+    assert run_list.state_directory(environ) == str(app_paths(environ).state)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_other_options_are_left_to_the_command(
     filled: TraceStore, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Options, help and mistakes are not the quick way's; nothing is written then."""
-    assert not fast_list.print_fast_answer(["trace", *words])
+    assert not run_list.print_fast_answer(["trace", *words])
     assert capfd.readouterr() == ("", "")

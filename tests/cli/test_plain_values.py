@@ -10,8 +10,7 @@ import pytest
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from conductor_cli.cli.lazy_group import load_command
-from conductor_cli.cli.plain_values import take_plain_values
+from conductor_cli.cli.command import load_command, take_plain_values
 from tests.cli.stage import Stage
 
 VALUES = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.app import planner_resolution
-from conductor_cli.app.opened_conductor import open_conductor
+from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.config import load_settings
 from tests.cli.stage import Stage
 from tests.models.test_llama_model_info import lora

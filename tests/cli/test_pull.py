@@ -13,7 +13,7 @@ from typing import Any, SupportsIndex
 import pytest
 
 from conductor_cli.config import load_settings
-from conductor_cli.models.weights.hub import repo_folder
+from conductor_cli.models.weights.huggingface import repo_folder
 from tests.cli.stage import Stage, explained, finished
 from tests.cli.test_model import chosen, entry, register, row, sha256
 from tests.cli.test_terminal import PATIENCE, terminal

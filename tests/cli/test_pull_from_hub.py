@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conductor_cli.models.weights.hub import repo_folder
+from conductor_cli.models.weights.huggingface import repo_folder
 from tests.cli.stage import Stage, explained
 from tests.cli.test_model import chosen, entry, register, row
 from tests.cli.test_terminal import terminal
@@ -346,7 +346,7 @@ def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage
 def test_without_a_network_the_hint_names_a_file(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was begun that a next pull could continue; no word of the library is shown."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("conductor_cli.models.weights.hub.WAITS", (0.0,))
+    monkeypatch.setattr("conductor_cli.models.weights.huggingface.WAITS", (0.0,))
     read_environment()
     done = stage.inside("model", "pull", REPO)
     explained(done)

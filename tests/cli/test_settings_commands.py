@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.core import TyperGroup
 
+from conductor_cli.cli.command import load_command
 from conductor_cli.cli.commands import COMMANDS
-from conductor_cli.cli.lazy_group import load_command
 from tests.cli.stage import SOURCE, Stage, explained, finished, refuses, replies
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from conductor_cli.cli import signals
-from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
+from conductor_cli.cli import terminal_input
+from conductor_cli.cli.terminal_input import keep_typed_text, restore_terminal
 from tests.cli.stage import ONE, PLANNER, TWO, Stage, explained, finished, refuses, says, stalls, until
 from tests.cli.test_terminal import Gate
 from tests.servers import SeenStep, Wire
@@ -85,11 +85,11 @@ def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
 ) -> None:
     """Soon after the first it ends the process elsewhere; in a chat only long after it."""
     ended, stopped = list[bool](), list[str]()
-    monkeypatch.setattr(signals, "_end_process", lambda: ended.append(True))
-    monkeypatch.setattr(signals, "TWICE", seconds)
+    monkeypatch.setattr(terminal_input, "_end_process", lambda: ended.append(True))
+    monkeypatch.setattr(terminal_input, "TWICE", seconds)
 
     async def go() -> None:
-        with signals.stop_on_signals(cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat):
+        with terminal_input.stop_on_signals(cast("Run", SimpleNamespace(stop=stopped.append)), chat=chat):
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             await asyncio.sleep(0.01)

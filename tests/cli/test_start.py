@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from conductor_cli.__main__ import main
+from conductor_cli.cli.command import load_command
 from conductor_cli.cli.commands import COMMANDS, app
-from conductor_cli.cli.lazy_group import load_command
 from conductor_cli.cli.options import HEADINGS, RunOptions, with_run_options
 from scripts.reference import commands as reference
 from tests.cli.stage import SOURCE, Stage, explained

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.app.run_session import drive
-from conductor_cli.cli.signals import stop_on_signals
+from conductor_cli.cli.terminal_input import stop_on_signals
 from conductor_cli.core.events import Event, to_line
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
-from conductor_cli.store.trace_file import read_events
+from conductor_cli.state.trace_file import read_events
 from tests.cli.stage import COMMAND, TWO, Stage, explained, finished, limit_file_size, says, until
 from tests.servers import SeenStep, Wire, delta, usage
 

@@ -88,7 +88,7 @@ def test_replay_uses_no_network(stage: Stage, tmp_path: Path) -> None:
 
 def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
     """At speed 1 it takes as long as the run, otherwise that time divided by the speed."""
-    from conductor_cli.store.trace_store import TraceStore
+    from conductor_cli.state.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_output import JsonLinesOutput
     from conductor_cli.views.replay import replay_events

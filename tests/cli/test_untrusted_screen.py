@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.terminal_text import is_sanitized
 from tests.cli.stage import COMMAND, TWO, Stage, replies, says
 from tests.cli.test_terminal import Gate, terminal
 from tests.servers import delta, usage

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pypdf
 import pytest
 
-from conductor_cli.app.feature_samples import pdf_of_number, png_of_number
+from conductor_cli.app.worker_probes import pdf_of_number, png_of_number
 from tests.cli.stage import Stage, explained, refuses, says
 from tests.cli.test_pools import own
 from tests.servers import Script, SeenStep, Speaker, Wire

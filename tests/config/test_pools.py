@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.config.files import AppPaths, own_section, read_toml
-from conductor_cli.config.pools import (
+from conductor_cli.config.tables import (
+    ConfiguredWorker,
     NamedPool,
     find_pool,
     pool_members,
     pools_of,
     update_pool,
+    update_table,
+    workers_of,
 )
-from conductor_cli.config.tables import update_table
-from conductor_cli.config.workers import ConfiguredWorker, workers_of
 from conductor_cli.core.errors import ConfigError, UsageError
 
 ABC = "".join(f'[workers.{name}]\nkind = "openai"\n' for name in "abc")

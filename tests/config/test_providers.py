@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.config.files import read_toml
-from conductor_cli.config.providers import ConfiguredProvider, providers_of
+from conductor_cli.config.tables import ConfiguredProvider, providers_of
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import is_at_provider

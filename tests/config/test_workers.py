@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.config.files import AppPaths, read_toml, set_value
-from conductor_cli.config.tables import update_table
-from conductor_cli.config.workers import ConfiguredWorker, validate_worker, workers_of
+from conductor_cli.config.tables import ConfiguredWorker, update_table, validate_worker, workers_of
 from conductor_cli.core.errors import ConfigError
 
 

@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conductor_cli.core.card_lines import RANKED, SKILLS, skills_for, worker_lines
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import BRIEF, PROMPTED, PUBLISHED, Profile
-from conductor_cli.core.prompts import plan_format_context
+from conductor_cli.core.prompts import RANKED, SKILLS, plan_format_context, skills_for, worker_lines
 
 
 def worker(name: str, about: str = "", **strengths: float) -> Worker:

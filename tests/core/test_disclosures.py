@@ -12,7 +12,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.plan import SELF, Decision
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import plan_of, play, pool_of, read, says, setting, virtually
 
 FULL = Question(

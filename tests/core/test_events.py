@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import is_sanitized
 from conductor_cli.core.serialization import DecodeError
+from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import by_kind, events, json_values
 

@@ -7,8 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from conductor_cli.core.exploring import ALL_KINDS, Choice, Exploration, choose_worker
-from conductor_cli.core.learning import Estimate
+from conductor_cli.core.learning import ALL_KINDS, Choice, Estimate, Exploration, choose_worker
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 

@@ -22,8 +22,7 @@ from conductor_cli.core.learning import (
 )
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
-from conductor_cli.core.recovery import FailedAttempt
-from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
 
 DAY = 86_400.0

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.near_copies import looks_random
-from conductor_cli.core.redact import REDACTED, Secrets, StreamRedactor
+from conductor_cli.core.redact import REDACTED, Secrets, StreamRedactor, looks_random
 
 KEYS = {
     "openai": "sk-proj-Ab3dEf7hIj2LmN9pQrS5tUvW1xYz4BcD8eFgH6iJkL0mN",

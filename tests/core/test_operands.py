@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.core.operands import lost_operand
-from conductor_cli.core.plan import GIVEN, Step
+from conductor_cli.core.plan import GIVEN, Step, lost_operand
 
 
 def numbers(text: str) -> list[str]:

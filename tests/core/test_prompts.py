@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message
-from conductor_cli.core.fewshots import FEWSHOTS
 from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PUBLISHED, Profile, SeenStep, WorkerProfile
 from conductor_cli.core.prompts import (
     CONDUCTOR_CHARS,
+    FEWSHOTS,
     conductor_notice,
     conductor_request,
     plan_format_context,

@@ -10,10 +10,10 @@ from typing import Any
 from conductor_cli.core.chat import Request
 from conductor_cli.core.plan import Plan, PlanRules, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormatContext
+from conductor_cli.core.plan_formats.published import PREFILL, PREFILL_AGAIN
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import PUBLISHED
 from conductor_cli.core.prompts import conductor_request, plan_format_context
-from conductor_cli.core.published_prompt import PREFILL, PREFILL_AGAIN
 from conductor_cli.core.question import Given, Question
 from tests.core.plan_formats.reading import plan_in
 

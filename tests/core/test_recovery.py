@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.recovery import LONGEST_REASON, FailedAttempt, describe_failed_attempts, describe_recovered_step
+from conductor_cli.core.trace import LONGEST_REASON, FailedAttempt, describe_failed_attempts, describe_recovered_step
 from conductor_cli.core.usage import Usage
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.plan_formats import ParsedStep
-from conductor_cli.core.repeats import RepeatFilter
+from conductor_cli.run.plan_stream import RepeatFilter
 
 SOLVE = Step(worker="ann", subtask="Solve it.")
 

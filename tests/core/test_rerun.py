@@ -10,7 +10,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import reset_from_step
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import Trace
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 
 FOLDER = Path(__file__).parents[1] / "traces"
 

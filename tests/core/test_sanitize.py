@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.sanitize import (
+from conductor_cli.core.terminal_text import (
     StreamSanitizer,
     escape_json,
     escape_unseen,

@@ -5,8 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.plan import Plan, PlanRules, check_plan
-from conductor_cli.core.schedule import Schedule
+from conductor_cli.core.plan import Plan, PlanRules, Schedule, check_plan
 from tests.core.strategies import plans_for
 
 RULES = PlanRules(workers=("a", "b", "c"))

@@ -9,7 +9,7 @@ import ssl
 
 import pytest
 
-from conductor_cli.core.system_errors import describe_system_error, without_numbers
+from conductor_cli.core.errors import describe_system_error, without_numbers
 
 
 @pytest.mark.parametrize(

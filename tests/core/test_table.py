@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.core.table import Column, crop_text, display_width, render_table, wrap_text
+from conductor_cli.core.terminal_text import Column, crop_text, display_width, render_table, wrap_text
 
 COLUMNS = (
     Column("NAME"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.thinking import ThinkingSplitter, held_back
+from conductor_cli.core.chat import ThinkingSplitter, held_back
 
 
 def split(pieces: list[str], *, inside: bool = False) -> tuple[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from conductor_cli.core.chat import Attachment
+from conductor_cli.core.data_policy import Viewers, describe_attached, find_viewers, nobody_sees
 from conductor_cli.core.plan import SELF, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import File, Given, Question
-from conductor_cli.core.viewers import Viewers, describe_attached, find_viewers, nobody_sees
 
 IMAGE = File(
     name="chart.png",

@@ -14,13 +14,10 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import Case, GoldStep, hash_cases
-from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.outcomes import SPEC, Evaluation, EvaluationSpec, Outcome
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import SPEC, Evaluation, EvaluationSpec
 from conductor_cli.evals.systems import System, select_systems
-from conductor_cli.models.base import Model
-from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.run import Conductor
 
 NAMES = ("ann", "bob", "cyd")

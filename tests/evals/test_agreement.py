@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from conductor_cli.evals.agreement import select_by_agreement
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.embeddings import HashedNgrams
-from conductor_cli.evals.smoothie import answer_distances, choose_for_all, choose_for_each, estimate_noise
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.evals.systems import (
+    answer_distances,
+    choose_for_all,
+    choose_for_each,
+    estimate_noise,
+    select_by_agreement,
+)
+from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import case, cases, conductor, pool, run_evaluation, worker_model
 
 

@@ -10,8 +10,7 @@ from collections import Counter
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.evals.builtin import COUNT, MAX_COUNT, make_basics
-from conductor_cli.evals.cases import Case, check_case, is_correct
+from conductor_cli.evals.cases import COUNT, MAX_COUNT, Case, check_case, is_correct, make_basics
 
 MANY = make_basics(600, seed=3)
 

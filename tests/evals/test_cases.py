@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals import cases as module
 from conductor_cli.evals.cases import Case, GoldStep, extract_answer, hash_cases, is_correct, read_cases, write_cases
 

@@ -10,7 +10,7 @@ import pytest
 
 from conductor_cli.core.usage import Price
 from conductor_cli.evals.cost import Budget
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import cases, conductor, make_evaluation, pool, run_all
 
 PRICE = Price(input=Decimal(0), output=Decimal(1_000_000))

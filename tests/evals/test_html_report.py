@@ -12,9 +12,8 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.evals import html_report
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.html_report import MAX_CASES, MAX_TEXT, render_html
-from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.outcomes import EvaluationSpec, Outcome
 from conductor_cli.evals.report import system_table
-from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import summarize
 from tests.evals.sample_outcomes import outcomes
 from tests.evals.test_report import SPEC, summary

@@ -17,16 +17,10 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import (
-    Outcome,
-    critical_path_seconds,
-    infrastructure_error,
-    judge_run,
-    planning_usage,
-)
+from conductor_cli.evals.outcomes import Outcome, critical_path_seconds, infrastructure_error, judge_run, planning_usage
 from conductor_cli.evals.systems import select_systems
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.chat_api_model import ChatApiModel
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.models.stream_decoder import ReplyDecoder
 from tests.evals.kit import Timed, case, conductor, make_evaluation, pool, run_all, run_evaluation, worker_model
 from tests.run.kit import play, says

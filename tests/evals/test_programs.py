@@ -15,19 +15,20 @@ import pytest
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.evals import programs
 from conductor_cli.evals.cases import Case, check_case, is_correct
-from conductor_cli.evals.program_text import function_with_its_needs, last_block, longest_program
 from conductor_cli.evals.programs import (
     IoTests,
     UnitTests,
     dump_tests,
+    function_with_its_needs,
     judging_in,
+    last_block,
+    longest_program,
     require_libraries,
     require_sandbox,
     same_output,
     same_value,
 )
-from conductor_cli.programs.confinement import Stopped, stoppable
-from conductor_cli.programs.engines import Engine, NoSandbox, find_engine
+from conductor_cli.programs.sandbox import Engine, NoSandbox, Stopped, find_engine, stoppable
 
 SUM = dump_tests(IoTests(tests=(("1 2\n", "3\n"), ("20 22\n", "42\n"))))
 ADD = dump_tests(IoTests(tests=(("[1, 2]\n3", "[4, 5]"), ("[]\n3", "[]")), function="add"))

@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from conductor_cli.core.table import render_rows
+from conductor_cli.core.terminal_text import render_rows
+from conductor_cli.evals.outcomes import EvaluationSpec
 from conductor_cli.evals.report import ReportTable, report_json, report_notes, system_table, tag_table
-from conductor_cli.evals.storage import EvaluationSpec
 from conductor_cli.evals.summary import Summary, summarize
 from tests.evals.sample_outcomes import outcomes
 

@@ -15,11 +15,12 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Usage
-from conductor_cli.evals import masrouter, routerdc
+from conductor_cli.evals import routerdc
+from conductor_cli.evals import routerdc as masrouter
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.embeddings import HashedNgrams, unit_rows
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.teams import RouterKind, Team, build_teams
+from conductor_cli.evals.systems import RouterKind, Team, build_teams
 from conductor_cli.evals.trained_routers import (
     TrainedRouter,
     TrainingData,

@@ -19,11 +19,10 @@ from conductor_cli.core.errors import ModelError, PolicyError, UsageError
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import GoldStep
+from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import Evaluation
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.disk import AppendLog
-from conductor_cli.models.scripted import ScriptedModel
 from tests.evals.kit import (
     ALL,
     NAMES,

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.evals.scatter import AREA, LETTER, LINE, Label, place_labels
+from conductor_cli.evals.html_report import AREA, LETTER, LINE, Label, place_labels
 
 POINTS = st.lists(
     st.tuples(st.floats(44, 454), st.floats(20, 300), st.text("abc", min_size=1, max_size=18)), max_size=13

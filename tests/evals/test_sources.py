@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from conductor_cli.evals.report import report_json, report_notes
-from conductor_cli.evals.sources import SOURCES, source_notes, source_of
-from conductor_cli.evals.storage import EvaluationSpec
+from conductor_cli.evals.outcomes import EvaluationSpec
+from conductor_cli.evals.report import SOURCES, report_json, report_notes, source_notes, source_of
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import NAMES
 from tests.evals.sample_outcomes import outcomes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.evals.statistics import (
+from conductor_cli.evals.summary import (
     SIGNIFICANT,
     cases_needed,
     effective_size,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.evals.outcomes import CASES, OUTCOMES, SPEC, Evaluation
 from conductor_cli.evals.runner import evaluate
-from conductor_cli.evals.storage import CASES, OUTCOMES, SPEC, Evaluation
 from conductor_cli.evals.systems import select_systems
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.evals.kit import ALL, cases, conductor, make_evaluation, run_all, run_evaluation, spec, untimed
 from tests.evals.sample_outcomes import outcomes as made_outcomes
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
 from conductor_cli.evals.programs import load_io_tests, load_unit_tests
-from conductor_cli.evals.suites import SUITES, find_suite, programming, read_suite, rows
+from conductor_cli.evals.suites import SUITES, find_suite, read_suite, readers, rows
 
 MATH = {
     "problem": "Compute $1+1$.", "solution": "…", "answer": "2", "subject": "Counting & Probability", "level": 2,
@@ -298,7 +298,7 @@ def test_a_hostile_pickle_is_never_unpickled(
 
 def test_tests_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few kilobytes can become gigabytes."""
-    monkeypatch.setattr(programming, "MAX_TESTS", 10_000)
+    monkeypatch.setattr(readers, "MAX_TESTS", 10_000)
     row = {**LCB, "private_test_cases": packed("x" * 100_000)}
     with pytest.raises(UsageError, match="cut off or too large"):
         convert("livecodebench", lines(tmp_path / "test6.jsonl", row))

@@ -8,8 +8,7 @@ from decimal import Decimal
 import pytest
 
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.statistics import wilson_interval
-from conductor_cli.evals.summary import summarize
+from conductor_cli.evals.summary import summarize, wilson_interval
 from tests.evals.sample_outcomes import outcomes, used
 
 ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"

@@ -11,10 +11,18 @@ from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.profile import Profile, WorkerProfile
-from conductor_cli.evals import baselines
-from conductor_cli.evals.baselines import GENERAL, best_worker_on, find_tag, worker_by_keyword
+from conductor_cli.evals import systems as baselines
 from conductor_cli.evals.cases import GoldStep
-from conductor_cli.evals.systems import NAMES, System, select_systems, unmeasured_workers
+from conductor_cli.evals.systems import (
+    GENERAL,
+    NAMES,
+    System,
+    best_worker_on,
+    find_tag,
+    select_systems,
+    unmeasured_workers,
+    worker_by_keyword,
+)
 from tests.evals.kit import ALL, case, cases, conductor, pool, run_evaluation, worker_model
 
 

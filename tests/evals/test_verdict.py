@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from conductor_cli.evals.report import EvaluationVerdict, corrected_p_values, reach_verdict
 from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.verdict import EvaluationVerdict, corrected_p_values, reach_verdict
 from tests.evals.sample_outcomes import outcomes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.keys.entry import (
+from conductor_cli.keys.key_store import (
     LONGEST_KEY,
     PROVIDERS,
     KeyEntry,

@@ -13,9 +13,9 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.command.adapter import MOST_LINE, EventReply
 from conductor_cli.models.command.events import READERS
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.command.reply import MOST_LINE, EventReply
 
 CAPTURED = Path(__file__).with_name("agent_events")
 ANSWER = "The answer of the double is 42."

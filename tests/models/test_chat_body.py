@@ -12,9 +12,8 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base64_file import PIECE, JsonBody, with_texts
-from conductor_cli.models.chat_body import chat_fields, plain_messages
-from conductor_cli.models.features import ALL_FEATURES, check_features
+from conductor_cli.models.base import ALL_FEATURES, check_features
+from conductor_cli.models.chat_body import PIECE, JsonBody, chat_fields, plain_messages, with_texts
 
 BYTES = {"chart.png": b"png bytes", "photo.jpg": b"jpeg bytes!", "paper.pdf": b"pdf bytes"}
 CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)

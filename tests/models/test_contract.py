@@ -14,9 +14,8 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.scripted import ScriptedModel
 from tests.servers import LITELLM_IGNORES, Loopback, Script, SeenStep, Speaker, Wire, aimock, litellm_ready, loopback
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]

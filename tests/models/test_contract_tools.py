@@ -14,9 +14,8 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, ToolChoice, join_tool_calls
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.presets import PRESETS
-from conductor_cli.models.scripted import ScriptedModel
 from tests.models.test_contract import REMOTE, ends_well, play, text, worker
 from tests.servers import LITELLM_IGNORES, Script, SeenStep, Speaker, Wire, litellm_ready, loopback
 

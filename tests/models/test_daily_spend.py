@@ -17,8 +17,7 @@ from conductor_cli.core.errors import ConfigError, LimitReached
 from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Worker
 from conductor_cli.core.usage import NO_USAGE, Price, Usage, with_cost
-from conductor_cli.models.daily_spend import USER, DailySpend, Spender
-from conductor_cli.models.spending_file import FILE, checkpoint, read_spent
+from conductor_cli.state.spending import FILE, USER, DailySpend, Spender, checkpoint, read_spent
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
@@ -334,7 +333,7 @@ def test_processes_at_once_never_overspend(place: Path) -> None:
 OPENER = """
 import sys
 from pathlib import Path
-from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.state.spending import DailySpend
 for number in range(int(sys.argv[2])):
     sys.stdin.readline()
     spend = DailySpend(Path(sys.argv[1]) / str(number))
@@ -431,7 +430,7 @@ def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends with the work that is done, and says what is locked."""
-    monkeypatch.setattr("conductor_cli.models.spending_file.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("conductor_cli.state.spending.BUSY_SECONDS", 0.2)
     run = OneRun(place, cents(1))
     run.call(written=5)
     with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:

@@ -11,8 +11,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request, join_tool_calls
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.stream_decoder import MOST_KEPT, ReplyDecoder
-from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, MOST_CALLS, ToolCallDecoder
+from conductor_cli.models.stream_decoder import LONGEST_ARGUMENTS, MOST_CALLS, MOST_KEPT, ReplyDecoder, ToolCallDecoder
 from tests.models.test_contract_tools import ADAPTERS, ASK, WEATHER, ask, asked, failing
 from tests.servers import SeenStep, Speaker, Wire, delta, saying, usage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
-from conductor_cli.models.weights.hub import RemoteFile
 from conductor_cli.models.weights.hub_model import OfferedModel, choose, list_offered, parse_reference
+from conductor_cli.models.weights.huggingface import RemoteFile
 
 REPO = "acme/chat-GGUF"
 

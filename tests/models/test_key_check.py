@@ -9,7 +9,7 @@ import pytest
 
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import error_of_response
-from conductor_cli.models.key_check import KeyVerdict, check_key, verdict_of
+from conductor_cli.models.discovery import KeyVerdict, check_key, verdict_of
 from tests.servers import Loopback, SeenStep, Wire, loopback
 
 KEY = "sk-test-0123456789abcdef"

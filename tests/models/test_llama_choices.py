@@ -23,11 +23,11 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES, labels_of
 from conductor_cli.core.question import Question
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
 from conductor_cli.models.llama.sampling import choose_index, softmax
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, text

@@ -21,8 +21,7 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.gguf import MEBIBYTE, check_model_file, read_header
-from conductor_cli.models.llama.lora import convert_adapter
-from conductor_cli.models.llama.lora_check import check_adapter
+from conductor_cli.models.llama.lora import check_adapter, convert_adapter
 from tests.tiny_gguf import make
 
 np = pytest.importorskip("numpy")

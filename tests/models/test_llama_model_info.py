@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, read_model_info
-from conductor_cli.models.llama.gguf import read_header_and_tensors
-from conductor_cli.models.llama.model_info import check_whole_model, part_files
+from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_header_and_tensors
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, reply_texts, run, text
 from tests.tiny_gguf import Extra, make

@@ -24,15 +24,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
 from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.kv_cache import ABANDONED_SECONDS, MAX_BYTES, MAX_FILES, MIN_TOKENS, PrefixCache, trim
 from conductor_cli.models.llama.loading import Cancelled
-from conductor_cli.models.llama.prefix_cache import (
-    ABANDONED_SECONDS,
-    MAX_BYTES,
-    MAX_FILES,
-    MIN_TOKENS,
-    PrefixCache,
-    trim,
-)
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import environment, play, reached, reply, run, text
 from tests.tiny_gguf import INSTRUCT, Extra, make, vocabulary
@@ -647,7 +640,7 @@ def test_a_cache_of_another_user_is_not_a_failure(tiny: Path, tmp_path: Path) ->
             assert answered(engine, asked())[1] == 0
         place.chmod(0o700)
         return
-    script = "import os, sys; from conductor_cli.models.llama.prefix_cache import PrefixCache\n"
+    script = "import os, sys; from conductor_cli.models.llama.kv_cache import PrefixCache\n"
     script += "import ctypes; from pathlib import Path; os.setgid(65534); os.setuid(65534)\n"
     script += "store = PrefixCache(Path(sys.argv[1]), 'm'); tokens = [1] * 99\n"
     script += "store.save(tokens, (ctypes.c_uint8 * 9)()); print(store.wants(tokens), store.load(tokens))"
@@ -686,7 +679,7 @@ def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_
 def test_readers_never_see_an_incomplete_state(tmp_path: Path) -> None:
     """While two processes write the same state again and again, a reader gets all of it or nothing."""
     writer = "import ctypes, sys; from pathlib import Path\n"
-    writer += "from conductor_cli.models.llama.prefix_cache import PrefixCache\n"
+    writer += "from conductor_cli.models.llama.kv_cache import PrefixCache\n"
     writer += "store = PrefixCache(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
     writer += "print('ready', flush=True)\nfor _ in range(60): store.save([1] * 99, state)"
     command = [sys.executable, "-c", writer, str(tmp_path)]

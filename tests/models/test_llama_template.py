@@ -14,9 +14,16 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import template
-from conductor_cli.models.llama.prompt import MAX_SLICE, Piece, opens_thinking, render_prompt, split_for_tokenizer
-from conductor_cli.models.llama.template import WALL_SECONDS, ChatTemplate
+from conductor_cli.models.llama import prompt as template
+from conductor_cli.models.llama.prompt import (
+    MAX_SLICE,
+    WALL_SECONDS,
+    ChatTemplate,
+    Piece,
+    opens_thinking,
+    render_prompt,
+    split_for_tokenizer,
+)
 from conductor_cli.models.llama.template_sandbox import MEMORY
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}

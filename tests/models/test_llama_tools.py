@@ -9,12 +9,19 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.features import NO_FEATURES
+from conductor_cli.models.base import NO_FEATURES
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.prompt import render_prompt
-from conductor_cli.models.llama.template import ChatTemplate
-from conductor_cli.models.llama.tool_format import HERMES, LLAMA_3, MISTRAL, MISTRAL_NAMES, ToolFormat, format_of
-from conductor_cli.models.llama.tool_reply import ToolReply, ToolUse
+from conductor_cli.models.llama.engine import ToolReply, ToolUse
+from conductor_cli.models.llama.prompt import (
+    HERMES,
+    LLAMA_3,
+    MISTRAL,
+    MISTRAL_NAMES,
+    ChatTemplate,
+    ToolFormat,
+    format_of,
+    render_prompt,
+)
 from tests.models.test_contract import ends_well, play, text
 from tests.tiny_gguf import END, TRUSTED, Extra, make
 

@@ -10,8 +10,8 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.api_errors import largest_output, shorter_output
 from conductor_cli.models.chat_api_model import ChatApiModel
-from conductor_cli.models.output_limits import largest_output, shorter_output
 from tests.servers import Script, SeenStep, Wire, delta, loopback, usage
 
 CONTEXT = "This model's maximum context length is"

@@ -11,7 +11,7 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.sandbox import View, find_sandbox, own_files, sandbox_words
+from conductor_cli.models.command.process import View, find_sandbox, own_files, sandbox_words
 from tests.models.test_programs import asked, play, text
 
 WORKER = Worker(name="w", kind="command", options={"command": ["sh", "-c", "touch ran; echo ok"], "sandbox": True})

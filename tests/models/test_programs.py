@@ -21,7 +21,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.prompt import LONGEST_ARGUMENT
+from conductor_cli.models.command.adapter import LONGEST_ARGUMENT
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="programs as workers need Linux or macOS")
 

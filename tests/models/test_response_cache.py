@@ -28,10 +28,9 @@ from conductor_cli.core.chat import (
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts, Worker
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity, request_key
-from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.run.retries_and_timeouts import with_timeouts
+from conductor_cli.run.attempt import with_timeouts
 from tests.run.kit import virtually
 
 USED = Usage(tokens_in=7, tokens_out=3, cost=Decimal("0.0012"), seconds=1.5, calls=1)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.sse import Parser
+from conductor_cli.models.http import Parser
 
 ENDS = st.sampled_from(["\n", "\r\n"])
 LINES = st.one_of(

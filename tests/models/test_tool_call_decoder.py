@@ -9,8 +9,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.stream_decoder import ReplyDecoder
-from conductor_cli.models.tool_call_decoder import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS
+from conductor_cli.models.stream_decoder import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS, ReplyDecoder
 from tests.servers import delta
 
 KEY = "sk-test-1234567890"

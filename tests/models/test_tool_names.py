@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from conductor_cli.models.tool_names import api_name, original_names
+from conductor_cli.models.tool_schemas import api_name, original_names
 
 ALLOWED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 

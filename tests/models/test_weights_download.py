@@ -17,12 +17,18 @@ from typing import Any, Literal
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights import hub as library_hub
-from conductor_cli.models.weights.download import missing_bytes, partial_files, pull_model
-from conductor_cli.models.weights.hub import cache_directory, repo_folder, shown_endpoint
+from conductor_cli.models.weights import huggingface as library_hub
+from conductor_cli.models.weights.download import (
+    Removal,
+    missing_bytes,
+    partial_files,
+    plan_removal,
+    pull_model,
+    remove_model,
+)
+from conductor_cli.models.weights.huggingface import cache_directory, repo_folder, shown_endpoint
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
-from conductor_cli.models.weights.removal import Removal, plan_removal, remove_model
 from tests.hub import Fault, Hub, Refusal, gated, git_hash, hub, read_environment, sha256
 
 REPO = "maker/model"

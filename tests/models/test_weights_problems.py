@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.models.weights.hashing import hash_file
-from conductor_cli.models.weights.hashing import ignore_progress as silent
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import OVERHEAD, file_memory, load_registry, manifest_memory, memory_needed
-from conductor_cli.models.weights.verify import CheckedFile, find_problems, repair_hint
+from conductor_cli.models.weights.verify import CheckedFile, find_problems, hash_file, repair_hint
+from conductor_cli.models.weights.verify import ignore_progress as silent
 from tests.tiny_gguf import Shape, make
 
 REGISTRY = """[[models]]

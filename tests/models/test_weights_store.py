@@ -19,12 +19,11 @@ import pytest
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.weights import import_file
-from conductor_cli.models.weights.hashing import PIECE, hash_file
-from conductor_cli.models.weights.hashing import ignore_progress as silent
+from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportRequest, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.removal import remove_model
-from conductor_cli.models.weights.verify import verify_model, verify_unknown_file
+from conductor_cli.models.weights.verify import PIECE, hash_file, verify_model, verify_unknown_file
+from conductor_cli.models.weights.verify import ignore_progress as silent
 from tests.tiny_gguf import make
 
 REGISTRY = """[[models]]

@@ -10,9 +10,9 @@ import pytest
 
 from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.evals.cases import is_correct
-from conductor_cli.evals.storage import Evaluation
+from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, says
 from tests.plugins.conftest import Stalling
 from tests.server.test_tool_turns import asks, by_turns

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says, stalls
 from tests.media_files import png
 from tests.server.test_tool_turns import asks, by_turns

@@ -12,9 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.programs import confinement
-from conductor_cli.programs.confinement import Confined, Ending, Program, Stopped, stoppable
-from conductor_cli.programs.engines import Engine, Limits, NoSandbox, find_engine
+from conductor_cli.programs import sandbox
+from conductor_cli.programs.sandbox import (
+    Confined,
+    Ending,
+    Engine,
+    Limits,
+    NoSandbox,
+    Program,
+    Stopped,
+    find_engine,
+    stoppable,
+)
 
 SMALL = Limits(
     memory=150 << 20, address_space=1 << 30, processes=12, output=100_000, scratch=4 << 20
@@ -241,7 +250,7 @@ def test_a_sandbox_ends_with_whoever_started_it(engine: Engine | None) -> None:
     if engine is None:
         return
     code = (
-        "import os\nfrom conductor_cli.programs.confinement import *\nfrom conductor_cli.programs.engines import *\n"
+        "import os\nfrom conductor_cli.programs.sandbox import *\nfrom conductor_cli.programs.sandbox import *\n"
         "with Confined(find_engine('', os.environ), Program(code='while True: pass')) as confined:\n"
         "    print(*descendants(os.getpid()), flush=True)\n    confined.run(b'', 60)\n"
     )
@@ -275,7 +284,7 @@ def test_the_runner_refuses_to_work_outside_a_sandbox() -> None:
         return
     job = b'{"namespace": "%s"}' % str(Path("/proc/self/ns/pid").readlink()).encode()
     done = subprocess.run(
-        [sys.executable, "-I", str(confinement.RUNNER)],
+        [sys.executable, "-I", str(sandbox.RUNNER)],
         input=b"%d\n%s" % (len(job), job),
         capture_output=True,
         check=False,

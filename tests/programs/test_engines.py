@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.programs.confinement import Confined, Program, SandboxError
-from conductor_cli.programs.engines import IMAGE, Engine, Limits, NoSandbox, find_engine
+from conductor_cli.programs.sandbox import (
+    IMAGE,
+    Confined,
+    Engine,
+    Limits,
+    NoSandbox,
+    Program,
+    SandboxError,
+    find_engine,
+)
 
 
 def program(place: Path, name: str, text: str) -> None:

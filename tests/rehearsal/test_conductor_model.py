@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import Price
-from conductor_cli.rehearsal.conductor_model import (
+from conductor_cli.rehearsal.players import (
     CONTEXT,
     LONGEST_QUESTION,
     PROFILE,

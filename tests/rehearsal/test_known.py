@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.rehearsal.known import CAPABILITIES, KEYWORDS, find_skills, is_known
+from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, find_skills, is_known
 from scripts.rehearsal.operations import SKILLS, UNSEEN
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normalize import find_operands, normalize
+from conductor_cli.rehearsal.words import find_operands, normalize
 from scripts.rehearsal.operations import subjects
 from scripts.rehearsal.words import WORDS
 from scripts.rehearsal.world import draw_problems

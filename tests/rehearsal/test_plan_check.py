@@ -8,9 +8,8 @@ import pytest
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.operations import world
-from conductor_cli.rehearsal.plan_check import find_fault
-from conductor_cli.rehearsal.workers import read_cards, rehearsal_workers
+from conductor_cli.rehearsal.players import find_fault, read_cards, rehearsal_workers
+from conductor_cli.rehearsal.words import world
 from scripts.rehearsal.evaluate import gold_plan
 from scripts.rehearsal.exercises import STRONG, draw_exercises
 from scripts.rehearsal.operations import OPERATIONS

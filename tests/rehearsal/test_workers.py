@@ -18,24 +18,25 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
+from conductor_cli.models.llama.gguf import read_all_tensors, read_model_info
 from conductor_cli.models.worker_options import check_options
-from conductor_cli.rehearsal import conductor_model
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
-from conductor_cli.rehearsal.normalize import Skill
-from conductor_cli.rehearsal.workers import (
+from conductor_cli.rehearsal import players
+from conductor_cli.rehearsal.players import (
+    ANYTHING,
     CHECKER,
-    CONTEXT,
-    MOST_TOKENS,
+    CHECKING,
     NAMES,
-    PROFILE,
     REFUSAL,
     clean_answer,
     model_path,
     read_cards,
     rehearsal_workers,
-    render,
 )
+from conductor_cli.rehearsal.players import WORKER_CONTEXT as CONTEXT
+from conductor_cli.rehearsal.players import WORKER_MAX_TOKENS as MOST_TOKENS
+from conductor_cli.rehearsal.players import WORKER_PROFILE as PROFILE
+from conductor_cli.rehearsal.players import render_for_worker as render
+from conductor_cli.rehearsal.words import Skill
 from conductor_cli.run.planner import FINISH
 from scripts.rehearsal.asking import Bank, reply
 from scripts.rehearsal.lessons import prompt_of
@@ -143,10 +144,10 @@ def test_the_shipped_files_are_small() -> None:
 
 def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and conductor come from its directory, whatever the working directory. So do cards that it has."""
-    shipped, cards = (model_path("spelling"), conductor_model.conductor_path()), read_cards()
+    shipped, cards = (model_path("spelling"), players.conductor_path()), read_cards()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
-    found = Path(rehearsal_workers()["spelling"].model), conductor_model.conductor_path()
+    found = Path(rehearsal_workers()["spelling"].model), players.conductor_path()
     assert found == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf"))
     assert read_cards() == cards
     (tmp_path / "fresh").mkdir()
@@ -154,7 +155,7 @@ def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monk
     assert read_cards() == {"spelling": Card(strengths={"spelling": 0.5}, measured=True)}
     assert all(path.is_file() for path in shipped)
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
-    assert (model_path("spelling"), conductor_model.conductor_path()) == shipped
+    assert (model_path("spelling"), players.conductor_path()) == shipped
 
 
 def test_each_shipped_card_says_one_skill() -> None:

@@ -22,9 +22,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
-from conductor_cli.models.base import Model
-from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.run import Conductor, Run
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs import schema_check
-from conductor_cli.run.answer_schema import NOT_JSON, schema_fault
+from conductor_cli.run.state import NOT_JSON, schema_fault
 from tests.run.kit import QUESTION, hold, play, read, says, setting
 from tests.schema_bombs import BOMB, checking, with_ticks
 

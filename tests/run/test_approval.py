@@ -9,7 +9,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.pool import Limits
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Run
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually

@@ -9,7 +9,7 @@ from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 from conductor_cli.run.circuits import Circuits
 from tests.run.kit import QUESTION, Counting, fold, now, of, plan_of, play, read, says, setting, virtually

@@ -15,9 +15,9 @@ from conductor_cli.core.policy import Policy, PoolPolicy
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Conversation, File, Question, Turn
-from conductor_cli.core.toolbox import RunTools
+from conductor_cli.core.tools import RunTools
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.run.kit import play, pool_of, says, setting
 from tests.run.test_tool_loop import Box

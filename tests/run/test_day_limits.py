@@ -15,10 +15,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConfigError, PolicyError
 from conductor_cli.core.pool import DayLimits, Pool
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.daily_spend import DailySpend, local_now
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
-from conductor_cli.models.spending_file import read_spent
 from conductor_cli.run import Conductor
+from conductor_cli.state.spending import DailySpend, local_now, read_spent
 from tests.run.kit import Counting, of, play, pool_of, says, setting
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))

@@ -10,7 +10,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Pool, Timeouts, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
 
 

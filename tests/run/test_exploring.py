@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.exploring import ALL_KINDS, Exploration
-from conductor_cli.core.learning import Estimate
+from conductor_cli.core.learning import ALL_KINDS, Estimate, Exploration
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import File, Question

@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError, PolicyError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting, unhurried
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))

@@ -10,7 +10,7 @@ from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import (
     QUESTION,

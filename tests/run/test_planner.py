@@ -15,7 +15,7 @@ from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, Profile, Sampling, WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import QUESTION, Counting, kinds, notices, of, plan_of, play, play_and_stop, pool_of, says, setting
 
 SPENT = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1, cost=Decimal("0.01")), finish="stop")

@@ -22,8 +22,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
 from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
 
 ASKED, FILED = "WHATISASKED", "WHATISFILED"

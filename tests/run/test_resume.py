@@ -14,7 +14,7 @@ from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import (
     Counting,
     fold,

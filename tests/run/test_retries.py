@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.pool import Limits, Timeouts
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from tests.run.kit import Counting, of, play, play_and_stop, says, setting, unhurried
 
 

@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Timeouts
-from conductor_cli.run.retries_and_timeouts import with_timeouts
+from conductor_cli.run.attempt import with_timeouts
 from tests.run.kit import now, virtually
 
 PATIENCE = Timeouts(first_token=10, idle=5, total=12)

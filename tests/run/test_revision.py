@@ -16,7 +16,7 @@ from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.usage import Price
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run import Conductor
 from tests.run.kit import (
     QUESTION,

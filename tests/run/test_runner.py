@@ -19,7 +19,7 @@ from conductor_cli.core.plan import Plan, PlanRules, Step, check_plan
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.run.conductor import new_run_id
 from tests.run.kit import (
     QUESTION,

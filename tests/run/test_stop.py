@@ -12,7 +12,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.models.scripted import ScriptedModel, ScriptItem
+from conductor_cli.models.base import ScriptedModel, ScriptItem
 from conductor_cli.run.state import StopKind
 from tests.run.kit import (
     QUESTION,

@@ -17,13 +17,11 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.tool_calls import CALLS_PER_STEP
-from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolResult
+from conductor_cli.core.tools import CALLS_PER_STEP, OfferedTool, RunTools, ToolResult
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.models.base import Model
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.run import Conductor, Run
-from conductor_cli.run.tool_approval import ToolVerdict
+from conductor_cli.run.config import ToolVerdict
 from tests.run.kit import fold, notices, of, play, play_and_stop, pool_of, read, says, setting, virtually
 
 PLAN = "A | | look it up\n"

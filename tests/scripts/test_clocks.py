@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.state.spending import DailySpend
 from scripts.faults import clocks
 from scripts.faults.clocks import NIGHTS, ZONES
 

@@ -10,7 +10,7 @@ import pytest
 from conductor_cli.core.chat import Message, Tool
 from conductor_cli.server.api.chat_completions import ChatCompletions
 from conductor_cli.server.api.request import ClientRequest
-from conductor_cli.server.background import recognise
+from conductor_cli.server.requests import recognise
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}

@@ -9,9 +9,7 @@ import pytest
 from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.server.api.request import ClientRequest
-from conductor_cli.server.call_ids import CallIds
-from conductor_cli.server.client_context import without_context
-from conductor_cli.server.conversation import read_conversation
+from conductor_cli.server.conversation import CallIds, read_conversation, without_context
 from tests.run.kit import play, says, setting
 
 CODEX = """<environment_context>

@@ -12,10 +12,16 @@ from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.question import File
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from conductor_cli.server.call_ids import CallIds, SignedCall
-from conductor_cli.server.conversation import Asked, client_calls, continue_response, read_conversation
+from conductor_cli.server.conversation import (
+    Asked,
+    CallIds,
+    SignedCall,
+    client_calls,
+    continue_response,
+    read_conversation,
+)
 from tests.run.kit import play, says, setting
 
 IDS = CallIds(b"k" * 32)

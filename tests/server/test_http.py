@@ -13,7 +13,7 @@ import pytest
 from conductor_cli.config import load_settings
 from conductor_cli.server import http as http_module
 from conductor_cli.server.requests import lowered
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import PLANNER, TWO, Stage, breaks, refuses, says
 from tests.server.plain_api import PlainApi, serving
 from tests.servers import SeenStep, Wire

@@ -17,7 +17,7 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server import http as http_module
 from conductor_cli.server import process
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import PlainApi, PlainEncoder, Serving, serving
 from tests.servers import Script, SeenStep, Wire, delta, usage

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, explained
 from tests.server.plain_api import Serving, serving
 

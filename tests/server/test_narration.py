@@ -11,10 +11,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import Outcome, RequestError
-from conductor_cli.server.narration import AnswerText, Narrator, Reasoning
-from conductor_cli.server.outcomes import outcome_of
+from conductor_cli.server.narration import AnswerText, Narrator, Reasoning, outcome_of
 from tests.run.kit import play, setting
 
 REVIEWED = Limits(recursion=1, attempts=2)

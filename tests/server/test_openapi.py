@@ -5,8 +5,7 @@ from __future__ import annotations
 import httpx
 from starlette.routing import Route
 
-from conductor_cli.server.http import build_app
-from conductor_cli.server.openapi import OPERATIONS, describe_api
+from conductor_cli.server.http import OPERATIONS, build_app, describe_api
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.process import make_service
 from tests.cli.stage import Stage

@@ -31,7 +31,7 @@ from conductor_cli.core.usage import Price
 from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules
 from conductor_cli.server.client_keys import ClientKey, make_key
 from conductor_cli.server.page import page_routes
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
 from tests.server.test_hub import Gate, until

@@ -12,7 +12,7 @@ import pytest
 
 from conductor_cli.server import http as http_module
 from conductor_cli.server.narration import AnswerText
-from conductor_cli.server.served_run import MOST_UNREAD, ServedRun
+from conductor_cli.server.run_registry import MOST_UNREAD, ServedRun
 from tests.cli.stage import Stage
 from tests.server import plain_api
 from tests.server.plain_api import PlainApi, Serving, open_small_socket, serving

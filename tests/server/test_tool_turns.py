@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from conductor_cli.server.api.messages_encoder import SIGNATURE
+from conductor_cli.server.api.messages import SIGNATURE
 from tests.cli.stage import TWO, Stage, says
 from tests.media_files import png
 from tests.server.plain_api import Serving, serving

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conductor_cli.server.turns import Turn, Turns
+from conductor_cli.server.run_registry import Turn, Turns
 
 
 def taken(turns: Turns, owners: str) -> list[Turn]:

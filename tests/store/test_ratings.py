@@ -11,7 +11,7 @@ import pytest
 
 from conductor_cli.core.learning import Rating, Share
 from conductor_cli.core.serialization import dump
-from conductor_cli.store.ratings import NEWEST, add_rating, read_ratings
+from conductor_cli.state.ratings import NEWEST, add_rating, read_ratings
 
 
 def made(number: int) -> Rating:

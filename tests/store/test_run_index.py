@@ -23,11 +23,12 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.store import run_index, run_summary, summaries
-from conductor_cli.store.run_index import RunIndex
-from conductor_cli.store.run_list import run_lines
-from conductor_cli.store.stored_run import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state import run_index, run_summary
+from conductor_cli.state import run_summary as summaries
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.run_list import run_lines
+from conductor_cli.state.run_summary import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.trace_store import TraceStore
 
 STEP = Step(worker="alpha", subtask="Count the pears")
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.usage import Usage
-from conductor_cli.store import trace_file
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state import trace_file
+from conductor_cli.state.trace_store import TraceStore
 from tests.store.test_trace_store import RUN, begun, stored
 
 LINES = 8

@@ -18,9 +18,8 @@ from conductor_cli.core.question import Conversation, Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.core.usage import Usage
-from conductor_cli.store import known_texts
-from conductor_cli.store.small_numbers import read_numbers, write_number
-from conductor_cli.store.trace_lines import LineReader, LineWriter
+from conductor_cli.state import trace_lines
+from conductor_cli.state.trace_lines import LineReader, LineWriter, read_numbers, write_number
 from tests.store.test_trace_store import RUN, begun, stored
 
 KEY = "sk-proj-4f9Qm27LxTbWcz81"
@@ -183,12 +182,12 @@ def test_made_up_pieces_are_refused(change: dict[str, Any]) -> None:
 
 def test_a_text_that_names_others_cannot_grow_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A made-up trace whose lines double is refused before it fills the memory."""
-    monkeypatch.setattr(known_texts, "MOST_REPEATED", 100_000)
+    monkeypatch.setattr(trace_lines, "MOST_REPEATED", 100_000)
     reader, text = LineReader(), "x" * 64
     reader.read({"kind": "plan_delta", "at": 0.0, "text": text})
 
     def double(text: str) -> list[ev.Event]:
-        named = {"repeated": [[known_texts.name_of(text)]] * 2}
+        named = {"repeated": [[trace_lines.name_of(text)]] * 2}
         return reader.read({"kind": "plan_delta", "at": 0.0, "text": named, "repeats": 1})
 
     for _ in range(9):

@@ -17,9 +17,9 @@ from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.usage import Usage
-from conductor_cli.store.run_summary import summarize_run
-from conductor_cli.store.trace_file import read_events
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.trace_file import read_events
+from conductor_cli.state.trace_store import TraceStore
 
 TRACES = Path(__file__).parents[1] / "traces"
 RUN = "20261120-101112-abcdef"

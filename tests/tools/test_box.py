@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from conductor_cli.core.toolbox import OfferedTool, ToolResult
+from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs import schema_check
 from conductor_cli.tools import session as sessions
-from conductor_cli.tools.box import McpToolBox
 from conductor_cli.tools.offers import LONGEST_NAME, MOST_TOOLS
 from conductor_cli.tools.servers import ToolServer
+from conductor_cli.tools.session import McpToolBox
 from tests.schema_bombs import checking, with_ticks
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.models.llama.prompt import ChatTemplate
 from conductor_cli.models.llama.prompt import render_prompt as run_prompt
-from conductor_cli.models.llama.template import ChatTemplate
 from conductor_cli.train.base_model import find_base_model, load_model, longest_prompt, render_prompt, thinks_by_itself
 from conductor_cli.train.recipe import LoraSettings
 from tests.train import tiny

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conductor_cli.train.curve import best_line, describe_validation, summarize_curve
+from conductor_cli.train.checkpoints import best_line, describe_validation, summarize_curve
 
 
 def line(step: int, *, reward: float = 0.5, validated: float | None = None, **more: Any) -> dict[str, Any]:

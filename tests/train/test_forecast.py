@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.train.forecast import ASKED, STEPS, Forecast, TrainingForecast, WorkerFigures, format_roughly
+from conductor_cli.train.budget import ASKED, STEPS, Forecast, TrainingForecast, WorkerFigures, format_roughly
 from conductor_cli.train.recipe import PUBLISHED
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.conductor_model import ANYTHING
+from conductor_cli.models.base import ScriptedModel
+from conductor_cli.rehearsal.players import ANYTHING
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
 from scripts.rehearsal.evaluate import (
     Found,

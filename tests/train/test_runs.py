@@ -18,15 +18,22 @@ from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.evals.cases import Case
-from conductor_cli.models.daily_spend import DailySpend
-from conductor_cli.models.features import ALL_FEATURES
+from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
 from conductor_cli.models.response_cache import CachedModel, ResponseCache
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.state.spending import DailySpend
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
-from conductor_cli.train.job import TrainingJob, compute_metrics
+from conductor_cli.train.job import (
+    Task,
+    TaskCurriculum,
+    TrainingJob,
+    bare_conductor,
+    compute_metrics,
+    estimate_cost,
+    split_cases,
+    tells_answer,
+)
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
 from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan, subtract_cost
-from conductor_cli.train.tasks import Task, TaskCurriculum, bare_conductor, estimate_cost, split_cases, tells_answer
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")

@@ -22,23 +22,21 @@ import torch
 
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
+from conductor_cli.core.plan_formats.published import PREFILL
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.published_prompt import PREFILL
 from conductor_cli.core.usage import Price
 from conductor_cli.evals import scorers
 from conductor_cli.evals.cases import Case
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama.gguf import read_header_and_tensors
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train import grpo, job, session
+from conductor_cli.train import grpo, job
+from conductor_cli.train import grpo as session
 from conductor_cli.train.base_model import find_base_model, load_model
-from conductor_cli.train.checkpoints import best_checkpoint, last_checkpoint, step_of
-from conductor_cli.train.curve import best_line
-from conductor_cli.train.grpo import MetricsCallback
-from conductor_cli.train.job import TrainingJob, read_metrics
-from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
-from conductor_cli.train.rollouts import SampledPlan
-from conductor_cli.train.session import (
+from conductor_cli.train.checkpoints import best_checkpoint, best_line, last_checkpoint, step_of
+from conductor_cli.train.grpo import (
+    MetricsCallback,
+    Validator,
     check_exportable,
     check_memory,
     check_sharding,
@@ -47,8 +45,9 @@ from conductor_cli.train.session import (
     run_session,
     trl_arguments,
 )
-from conductor_cli.train.tasks import TaskCurriculum
-from conductor_cli.train.validation import Validator
+from conductor_cli.train.job import TaskCurriculum, TrainingJob, read_metrics
+from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+from conductor_cli.train.rollouts import SampledPlan
 from tests.train import tiny
 
 CASES = tuple(

@@ -18,7 +18,7 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 
 import torch
 
-from conductor_cli.app.worker_figures import ENOUGH
+from conductor_cli.app.training import ENOUGH
 from tests.cli.stage import Stage, explained, says
 from tests.cli.test_hygiene import opened
 from tests.train import tiny

@@ -9,11 +9,12 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from conductor_cli.core import fewshots, prompts
+from conductor_cli.core import prompts
+from conductor_cli.core import prompts as fewshots
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
+from conductor_cli.train.job import bare_conductor
 from conductor_cli.train.recipe import PUBLISHED
-from conductor_cli.train.tasks import bare_conductor
 
 TEMPLATE: Final = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
-from conductor_cli.core.sanitize import sanitize, without_controls
+from conductor_cli.core.terminal_text import sanitize, without_controls
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
 from conductor_cli.views.base import Stdout, View

@@ -18,14 +18,13 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Notice
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import File, Question, Turn
-from conductor_cli.core.recovery import FailedAttempt
-from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.trace import FailedAttempt, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
-from conductor_cli.store.trace_store import TraceStore
-from conductor_cli.views.html_export import html_page
-from conductor_cli.views.markdown_export import markdown_document
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views.html import html_page
+from conductor_cli.views.trace_text import markdown_document
 from tests.evals.kit import conductor
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

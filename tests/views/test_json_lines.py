@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.json_output import JsonLinesOutput
 from tests.traces.make import RUNS, hostile, parallel

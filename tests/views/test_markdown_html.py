@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.views import markdown_html as module
-from conductor_cli.views.markdown_html import markdown_html
+from conductor_cli.views import html as module
+from conductor_cli.views.html import markdown_html
 
 TAGS = {
     "p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "em",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import is_sanitized, sanitize
+from conductor_cli.core.terminal_text import is_sanitized, sanitize
 from conductor_cli.views import OutputContext, open_views
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.markdown_stream import LONGEST, MarkdownStream, split_blocks

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.plain import PlainProgress

@@ -9,7 +9,7 @@ import pytest
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.views.plan_graph import WIDTH, Box, plan_graph
+from conductor_cli.views.html import WIDTH, Box, plan_graph
 
 
 def planned(*access: tuple[int, ...], worker: str = "worker", **fields: object) -> Trace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.trace import Trace
-from conductor_cli.store.trace_store import TraceStore
-from conductor_cli.views.timeline import timeline
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views.html import timeline
 from tests.traces.make import FOLDER
 
 RUNS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))

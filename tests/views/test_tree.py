@@ -14,7 +14,7 @@ from wcwidth import wcswidth
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
-from conductor_cli.core.sanitize import is_sanitized
+from conductor_cli.core.terminal_text import is_sanitized
 from conductor_cli.views.base import Stderr, Timer
 from conductor_cli.views.tree import TICK, TreeProgress
 from tests.traces.make import (

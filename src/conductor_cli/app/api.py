@@ -26,10 +26,9 @@ from typing import Any, Self, TypedDict, Unpack
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.app.attach import Attacher, check_total
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
+from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
 from conductor_cli.app.rehearsal import check_question
-from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, keeps_trace, record
-from conductor_cli.app.run_session import PLAN_DROPPED
+from conductor_cli.app.run_session import ALWAYS, PLAN_DROPPED, RunRecorder, keeps_trace, record
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
@@ -39,8 +38,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run
-from conductor_cli.store.attachments import Attachments
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.run_text import describe_notice
 
 ApprovePlan = Callable[[Plan], bool]

@@ -19,12 +19,11 @@ from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
-from conductor_cli.evals import builtin
-from conductor_cli.evals.baselines import direct_plan
+from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import hash_cases
-from conductor_cli.evals.storage import Evaluation
+from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.summary import SystemResult, summarize
-from conductor_cli.evals.systems import ALONE
+from conductor_cli.evals.systems import ALONE, direct_plan
 
 PARALLEL: Final = 8
 """Runs at the same time, if no number is given."""

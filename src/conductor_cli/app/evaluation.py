@@ -1,9 +1,14 @@
-"""Evaluations: load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do."""
+"""Evaluations: load cases, find stored evaluations, open the models, estimate the cost, and run what is left to do.
+
+Which embedder compares texts in an evaluation: a worker's model, or hashed n-grams that need none.
+
+Trained routers at work: whether they fit the workers and the cases, and the plan that each makes for each case.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,32 +19,114 @@ from typing import NamedTuple
 
 from conductor_cli import __version__
 from conductor_cli.app import rehearsal
-from conductor_cli.app.embeddings import open_embedder
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
-from conductor_cli.app.routers import RouterPlans, plan_with_routers
+from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
+from conductor_cli.app.keys import open_key_store
+from conductor_cli.app.worker_selection import policy_objection
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
-from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError, suggest
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.policy import POLICY_HINT
 from conductor_cli.core.serialization import dump
-from conductor_cli.evals.builtin import COUNT, NAME, make_basics
-from conductor_cli.evals.cases import Case, hash_cases, read_cases
+from conductor_cli.evals.cases import COUNT, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, is_free, unpriced_models
-from conductor_cli.evals.embeddings import Embedder
-from conductor_cli.evals.outcomes import Outcome, RunKey
+from conductor_cli.evals.embeddings import Embedder, HashedNgrams, unit_rows
+from conductor_cli.evals.outcomes import Evaluation, EvaluationSpec, Outcome, RunKey
 from conductor_cli.evals.programs import judging_in, load_unit_tests, require_libraries, require_sandbox
 from conductor_cli.evals.runner import evaluate
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.storage import Evaluation, EvaluationSpec
 from conductor_cli.evals.suites import SUITES, find_suite, read_suite
-from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
-from conductor_cli.evals.teams import ROUTERS
-from conductor_cli.evals.trained_routers import TrainedRouter
-from conductor_cli.models.daily_spend import DailySpend
+from conductor_cli.evals.systems import (
+    DEFAULT,
+    ROUTERS,
+    System,
+    available_workers,
+    needs_planner,
+    select_systems,
+    unmeasured_workers,
+)
+from conductor_cli.evals.trained_routers import TrainedRouter, check_apart, plan_cases, read_router
+from conductor_cli.models.catalog import api_key_of, secrets_around
 from conductor_cli.models.disk import check_writable
+from conductor_cli.models.embeddings import EmbeddingServer
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.response_cache import model_identity
-from conductor_cli.programs.engines import Engine
+from conductor_cli.programs.sandbox import Engine
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
+from conductor_cli.state.spending import DailySpend
+
+
+@asynccontextmanager
+async def open_embedder(name: str, settings: Settings) -> AsyncIterator[Embedder]:
+    """The embedder of the worker `name`, which may be disabled as a worker; hashed n-grams without a name.
+
+    Nothing is connected to yet. Raises `UsageError` for an unknown worker, `PolicyError` if the policy forbids it: it
+    reads questions and answers, `ConfigError` if it cannot make embeddings, `KeyMissing` if its key is not found.
+    """
+    if not name:
+        yield HashedNgrams()
+        return
+    known = {item.worker.name: item.worker for item in settings.workers}
+    if name not in known:
+        raise UsageError(f"no worker is named {name!r}", hint=suggest(name, known, "conductor workers list"))
+    worker = known[name]
+    if reason := policy_objection(settings, worker):
+        raise PolicyError(f"worker {name} may not be asked: {reason}", hint=POLICY_HINT)
+    KNOWN_SECRETS.add(*secrets_around(worker, settings.environ))
+    server = EmbeddingServer(worker, api_key_of(worker, settings.environ, open_key_store(settings)), KNOWN_SECRETS)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+RouterPlans = Mapping[str, Mapping[str, Plan]]
+"""By the name of a router, then by the id of a case."""
+
+
+def read_routers(paths: Iterable[Path]) -> tuple[TrainedRouter, ...]:
+    """The routers of these files. Raises `UsageError` for one that cannot be read, or for two of one kind."""
+    routers = tuple(read_router(path.expanduser()) for path in paths)
+    kinds = [router.kind for router in routers]
+    if len(set(kinds)) < len(kinds):
+        raise UsageError("two routers of one kind cannot be compared at once", hint="compare them one after the other")
+    return routers
+
+
+async def plan_with_routers(
+    routers: Sequence[TrainedRouter], cases: Sequence[Case], conductor: Conductor, embedder: Embedder
+) -> RouterPlans:
+    """The plan of each router for each case.
+
+    Raises `UsageError` if one was trained on any of the cases, with other workers, or on other vectors.
+    """
+    if not routers:
+        return {}
+    for router in routers:
+        check_apart(router.hashes, cases)
+        _check_workers(router, conductor)
+        if router.embedder != embedder.name:
+            message = f"{router.kind} was trained on embeddings of {router.embedder}, and these are of {embedder.name}"
+            raise UsageError(message, hint="name the same worker, --embeddings WORKER, or train it again")
+    vectors = unit_rows(await embedder.embed([case.question for case in cases]))
+    return {
+        router.kind: dict(zip([case.id for case in cases], plan_cases(router, vectors), strict=True))
+        for router in routers
+    }
+
+
+def worker_identities(conductor: Conductor) -> dict[str, str]:
+    """The workers that can be called, each with the identity of its model."""
+    return {worker.name: model_identity(worker) for worker in available_workers(conductor)}
+
+
+def _check_workers(router: TrainedRouter, conductor: Conductor) -> None:
+    known = worker_identities(conductor)
+    changed = [name for name, identity in router.workers.items() if known.get(name) != identity]
+    if changed:
+        message = f"{router.kind} was trained with other workers: {', '.join(changed)} changed, or cannot be called"
+        raise UsageError(message, hint="train it again with the workers of today: --train CASES")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import KeyMissing, UsageError
-from conductor_cli.keys.entry import KeyEntry, checked_key, same_address
-from conductor_cli.keys.key_store import KeyStore, StoredKey
-from conductor_cli.models.key_check import KeyVerdict, check_key
+from conductor_cli.keys.key_store import KeyEntry, KeyStore, StoredKey, checked_key, same_address
+from conductor_cli.models.discovery import KeyVerdict, check_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
 

@@ -2,15 +2,19 @@
 
 The functions return what a command prints. `models/weights/` knows files only; here the settings come in: which model
 plans, and where its prompt states are kept.
+
+Reading the fixed part of a local conductor's prompt ahead of the first question, and keeping its state on disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.app.planner_resolution import (
     has_no_model,
     open_model_store,
@@ -19,12 +23,22 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, ModelError, UsageError
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.disk import make_private_directory
-from conductor_cli.models.weights.download import missing_bytes
-from conductor_cli.models.weights.hashing import Report
-from conductor_cli.models.weights.hub import is_offline
+from conductor_cli.models.llama import read_model_info
+from conductor_cli.models.weights.download import (
+    Removal,
+    find_stopped_pulls,
+    missing_bytes,
+    plan_removal,
+    plan_unfinished_removal,
+    remove_model,
+    remove_unfinished,
+    unfinished_files,
+)
 from conductor_cli.models.weights.hub_model import find_hub_model, parse_reference
+from conductor_cli.models.weights.huggingface import is_offline
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.registry import (
     RegistryModel,
@@ -33,16 +47,7 @@ from conductor_cli.models.weights.registry import (
     load_registry,
     manifest_memory,
 )
-from conductor_cli.models.weights.removal import (
-    Removal,
-    find_stopped_pulls,
-    plan_removal,
-    plan_unfinished_removal,
-    remove_model,
-    remove_unfinished,
-    unfinished_files,
-)
-from conductor_cli.models.weights.verify import CheckedFile, find_problems, verify_model, verify_unknown_file
+from conductor_cli.models.weights.verify import CheckedFile, Report, find_problems, verify_model, verify_unknown_file
 
 USUAL_RATE: Final = 10_000_000
 """Bytes a second that an estimate of a download's time assumes."""
@@ -250,3 +255,38 @@ def _find_stopped(name: str, settings: Settings) -> RegistryModel | None:
         stopped = find_stopped_pulls(load_registry(settings.environ)) if "/" in name else []
         return next((model for model in stopped if model.reference == name), None)
     return None
+
+
+LARGE: Final = 256 << 20
+"""Bytes of a model file below which it reads its prompt about as fast as a question can be typed."""
+
+
+def warm_prefix(settings: Settings) -> Usage | None:
+    """Have the chosen conductor read everything that comes before a question, for the workers of now.
+
+    Returns what was read, or None for a conductor so small that no state is kept. Raises `ConductorUnusable`.
+    """
+    planner = resolve_planner(settings)
+    if planner.kind != "llama":
+        raise ConductorUnusable("only a local conductor keeps its prompt", hint="conductor model use NAME | FILE")
+    return asyncio.run(_warm(settings)) if "cache" in planner.options else None
+
+
+async def _warm(settings: Settings) -> Usage:
+    opened = await open_conductor(settings, asking=False, learns=True)
+    try:
+        return await opened.conductor.prepare()
+    except ModelError as error:
+        raise ConductorUnusable(error.message, hint=error.hint) from None
+    finally:
+        await opened.close()
+
+
+def is_worth_warming(settings: Settings) -> bool:
+    """Whether the chosen conductor is a local model so large that its prompt should be read ahead."""
+    if not settings["conductor.prepare"]:
+        return False
+    with suppress(ConductorError):  # the command that needs the model reports it
+        planner = resolve_planner(settings)
+        return planner.kind == "llama" and read_model_info(Path(planner.model)).size >= LARGE
+    return False

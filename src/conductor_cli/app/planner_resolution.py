@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
-from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.rehearsal import conductor_model, plan_check, workers
-from conductor_cli.rehearsal.known import CAPABILITIES, KEYWORDS, is_known
+from conductor_cli.rehearsal import players
+from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
@@ -46,7 +46,7 @@ def check_question(question: Question) -> None:
 
 def is_rehearsal_run(trace: Trace) -> bool:
     """Whether all workers of a run are demo models. Only the ends of the paths count: the package may have moved."""
-    tails = [(Path(worker.model).parts[-3:], workers.model_path(worker.name).parts[-3:]) for worker in trace.pool]
+    tails = [(Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:]) for worker in trace.pool]
     return bool(tails) and all(one == other for one, other in tails)
 
 
@@ -54,7 +54,7 @@ def find_rehearsal_planner(settings: Settings) -> Worker:
     """The demo conductor, unless the command line names another one. Raises `ConductorUnusable` for that one."""
     if settings.origins["conductor.model"] == "command line":
         return resolve_planner(settings)
-    return conductor_model.rehearsal_conductor()
+    return players.rehearsal_conductor()
 
 
 def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Conductor:
@@ -62,22 +62,22 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
 
     Raises `UsageError` for a mode that the demo conductor was not trained for.
     """
-    is_demo = planner is not None and planner == conductor_model.rehearsal_conductor()
+    is_demo = planner is not None and planner == players.rehearsal_conductor()
     if is_demo and conductor.mode == "ultra":
         raise UsageError(
             "the demo conductor was trained to plan, not to reason",
             hint="leave out --mode ultra, or choose another model: --conductor",
         )
     # Whoever made the plan, the checker's verdict is no answer.
-    profile = plan_check.CHECKED if is_demo else replace(conductor.profile, verdicts=conductor_model.PROFILE.verdicts)
+    profile = players.CHECKED if is_demo else replace(conductor.profile, verdicts=players.PROFILE.verdicts)
     # The workers run at temperature 0, so a second attempt would give the same answer.
     limits = replace(conductor.limits, attempts=1)
-    return replace(conductor, profile=profile, worker_profile=workers.PROFILE, limits=limits)
+    return replace(conductor, profile=profile, worker_profile=players.WORKER_PROFILE, limits=limits)
 
 
 def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
     """The demo workers or, with `only`, some of them. Raises `UsageError` for an unknown name."""
-    pool = workers.rehearsal_workers(workers.read_cards())
+    pool = players.rehearsal_workers(players.read_cards())
     return pool.subset(only) if only else pool
 
 
@@ -99,7 +99,7 @@ def practice_cases(count: int, seed: int) -> tuple[Case, ...]:
 def _shipped_cases(name: str, count: int, seed: int) -> tuple[Case, ...]:
     from conductor_cli.evals.cases import read_cases  # a question needs none
 
-    cases = read_cases(Path(workers.__file__).with_name(name))
+    cases = read_cases(Path(players.__file__).with_name(name))
     if count > len(cases):
         raise UsageError(f"--n {count}: the demo has {len(cases):,} questions of this kind", hint="ask for fewer")
     # Each seed takes the next block and starts over after the last one, so that small sets do not overlap.

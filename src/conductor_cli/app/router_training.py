@@ -12,20 +12,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.app.embeddings import open_embedder
-from conductor_cli.app.evaluation import EvaluationRequest, load_cases
-from conductor_cli.app.opened_conductor import open_conductor
+from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.evaluation import EvaluationRequest, load_cases, open_embedder, worker_identities
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.routers import worker_identities
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import UsageError
-from conductor_cli.core.system_errors import describe_system_error
-from conductor_cli.evals.builtin import NAME as BASICS
+from conductor_cli.core.errors import UsageError, describe_system_error
+from conductor_cli.evals.cases import NAME as BASICS
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.embeddings import unit_rows
-from conductor_cli.evals.storage import Evaluation
-from conductor_cli.evals.systems import ALONE, available_workers
-from conductor_cli.evals.teams import ROUTERS, TEAM, RouterKind, build_teams
+from conductor_cli.evals.outcomes import Evaluation
+from conductor_cli.evals.systems import ALONE, ROUTERS, TEAM, RouterKind, available_workers, build_teams
 from conductor_cli.evals.trained_routers import (
     LEAST_CASES,
     TrainedRouter,

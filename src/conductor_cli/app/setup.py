@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 from conductor_cli.app.keys import FoundKey, key_state, list_keys, open_key_store
 from conductor_cli.app.models import USUAL_RATE
 from conductor_cli.app.planner_resolution import TRY_DEMO, describe_planner, open_model_store, resolve_planner
-from conductor_cli.app.policy_filter import policy_objection
-from conductor_cli.app.worker_selection import discovered_workers
+from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 from conductor_cli.config import ConfiguredWorker, Settings
 from conductor_cli.config.schema import PREFIX
@@ -25,12 +24,12 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.keys.keyring import probe_keyring
 from conductor_cli.models import disk
-from conductor_cli.models.command.environment import installed_agents
+from conductor_cli.models.command.process import installed_agents
 from conductor_cli.models.machine import Gpu, Memory, find_gpus, read_memory
 from conductor_cli.models.presets import is_free, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
-from conductor_cli.models.weights.hub import cache_directory
+from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
 
 NO_MODEL: Final = "none"

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import ConductorUnusable, ConfigError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, describe_system_error
 from conductor_cli.core.formatting import format_size
-from conductor_cli.core.system_errors import describe_system_error
-from conductor_cli.evals.suites.base import Suite
+from conductor_cli.evals.suites.rows import Suite
 from conductor_cli.models import disk
-from conductor_cli.models.weights import hub
-from conductor_cli.models.weights.hub import RemoteFile
+from conductor_cli.models.weights import huggingface
+from conductor_cli.models.weights.huggingface import RemoteFile
 
 MAX_FILE: Final = 8_000_000_000
 """Bytes of a file of a suite."""
@@ -49,7 +48,7 @@ def fetch_suite(suite: Suite, settings: Settings, report: Report) -> Path:
     except ConductorUnusable as error:
         if error.hint.startswith("conductor eval"):
             raise
-        page = f"{hub.shown_endpoint()}/datasets/{suite.repo}"
+        page = f"{huggingface.shown_endpoint()}/datasets/{suite.repo}"
         hint = f"see {page}; with a file that you have: conductor eval {suite.name} --from FILE"
         raise ConductorUnusable(error.message, hint=hint) from None
     except OSError as error:
@@ -70,12 +69,14 @@ def _fetch(suite: Suite, file: str, place: Path, report: Report) -> Path:
         raise ConductorUnusable(f"{path} is not the file that was fetched: its hash has changed", hint=hint)
     remote = _remote_file(suite, file, pin)
     part = place / f"{path.name}.{remote.commit[:12]}.part"
-    hub.download_file(remote, part, report)
+    huggingface.download_file(remote, part, report)
     found = _hash_of(part)
     wanted = pin.sha256 if pin is not None else remote.sha256
     if wanted and found != wanted:
         part.unlink()
-        message = f"{file} of {suite.repo} has another hash than {'before' if pin is not None else 'the hub says'}"
+        message = (
+            f"{file} of {suite.repo} has another hash than {'before' if pin is not None else 'the huggingface says'}"
+        )
         raise ConductorUnusable(message, hint=f"conductor eval {suite.name} --from FILE")
     pins[file] = _Pin(commit=remote.commit, sha256=found)
     data = {name: {"commit": kept.commit, "sha256": kept.sha256} for name, kept in pins.items()}
@@ -86,12 +87,12 @@ def _fetch(suite: Suite, file: str, place: Path, report: Report) -> Path:
 
 def _remote_file(suite: Suite, file: str, pin: _Pin | None) -> RemoteFile:
     """The file on the hub, at the commit that was kept or at the newest one. Raises `ConductorUnusable`."""
-    if hub.is_offline():
+    if huggingface.is_offline():
         hint = f"conductor eval {suite.name} --from FILE, or unset HF_HUB_OFFLINE"
         raise ConductorUnusable(
             f"{suite.name} is not in the cache, and HF_HUB_OFFLINE forbids asking the hub", hint=hint
         )
-    repository = hub.ask_repository(suite.repo, pin.commit if pin is not None else "main", kind="dataset")
+    repository = huggingface.ask_repository(suite.repo, pin.commit if pin is not None else "main", kind="dataset")
     remote = repository.files.get(file)
     if remote is None:
         hint = f"conductor eval {suite.name} --from FILE"

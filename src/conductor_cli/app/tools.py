@@ -7,22 +7,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from conductor_cli.app.policy_filter import party_server
+from conductor_cli.app.worker_selection import party_server
 from conductor_cli.config import AppPaths, ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.pools import find_pool
-from conductor_cli.config.tables import update_table
-from conductor_cli.config.tools import VARIABLE, update_tool_server
+from conductor_cli.config.tables import VARIABLE, find_pool, update_table, update_tool_server
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.toolbox import OfferedTool, RunTools, ToolBox
+from conductor_cli.core.tools import OfferedTool, RunTools, ToolBox
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.store.attachments import Attachments
+from conductor_cli.state.attachments import Attachments
 from conductor_cli.tools.servers import ALL, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"
@@ -112,7 +110,7 @@ def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) 
     }
 
     def open_box() -> ToolBox:
-        from conductor_cli.tools.box import McpToolBox
+        from conductor_cli.tools.session import McpToolBox
 
         return McpToolBox(servers, KNOWN_SECRETS.redact, attachments.add if attachments is not None else None)
 
@@ -295,7 +293,7 @@ def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[ToolsTest
 async def _try(item: ConfiguredTools, settings: Settings) -> ToolsTest:
     import asyncio
 
-    from conductor_cli.tools.box import McpToolBox
+    from conductor_cli.tools.session import McpToolBox
 
     loop = asyncio.get_running_loop()
     began = loop.time()

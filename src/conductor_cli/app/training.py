@@ -1,4 +1,7 @@
-"""`conductor train`: check that everything a training needs is there, estimate its cost, train, and export."""
+"""`conductor train`: check that everything a training needs is there, estimate its cost, train, and export.
+
+What a call of each worker takes on this machine: from stored runs, from a calibration, or assumed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
@@ -14,15 +17,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from conductor_cli.app.checks import Check
+from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
+from conductor_cli.app.doctor import Check
 from conductor_cli.app.evaluation import load_cases, sample_cases
-from conductor_cli.app.opened_conductor import OpenedConductor, open_conductor
-from conductor_cli.app.worker_figures import worker_figures
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, PolicyError, UsageError
+from conductor_cli.core.estimate import OVERHEAD
 from conductor_cli.core.formatting import format_count, format_list, format_money, format_size
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool
-from conductor_cli.evals import builtin
+from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
+from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.cost import CostEstimate
 from conductor_cli.evals.mathematics import require_math_verify
@@ -30,26 +34,94 @@ from conductor_cli.evals.programs import require_sandbox
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.train.budget import Forecast, TrainingForecast, WorkerFigures
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     check_settings,
     exclusive_directory,
     last_checkpoint,
     step_of,
+    summarize_curve,
 )
-from conductor_cli.train.curve import summarize_curve
-from conductor_cli.train.dependencies import check_installed
-from conductor_cli.train.forecast import Forecast, TrainingForecast
-from conductor_cli.train.job import TrainingJob, is_first, read_metrics
-from conductor_cli.train.recipe import Recipe
+from conductor_cli.train.job import (
+    TaskCurriculum,
+    TrainingJob,
+    bare_conductor,
+    estimate_cost,
+    is_first,
+    read_metrics,
+    split_cases,
+)
+from conductor_cli.train.recipe import Recipe, check_installed
 from conductor_cli.train.rollouts import Rollouts
-from conductor_cli.train.tasks import TaskCurriculum, bare_conductor, estimate_cost, split_cases
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
 
 # `train.base_model` and `train.session` import torch, which takes seconds and may not be installed. They are imported
 # where they are used.
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.train.base_model import BaseModel
+
+
+RECENT: Final = 200
+"""How many of the newest runs are looked at."""
+
+ENOUGH: Final = 10
+"""Calls from which on the mean of stored runs is used."""
+
+TOKENS_OUT: Final = 600
+SECONDS: Final = 10.0
+"""The answer of a worker that was never measured."""
+
+LOCAL: Final = frozenset({"llama"})
+"""Kinds whose calls share this machine, so that more of them at once are not faster."""
+
+
+def worker_figures(settings: Settings, pool: Pool, questions: Sequence[str]) -> tuple[WorkerFigures, ...]:
+    """The figures of each worker, for questions like these."""
+    asked = sum(map(len, questions)) / len(questions) / CHARS_PER_TOKEN + OVERHEAD if questions else OVERHEAD
+    used = _calls_of_runs(TraceStore(settings.paths.traces), pool)
+    return tuple(_figures(settings, worker, used[worker.name], asked) for worker in pool)
+
+
+def _figures(settings: Settings, worker: Worker, used: Sequence[Usage], asked: float) -> WorkerFigures:
+    card = settings.cards.of(worker)
+    tokens_in, tokens_out, seconds, source, measured = asked, float(TOKENS_OUT), SECONDS, "assumed", True
+    if len(used) >= ENOUGH:
+        source = f"{format_count(len(used), 'call')} of stored runs"
+        tokens_in, tokens_out, seconds = (
+            sum(values) / len(used)
+            for values in zip(*((item.tokens_in, item.tokens_out, item.seconds) for item in used), strict=True)
+        )
+    elif card is not None and card.seconds:
+        source = f"calibration, {format_count(card.n, 'case')}"
+        tokens_in, tokens_out, seconds = max(card.tokens_in, asked), card.tokens_out, card.seconds
+    else:
+        measured = False
+    return WorkerFigures(
+        name=worker.name, tokens_in=tokens_in, tokens_out=tokens_out, seconds=seconds, source=source,
+        measured=measured, parallel=worker.parallel, price=worker.price, remote=worker.kind not in LOCAL,
+    )  # fmt: skip
+
+
+def _calls_of_runs(store: TraceStore, pool: Pool) -> dict[str, list[Usage]]:
+    """What the answers of each worker in the newest runs took; only while its model was the one that it is now."""
+    found: dict[str, list[Usage]] = {worker.name: [] for worker in pool}
+    for run in store.runs()[:RECENT]:
+        with suppress(UsageError, OSError):
+            trace = store.trace(run, pieces=False)
+            for record in trace.steps:
+                name = record.worker
+                if record.state != "done" or name not in found or not record.usage.seconds or name not in trace.pool:
+                    continue
+                then, now = trace.pool[name], pool[name]
+                if (then.kind, then.model) == (now.kind, now.model):
+                    found[name].append(record.usage)
+    return found
+
 
 NO_VALIDATION: Final = "too few for a validation set (--validation FILE)"
 
@@ -221,7 +293,7 @@ class Training:
         return f"{directory}, needs {format_size(size)}"
 
     def _check_memory(self) -> str:
-        from conductor_cli.train.session import check_memory, check_sharding, trl_arguments
+        from conductor_cli.train.grpo import check_memory, check_sharding, trl_arguments
 
         trl_arguments(self.request.recipe)  # raises if a step cannot be divided
         check_sharding(self.request.recipe)
@@ -230,7 +302,7 @@ class Training:
     def _check_export(self) -> str:
         if not self.request.export:
             return "not requested"
-        from conductor_cli.train.session import check_exportable
+        from conductor_cli.train.grpo import check_exportable
 
         check_exportable(self._base)
         return f"an adapter, in {self.request.directory}"
@@ -314,7 +386,7 @@ class Training:
 
     def run(self, log: Callable[[str], None]) -> bool:
         """Train after `check`, until all steps are done (True) or the time is up (False). Everything is kept."""
-        from conductor_cli.train.session import open_rollouts, run_session
+        from conductor_cli.train.grpo import open_rollouts, run_session
 
         request, opened = self.request, self._opened
         assert opened is not None
@@ -337,7 +409,7 @@ class Training:
 
     def export(self) -> Path:
         """Write the trained adapter as GGUF. Raises `ModelError`."""
-        from conductor_cli.train.session import export_adapter
+        from conductor_cli.train.grpo import export_adapter
 
         return export_adapter(self.request.directory, self._base).absolute()
 

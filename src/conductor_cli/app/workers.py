@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.app.keys import key_state, open_key_store
-from conductor_cli.app.policy_filter import policy_objection
-from conductor_cli.app.worker_selection import discovered_workers
+from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.pools import update_pool
-from conductor_cli.config.tables import update_table
-from conductor_cli.config.workers import validate_worker
+from conductor_cli.config.tables import update_pool, update_table, validate_worker
 from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, UsageError, suggest
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.suggest import suggest
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, is_free, shipped_pools

@@ -1,16 +1,36 @@
-"""`conductor ask`: one question, planned, run, shown and stored."""
+"""`conductor ask`: one question, planned, run, shown and stored.
+
+`conductor run`: run a plan from a file or a pipe, for its own question or for another one.
+
+`conductor plan`: print a plan and what it may cost, or write it as a file. Only the conductor model is called.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from conductor_cli.app.attach import Attacher
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.question_input import build_question
-from conductor_cli.cli.session import Session
+from conductor_cli.cli.approval import print_plan
+from conductor_cli.cli.session import (
+    STDIN,
+    STDIN_NAME,
+    Session,
+    build_question,
+    decode_argument,
+    read_text,
+    read_text_file,
+)
 from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.plan_file import parse_plan_file
+from conductor_cli.core.question import Question
 
 Resume = Annotated[
     str | None,
@@ -56,3 +76,80 @@ def ask(
         session.keep_policy(earlier)
     asked = build_question(question or (), file or (), system, schema, earlier, session.attacher, fetch or ())
     raise typer.Exit(session.run(asked, only=only))
+
+
+@opt.with_run_options(omit=("mode", "max_steps", "adapter"))
+def run(
+    context: typer.Context,
+    options: opt.RunOptions,
+    file: Annotated[str, typer.Argument(metavar="PLAN.json|-", help="A plan file; - reads it from stdin.")] = "-",
+    question: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="QUESTION", help="Replaces the plan's question; - attaches stdin.", show_default=False),
+    ] = None,
+    files: opt.Files = None,
+    check: opt.Check = None,
+) -> None:
+    """Run a plan from a file or a pipe, as conductor plan wrote it or edited.
+
+    A question or files on the command line replace those of the plan, so that one plan serves many inputs. The limits
+    in a plan can lower yours and never raise them.
+    """
+    only = options.worker_names
+    source = "stdin" if file == "-" else file
+    planned = parse_plan_file(_read_plan_text(file), source)
+    limits = opt.check_settings(planned.limits, source)
+    session = Session(context.obj, options, options.settings() | opt.check_settings({"learning.check": check}))
+    session.lower_limits(limits, source)
+    on_stdin = file == "-"
+    asked = _with_input(planned.question, question or (), files or (), session.attacher, plan_on_stdin=on_stdin)
+    if not asked.text.strip():
+        raise UsageError(f"{source} is not a plan: its question is empty", hint="conductor plan writes one")
+    raise typer.Exit(session.run(asked, only=only, plan=planned.plan))
+
+
+def _read_plan_text(file: str) -> str:
+    if file != "-":
+        return read_text_file(Path(file), hint="name a plan file, or - for stdin")
+    if sys.stdin.isatty():
+        raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
+    return read_text(sys.stdin.buffer, "stdin")
+
+
+def _with_input(
+    planned: Question, words: Sequence[str], paths: Sequence[Path], attacher: Attacher, *, plan_on_stdin: bool
+) -> Question:
+    """The question of a plan with the text and the files of the command line in place of its own."""
+    attached = [attacher.attach(path) for path in paths if path != STDIN]
+    if "-" in words or STDIN in paths:
+        if plan_on_stdin:
+            raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")
+        attached.insert(0, attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
+    text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
+    return replace(planned, text=text or planned.text, files=tuple(attached) or planned.files)
+
+
+NOT_WHILE_PLANNING = (
+    "recursion", "max_cost", "max_tokens", "max_calls", "max_time", "approve", "format",
+)  # fmt: skip
+"""Options that say something about running a plan."""
+
+
+@opt.with_run_options(omit=NOT_WHILE_PLANNING)
+def plan(
+    context: typer.Context,
+    options: opt.RunOptions,
+    question: opt.Words = None,
+    file: opt.Files = None,
+    fetch: opt.Fetch = None,
+    system: opt.System = None,
+    flow: opt.Flow = False,
+) -> None:
+    """Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe."""
+    only = options.worker_names
+    session = Session(context.obj, options)
+    asked = build_question(question or (), file or (), system, None, None, session.attacher, fetch or ())
+    result = session.plan(asked, only=only)
+    if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
+        raise typer.Exit(result.exit_code or 1)
+    print_plan(result.run, session.settings.limits, session.output_context, flow=flow)

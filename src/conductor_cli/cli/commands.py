@@ -8,7 +8,7 @@ import typer
 
 from conductor_cli import __version__
 from conductor_cli.cli.chat_banner import is_interactive
-from conductor_cli.cli.lazy_group import CommandTable, LazyGroup
+from conductor_cli.cli.command import CommandTable, LazyGroup
 from conductor_cli.cli.options import Color, GlobalOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.core.errors import UsageError
@@ -17,8 +17,8 @@ COMMANDS: Final[CommandTable] = {
     "Everyday": {
         "ask": ("conductor_cli.cli.ask:ask", "Ask a question and print the answer."),
         "chat": ("conductor_cli.cli.chat:chat", "Hold a conversation in the terminal."),
-        "plan": ("conductor_cli.cli.plan:plan", "Plan a question without running the plan."),
-        "run": ("conductor_cli.cli.run:run", "Run a plan from a file or from stdin."),
+        "plan": ("conductor_cli.cli.ask:plan", "Plan a question without running the plan."),
+        "run": ("conductor_cli.cli.ask:run", "Run a plan from a file or from stdin."),
     },
     "Setup": {
         "setup": ("conductor_cli.cli.setup:setup", "Set up what is missing, step by step."),
@@ -37,11 +37,11 @@ COMMANDS: Final[CommandTable] = {
         "cost": ("conductor_cli.cli.cost:cost", "Show what was spent, by day, provider and worker."),
     },
     "Advanced": {
-        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
+        "pools": ("conductor_cli.cli.config:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:evaluate", "Compare ways of using the workers on the same cases."),
         "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
-        "launch": ("conductor_cli.cli.launch:launch", "Start a coding client over a server of its own."),
-        "mcp": ("conductor_cli.cli.mcp:mcp", "Serve ask, plan, run and trace to other programs (MCP)."),
+        "launch": ("conductor_cli.cli.serve:launch", "Start a coding client over a server of its own."),
+        "mcp": ("conductor_cli.cli.serve:mcp", "Serve ask, plan, run and trace to other programs (MCP)."),
         "train": ("conductor_cli.cli.train:train", "Train a conductor model by reinforcement learning."),
     },
 }

@@ -17,12 +17,10 @@ from conductor_cli.config import Settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.pool import DayLimits
-from conductor_cli.core.sanitize import one_line
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.table import Column
+from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.models.daily_spend import CONDUCTOR, local_now
-from conductor_cli.models.spending_file import SpentRow, read_spent
+from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now, read_spent
 
 _FIGURES: Final = (
     Column("CALLS", drop=1),

@@ -9,13 +9,20 @@ from typing import Annotated
 
 import typer
 
-from conductor_cli.app.checks import Check
-from conductor_cli.app.doctor import check_machine
-from conductor_cli.app.doctor.live import Report, Start, check_demo, check_planning, check_workers, workers_to_check
-from conductor_cli.app.doctor.report import make_report
+from conductor_cli.app.doctor import (
+    Check,
+    Report,
+    Start,
+    check_demo,
+    check_machine,
+    check_planning,
+    check_workers,
+    make_report,
+    workers_to_check,
+)
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_text
-from conductor_cli.cli.running import show_running
+from conductor_cli.cli.progress import show_running
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker

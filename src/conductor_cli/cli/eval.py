@@ -22,6 +22,7 @@ from conductor_cli.app.evaluation import (
     find_evaluation,
     load_cases,
     open_evaluation,
+    read_routers,
     stored_evaluations,
 )
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
@@ -32,7 +33,6 @@ from conductor_cli.app.router_training import (
     training_request,
     with_trained_routers,
 )
-from conductor_cli.app.routers import read_routers
 from conductor_cli.app.suites import fetch_suite
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -44,25 +44,20 @@ from conductor_cli.cli.output import (
     print_text,
 )
 from conductor_cli.cli.progress import show_progress
-from conductor_cli.cli.prompts import confirm_cost
-from conductor_cli.cli.signals import on_signal
+from conductor_cli.cli.terminal_input import confirm_cost, on_signal
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.errors import Failure, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_count, format_money, format_time
-from conductor_cli.core.system_errors import describe_system_error
-from conductor_cli.core.table import Column, shown_heads
+from conductor_cli.core.terminal_text import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
-from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.report import report_json, report_notes, system_table, tag_table
-from conductor_cli.evals.storage import Evaluation
+from conductor_cli.evals.outcomes import Evaluation, Outcome
+from conductor_cli.evals.report import reach_verdict, report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.systems import DEFAULT
-from conductor_cli.evals.teams import TEAM
-from conductor_cli.evals.verdict import reach_verdict
+from conductor_cli.evals.systems import DEFAULT, TEAM
 from conductor_cli.models.disk import try_writing_file, write_atomically
-from conductor_cli.store.fast_list import terminal_width
+from conductor_cli.state.run_list import terminal_width
 
 CONTINUE: Final = "the same command continues"
 

@@ -19,9 +19,8 @@ from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_duration, format_time
 from conductor_cli.core.redact import SHORTEST
-from conductor_cli.core.table import Column
-from conductor_cli.keys.entry import LONGEST_KEY, address, checked_key, known_provider
-from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.core.terminal_text import Column
+from conductor_cli.keys.key_store import LONGEST_KEY, KeyStore, address, checked_key, known_provider
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import is_loopback
 

@@ -1,11 +1,16 @@
-"""`conductor model`: list, pull, prepare, import, use, verify, rm, path."""
+"""`conductor model`: list, pull, prepare, import, use, verify, rm, path.
+
+Downloading a model at the terminal: what it needs, the progress, and the one question before a first run.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +18,7 @@ from conductor_cli.app.models import (
     describe_model,
     find_installed,
     find_stored,
+    is_worth_warming,
     list_models,
     model_to_pull,
     plan_model_removal,
@@ -20,34 +26,172 @@ from conductor_cli.app.models import (
     should_become_planner,
     stored_planner,
     verify_files,
+    warm_prefix,
 )
 from conductor_cli.app.planner_resolution import (
     describe_planner,
+    has_no_model,
     open_model_store,
     planner_manifest,
     resolve_planner,
 )
-from conductor_cli.app.prefix_warmup import is_worth_warming, warm_prefix
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.model_download import (
-    confirm_pull,
-    describe_files,
-    describe_pull,
-    download_model,
-    show_file_progress,
-)
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
-from conductor_cli.cli.prompts import can_ask, confirm
+from conductor_cli.cli.terminal_input import can_prompt, confirm, handle_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorUnusable, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration, format_size
-from conductor_cli.core.table import Column
+from conductor_cli.core.terminal_text import Column
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.weights.import_file import ImportRequest, import_model
 from conductor_cli.models.weights.model_store import Manifest
 from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
+
+if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.models.weights.model_store import Manifest
+    from conductor_cli.models.weights.registry import RegistryModel
+    from conductor_cli.models.weights.verify import Report
+
+
+_MEMORY_SOURCES: Final = {
+    "registry": "",
+    "header": " (computed from the file's header)",
+    "size": " (estimated from the file's size)",
+}
+"""How the memory that a model needs is known."""
+
+
+@contextmanager
+def show_file_progress(settings: Settings, *, quiet: bool) -> Iterator[Report]:
+    """Show how far model files are until the block ends."""
+    from conductor_cli.cli.progress import show_progress
+
+    def terminate(*_: object) -> None:
+        raise SystemExit(143)
+
+    # SIGTERM ends the block as an error does, so that the cursor is shown again and locks are released.
+    with handle_signal(signal.SIGTERM, terminate), show_progress(settings, quiet=quiet) as display:
+        yield display.update
+
+
+def download_model(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest:
+    """Pull a model and show the progress. Raises `ConductorUnusable`, also where the disk has no room for it."""
+    from conductor_cli.models.weights.download import pull_model
+
+    _check_room(model)
+    try:
+        with show_file_progress(settings, quiet=quiet) as report:
+            return pull_model(model, open_model_store(settings), report)
+    except KeyboardInterrupt:
+        if not quiet:
+            print_notice(f"stopped; to continue: conductor model pull {model.reference}")
+        raise
+
+
+def _check_room(model: RegistryModel) -> None:
+    """Raise `ConductorUnusable` where the disk has no room for what is to be downloaded."""
+    from conductor_cli.models.disk import check_room
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.huggingface import cache_directory
+
+    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
+
+
+def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
+    """Whether to download a model: a person is asked where it needs more memory than is free.
+
+    Raises `ConductorUnusable` where the disk has no room for it.
+    """
+    from conductor_cli.models.machine import read_memory
+
+    _check_room(model)
+    memory = read_memory()
+    if yes or not can_prompt() or not model.memory > memory.available > 0:
+        return True
+    free = (
+        f"{model.name} needs about {format_size(model.memory)} of memory, and {format_size(memory.available)} are free"
+    )
+    return confirm(f"{free}. Download it anyway?", default=False)
+
+
+def describe_pull(model: RegistryModel) -> list[str]:
+    """What a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
+    from conductor_cli.models import disk
+    from conductor_cli.models.machine import read_memory
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
+
+    missing, directory, memory = missing_bytes(model), cache_directory(), read_memory()
+    remaining = f", {format_size(missing)} of it to download" if missing < model.size else ""
+    size, free = format_size(model.size) if model.size else "size unknown", format_size(disk.free_bytes(directory))
+    lines = [
+        f"{model.name}: {size}{remaining}, licence {model.licence}",
+        f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
+    ]
+    if not model.listed:
+        more = f" and {format_count(len(model.parts) - 1, 'more part')}" if len(model.parts) > 1 else ""
+        lines.append(f"file {model.parts[0].file}{more}")
+    if model.licence == "unknown":
+        lines.append(
+            f"the repository names no licence; what its makers allow may be at {shown_endpoint()}/{model.repo}"
+        )
+    elif model.licence.lower() != "apache-2.0":
+        lines.append(f"{model.licence} is not Apache-2.0; its terms are at https://huggingface.co/{model.repo}")
+    if not model.memory:
+        return lines
+    line = f"memory: needs about {format_size(model.memory)}{_MEMORY_SOURCES[model.memory_source]}"
+    if memory.total:
+        line += f"; this machine has {format_size(memory.total)}"
+    # A model that does not fit is still offered: the person may know better, and swap exists.
+    if model.memory > memory.total > 0:
+        line += ": too little, it would be very slow or fail; for a smaller one: conductor model list"
+    elif model.memory > memory.available > 0:
+        line += f", of which only {format_size(memory.available)} are free now: close something first"
+    return [*lines, line]
+
+
+def describe_files(manifest: Manifest, *, named: bool = False) -> list[str]:
+    """Where a model's files are, and what their SHA-256 was compared with; first what it is called, if `named`."""
+    from conductor_cli.models.weights.verify import describe_hash_source
+
+    compared = describe_hash_source(manifest)
+    first = [f"installed {manifest.name}:"] if named else []
+    return first + [line for file in manifest.files for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")]
+
+
+def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> None:
+    """Ask a person once whether to download the default model if none plans, and download it.
+
+    `explained`: it was said already that none is there.
+
+    Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
+    """
+    if quiet or not can_prompt() or not has_no_model(settings):
+        return
+    from conductor_cli.app.models import USUAL_RATE, first_model_to_pull, remember_refusal
+    from conductor_cli.config.files import set_value
+    from conductor_cli.models.weights.download import missing_bytes
+
+    model = first_model_to_pull(settings)
+    if model is None:
+        return
+    missing = missing_bytes(model)
+    print_notice("The default one is:" if explained else "No conductor model is installed yet. The default one is:")
+    for line in describe_pull(model):
+        print_notice(line)
+    duration = format_duration(missing / USUAL_RATE, tenths=False)
+    takes = f", about {duration} at {format_size(USUAL_RATE)}/s" if missing else ""
+    if confirm(f"Download it now{takes}?", default=True):
+        for line in describe_files(download_model(model, settings, quiet=quiet)):
+            print_notice(line)
+        set_value(settings.paths, "conductor.model", model.name)
+    else:
+        remember_refusal(settings)
+        print_notice("you will not be asked again; to download it later: conductor model pull")
+
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)
 
@@ -269,7 +413,7 @@ def rm(
     """Remove a model. Files that conductor did not put there are kept."""
     settings = opt.stored_settings(context)
     planned = plan_model_removal(name, settings)
-    if not yes and not can_ask():
+    if not yes and not can_prompt():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
     for adapter in planned.adapters:
         print_notice(f"{adapter} is an adapter for it, and cannot be used without it")

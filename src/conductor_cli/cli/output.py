@@ -18,14 +18,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConductorError, Failure
-from conductor_cli.core.sanitize import escape_json, one_line, sanitize
-from conductor_cli.core.table import Column, render_table
+from conductor_cli.core.terminal_text import Column, escape_json, one_line, render_table, sanitize
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.store.fast_list import terminal_width
+from conductor_cli.state.run_list import terminal_width
 
 if TYPE_CHECKING:
+    from conductor_cli.views.base import Line
     from conductor_cli.views.console import OutputContext
-    from conductor_cli.views.text_layout import Line
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""

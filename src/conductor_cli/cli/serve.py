@@ -1,17 +1,131 @@
-"""`conductor serve`: the workers and the planner as one model of an HTTP server, for every client."""
+"""`conductor serve`: the workers and the planner as one model of an HTTP server, for every client.
+
+`conductor serve keys`: add, list, rm.
+
+`conductor launch`: a coding client over a server of its own, which ends with it.
+
+`conductor mcp`: the workers and the planner as tools of another program, over standard input and output.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 
+from conductor_cli import __version__
 from conductor_cli.cli import options as opt
-from conductor_cli.cli import serve_keys
-from conductor_cli.cli.output import print_line
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.config import app_paths
+from conductor_cli.config.tables import find_pool
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
+from conductor_cli.core.terminal_text import Column
+from conductor_cli.server.client_keys import ClientKeys, make_key
+from conductor_cli.server.launch import CLIENTS, find_client, own_server, run_client
+from conductor_cli.server.mcp.process import check_sdk, serve_stdio
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.process import HttpServer, access_rules, check_packages, make_service, open_socket
+
+keys_app = typer.Typer(help="Add and remove the keys with which clients use the server.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses it: laptop, ci …")]
+
+
+def _open_keys() -> ClientKeys:
+    return ClientKeys(app_paths(os.environ).config)
+
+
+@keys_app.command("add")
+def add_key(
+    context: typer.Context,
+    name: Name,
+    max_cost_day: Annotated[
+        str | None, typer.Option("--max-cost-day", metavar="USD", help="Maximum cost of all its requests on one day.")
+    ] = None,
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of one request.")
+    ] = None,
+    pool: Annotated[str, typer.Option("--pool", metavar="NAME", help="The only pool that it may use.")] = "",
+) -> None:
+    """Make a key and print it. Only its hash is kept, so it cannot be shown again."""
+    if pool:
+        find_pool(opt.stored_settings(context).pools, pool)
+    key, text = make_key(name)
+    day, each = _read_cost("--max-cost-day", max_cost_day), _read_cost("--max-cost", max_cost)
+    _open_keys().add(replace(key, max_cost_day=day, max_cost=each, pool=pool))
+    # The key alone on stdout: KEY=$(conductor serve keys add NAME)
+    print_line(text)
+    print_notice(
+        f"added the key {name}; it is shown only now, and sent as: Authorization: Bearer KEY, or x-api-key: KEY"
+    )
+
+
+@keys_app.command("list")
+def list_keys(json: opt.Json = False) -> None:
+    """List the keys with their limits. No key is shown."""
+    keys = _open_keys().all()
+    if json:
+        print_json([key.data() for key in keys])
+    elif keys:
+        now = datetime.now(UTC)
+        rows = [
+            [key.name, format_time(key.since, now), _money(key.max_cost_day), _money(key.max_cost), key.pool or UNKNOWN]
+            for key in keys
+        ]
+        columns = (Column("NAME", shrink=14), Column("ADDED", drop=1), "COST A DAY", "COST A REQUEST", "POOL")
+        print_table(columns, rows)
+    else:
+        print_notice(
+            "no keys: the server answers programs of this machine; add one with: conductor serve keys add NAME"
+        )
+
+
+@keys_app.command("rm")
+def remove_key(name: Name) -> None:
+    """Remove a key. A server that runs refuses it from now on."""
+    _open_keys().remove(name)
+    print_text(f"removed the key {name}")
+
+
+def _money(amount: Decimal | None) -> str:
+    return UNKNOWN if amount is None else format_money(amount)
+
+
+def _read_cost(option: str, text: str | None) -> Decimal | None:
+    try:
+        return opt.parse_cost(text)
+    except UsageError as error:
+        raise UsageError(error.message.replace("--max-cost", option, 1), hint=error.hint) from None
+
+
+NOT_FOR_MCP = ("format", "progress", "approve")
+"""Options that say how a person sees a run."""
+
+
+@opt.with_run_options(omit=NOT_FOR_MCP)
+def mcp(context: typer.Context, options: opt.RunOptions) -> None:
+    """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
+
+    A client starts this command; docs/mcp.md says how for some of them. The options hold for every call, which can
+    only narrow them.
+    """
+    check_sdk()
+    from conductor_cli.server.options import ServerOptions
+
+    if sys.stdin.isatty() and not context.obj.quiet:
+        print_notice("waiting for an MCP client on standard input; a client starts this command itself: docs/mcp.md")
+    server = ServerOptions(
+        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
+        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
+    )  # fmt: skip
+    raise typer.Exit(serve_stdio(server, __version__))
+
 
 NOT_FOR_A_SERVER = ("format", "progress", "approve")
 """Options that say how a person sees a run."""
@@ -27,7 +141,7 @@ Port = Annotated[
 
 
 app = typer.Typer(invoke_without_command=True)
-app.add_typer(serve_keys.app, name="keys")
+app.add_typer(keys_app, name="keys")
 
 
 @app.callback()
@@ -57,3 +171,29 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
     raise typer.Exit(HttpServer(lambda: make_service(server), access, opened).run())
+
+
+ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of: {', '.join(CLIENTS)}.")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the client.", show_default=False)
+]
+
+
+@opt.with_run_options(omit=NOT_FOR_A_SERVER)
+def launch(context: typer.Context, options: opt.RunOptions, client: ClientName, arguments: Words = None) -> None:
+    """Start a coding client over a server of its own.
+
+    The client is pointed at the server by flags and variables for this one start; its settings stay as they are. The
+    exit code is that of the client.
+    """
+    found, path = find_client(client)
+    check_packages()
+    from conductor_cli.server.options import ServerOptions
+
+    server = ServerOptions(
+        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
+        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
+    )  # fmt: skip
+    with own_server(server) as (url, key):
+        code = run_client(path, found.launch(url, key), arguments or ())
+    raise typer.Exit(code)

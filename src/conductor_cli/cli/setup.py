@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conductor_cli.app.doctor.live import DEMO_QUESTION
+from conductor_cli.app.doctor import DEMO_QUESTION
 from conductor_cli.app.setup import (
     NO_MODEL,
     SetupStep,
@@ -25,11 +25,11 @@ from conductor_cli.app.setup import (
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
-from conductor_cli.cli.prompts import can_ask, confirm, read_line
 from conductor_cli.cli.start import run as run_command
+from conductor_cli.cli.terminal_input import can_prompt, confirm, read_line
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C ended, which ends the interview too."""
@@ -53,7 +53,7 @@ def setup(
     json: opt.Json = False,
 ) -> None:
     """Set up what is missing: keys, workers, limits, the conductor model. Can be run again at any time."""
-    interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
+    interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_prompt())
     if json:
         proposal = [step.data() for step in propose_steps(interview.findings, interview.settings, model or "")]
         # The commands that do the steps print their results, and standard output must be JSON alone.

@@ -15,8 +15,7 @@ from conductor_cli.cli.output import print_json, print_notice, print_table, prin
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
-from conductor_cli.core.sanitize import one_line
-from conductor_cli.core.table import Column
+from conductor_cli.core.terminal_text import Column, one_line
 
 app = typer.Typer(help="Add and test tools that workers may call (MCP).", no_args_is_help=True)
 

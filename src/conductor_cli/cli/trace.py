@@ -36,21 +36,20 @@ from conductor_cli.cli.output import (
     print_styled,
     print_text,
 )
-from conductor_cli.cli.prompts import can_ask, confirm
+from conductor_cli.cli.terminal_input import can_prompt, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.store.fast_list import COUNT, run_names, terminal_width
-from conductor_cli.store.run_list import list_data, list_text
-from conductor_cli.store.trace_file import unreadable
+from conductor_cli.state.run_list import COUNT, list_data, list_text, run_names, terminal_width
+from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.console import OutputContext, page_screen
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.replay import open_replay_view, replay_events
 from conductor_cli.views.trace_text import comparison_text, step_lines, trace_lines
 
 if TYPE_CHECKING:
-    from conductor_cli.store.stored_run import RunQuery
+    from conductor_cli.state.run_summary import RunQuery
 
 MOST_FAULTS = 20
 """Faults of one trace that are printed."""
@@ -129,7 +128,7 @@ def show(
     store = open_trace_store()
     found = store.find(run)
     if flow:
-        from conductor_cli.cli.plan_output import print_stored_flow  # loads everything that a run needs
+        from conductor_cli.cli.approval import print_stored_flow  # loads everything that a run needs
 
         print_stored_flow(store, found, step, color=context.obj.color, json=json)
         return
@@ -307,7 +306,7 @@ def prune(
         print_line(f"would delete {size}")
         return
     if old and not yes:
-        if not can_ask():
+        if not can_prompt():
             hint = "preview with --dry-run, then use --yes"
             raise UsageError(f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint)
         if not confirm(f"Delete {size}?", default=False):

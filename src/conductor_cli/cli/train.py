@@ -10,11 +10,11 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from conductor_cli.app.checks import Check
+from conductor_cli.app.doctor import Check
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice
-from conductor_cli.cli.prompts import confirm_cost
+from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS

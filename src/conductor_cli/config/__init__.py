@@ -13,17 +13,22 @@ from typing import Any, Final
 
 from conductor_cli.config.cards import Cards, cards_file, read_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
-from conductor_cli.config.pools import NamedPool, pools_of
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
-from conductor_cli.config.providers import ConfiguredProvider, providers_of
 from conductor_cli.config.schema import PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
-from conductor_cli.config.tools import ConfiguredTools, tool_servers_of
-from conductor_cli.config.workers import ConfiguredWorker, workers_of
+from conductor_cli.config.tables import (
+    ConfiguredProvider,
+    ConfiguredTools,
+    ConfiguredWorker,
+    NamedPool,
+    pools_of,
+    providers_of,
+    tool_servers_of,
+    workers_of,
+)
 from conductor_cli.core.breaker import BreakerRules
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.errors import ConfigError, suggest
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
-from conductor_cli.core.suggest import suggest
 
 __all__ = [
     "AppPaths",

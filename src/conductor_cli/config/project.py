@@ -15,7 +15,7 @@ from typing import Any, Final
 from conductor_cli.config.files import Source, read_toml
 from conductor_cli.config.schema import SETTINGS_BY_NAME, Setting
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 
 NAME: Final = ".conductor.toml"
 LARGEST: Final = 16 << 10

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.plan import MAX_STEPS
-from conductor_cli.core.suggest import suggest
 
 PREFIX: Final = "CONDUCTOR_LLM_"
 """What the environment variables begin with. Other tools own `CONDUCTOR_*`."""

@@ -1,18 +1,35 @@
 """Named tables in the files, `[workers.NAME]` and `[pools.NAME]`: merging, checking and changing them.
 
 What a table may hold is declared by a dataclass, whose annotations say what each key must be.
+
+Named pools: `[pools.NAME]` tables in the files. A pool holds names of workers, in the order they are offered in.
+
+What holds for all workers at one provider: `[providers.NAME]` tables in the files.
+
+Servers of tools in the files: `[tools.NAME]` tables, and changes to those in the tool's own file.
+
+Workers in the files: `[workers.NAME]` tables, and changes to those in the tool's own file.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from conductor_cli.config.files import AppPaths, Source, edit_settings_file, own_section
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.chat import MediaKind
+from conductor_cli.core.errors import ConfigError, UsageError, suggest
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import DecodeError, load
+from conductor_cli.core.usage import FREE, Price
+from conductor_cli.models.command.programs import PROGRAMS
+from conductor_cli.models.presets import is_free, shipped_pools
+from conductor_cli.models.worker_options import OptionError, check_options
 
 T = TypeVar("T")
 
@@ -107,3 +124,287 @@ def _merge(old: object, new: Mapping[str, Any]) -> dict[str, Any]:
     same_kind = isinstance(old, Mapping) and new.get("kind", old.get("kind")) == old.get("kind")
     merged = {**old, **new} if same_kind and isinstance(old, Mapping) else new
     return {key: value for key, value in merged.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredProvider:
+    """A provider as the files have it. All its workers together make at most `parallel` calls at the same time.
+
+    `name` is that of the provider, of its host, of the kind of its workers, or `local` for this machine.
+    """
+
+    name: str
+    parallel: int
+
+
+def providers_of(sources: Sequence[Source]) -> tuple[ConfiguredProvider, ...]:
+    """The providers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    return tuple(_parse_provider(table) for table in tables_of(sources, "providers"))
+
+
+def _parse_provider(table: Table) -> ConfiguredProvider:
+    table.refuse_unknown("", ("parallel",), table.values)
+    if "parallel" not in table.values:
+        raise table.error("", f"provider {table.name!r} has no parallel", "for example: parallel = 4")
+    provider = table.read(ConfiguredProvider, {**table.values, "name": table.name})
+    if provider.parallel < 1:
+        raise table.error("parallel", f"parallel is {provider.parallel}; expected a whole number of at least 1")
+    return provider
+
+
+KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a variable may be called. Most keys have a dash, so a key given instead of its variable is noticed."""
+
+_CONTEXT: Final[dict[str, dict[str, Any]]] = {"llama": {"context": 8192}}
+"""Default context, in tokens, of kinds whose own default is smaller than what prompts are shortened to."""
+
+_LEAST: Final = {"parallel": 1, "max_tokens": 1, "context": 256, "temperature": 0, "threads": 1, "thinking_budget": 0}
+_SECRET: Final = re.compile(r"(?i)key|token|password|.*(api[-_]?key|authorization|cookie|secret|auth[-_]?token)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTable:
+    """What a worker's table may hold besides the options of its kind. Without `parallel`, the kind decides."""
+
+    kind: str = ""
+    model: str = ""
+    about: str = ""
+    parallel: int | None = None
+    enabled: bool = True
+    price: Price | None = None
+    card: Card = Card()
+    tags: tuple[str, ...] = ()
+    accepts: tuple[MediaKind, ...] | None = None
+    tools: tuple[str, ...] = ()
+
+
+WORKER_FIELDS: Final = tuple(field.name for field in fields(WorkerTable))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredWorker:
+    """A worker of the files, enabled or not. `source` is the last file that configures it."""
+
+    worker: Worker
+    enabled: bool
+    source: str
+
+
+def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
+    """The workers of all files, later files over earlier ones by name, in the order of their first mention.
+
+    Raises `ConfigError` with file, line and what was expected.
+    """
+    return tuple(_parse_worker(table) for table in tables_of(sources, "workers"))
+
+
+def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> Worker:
+    """The worker that `update_table` would make; nothing is written. Raises `ConfigError` that names no file."""
+    return _parse_worker(changed_table(paths, "workers", name, changes)).worker
+
+
+def _parse_worker(table: Table) -> ConfiguredWorker:
+    options = {key: value for key, value in table.values.items() if key not in WORKER_FIELDS}
+    found = table.read(WorkerTable, table.values)
+    _check_values(table, found)
+    worker = Worker(
+        name=table.name, kind=found.kind, model=found.model, about=found.about,
+        options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
+        parallel=found.parallel or _usual_parallel(found.kind, options), tags=tuple(dict.fromkeys(found.tags)),
+        accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
+        tools=tuple(dict.fromkeys(found.tools)),
+    )  # fmt: skip
+    try:
+        check_options(worker)
+    except OptionError as error:
+        raise table.error(error.option, error.message, error.hint) from None
+    if worker.price is None and is_free(worker):
+        worker = replace(worker, price=FREE)
+    return ConfiguredWorker(worker=worker, enabled=found.enabled, source=table.file_of(""))
+
+
+def _usual_parallel(kind: str, options: Mapping[str, Any]) -> int:
+    """How many steps a worker does at once: one where they would share a model file or a working directory."""
+    return 1 if kind == "llama" or options.get("cwd") else 4
+
+
+def _check_values(table: Table, found: WorkerTable) -> None:
+    """Check what the types do not say, and that no API key is in the file."""
+    if not found.kind:
+        raise table.error("", f"worker {table.name!r} has no kind", 'for example: kind = "openai"')
+    # Plans use this name for the conductor itself, so no other worker may have it.
+    if (table.name == SELF) != (found.kind == SELF):
+        message = f"worker {table.name!r} of kind {found.kind!r}: {SELF!r} means the conductor itself"
+        raise table.error("kind", message, "rename it")
+    for key, value in table.values.items():
+        least = _LEAST.get(key, -math.inf)
+        if isinstance(value, float | int) and not least <= value < math.inf:
+            raise table.error(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
+        _refuse_secret(table, key, value)
+    variable = table.values.get("key_env", "KEY")
+    if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
+        raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
+    _check_parts(table, found)
+
+
+def _check_parts(table: Table, found: WorkerTable) -> None:
+    """Check the price, the card, what it accepts and the tags."""
+    for key, kind in (("price", Price), ("card", Card)):
+        table.refuse_unknown(key, [field.name for field in fields(kind)], table.values.get(key, {}))
+    if any(not 0 <= strength <= 1 for strength in found.card.strengths.values()):
+        raise table.error("card", "card: a strength must be between 0 and 1")
+    if found.price is not None and min(found.price.amounts()) < 0:
+        raise table.error("price", "price: an amount must be 0 or more")
+    if found.kind == "llama" and found.accepts:
+        raise table.error("accepts", "accepts: a model file reads text only", "serve it by llama-server, which can")
+    if found.kind in PROGRAMS:
+        for key, given in (("accepts", found.accepts), ("tools", found.tools)):
+            if given:
+                raise table.error(key, f"{key}: a program reads text only, and has tools of its own", "remove it")
+    for tag in found.tags:
+        if not NAME.fullmatch(tag):
+            hint = "letters, digits, dots and dashes, at most 40"
+            raise table.error("tags", f"tags: {tag!r:.60} is not a valid tag", hint)
+
+
+def _refuse_secret(table: Table, key: str, value: object) -> None:
+    """Refuse an API key in a settings file, where it would be shown and backed up."""
+    names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
+    has_password = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
+    if has_password or any(_SECRET.fullmatch(name) for name in names):
+        raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPool:
+    """A pool as the files have it. `source` is the file that lists its workers, `where` that and the line.
+
+    `tools` are servers whose tools each of its workers gets while the pool is in use.
+    """
+
+    name: str
+    workers: tuple[str, ...]
+    about: str = ""
+    tools: tuple[str, ...] = ()
+    source: str = ""
+    where: str = ""
+
+
+def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
+    """The pools of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    return tuple(_parse_pool(table) for table in tables_of(sources, "pools"))
+
+
+def _parse_pool(table: Table) -> NamedPool:
+    table.refuse_unknown("", ("workers", "about", "tools"), table.values)
+    pool = table.read(NamedPool, {"workers": (), **table.values, "name": table.name})
+    if not pool.workers or len(set(pool.workers)) < len(pool.workers):
+        message = f"pool {table.name!r} needs the names of its workers, each once"
+        raise table.error("workers", message, 'for example: workers = ["a", "b"]')
+    return replace(pool, source=table.file_of("workers"), where=table.where("workers"))
+
+
+def find_pool(pools: Iterable[NamedPool], name: str) -> NamedPool:
+    """The pool of this name. Raises `UsageError`."""
+    known = {pool.name: pool for pool in pools}
+    if name in known:
+        return known[name]
+    if name in shipped_pools():
+        raise UsageError(f"pool {name!r} is not added yet", hint=f"conductor pools add {name}")
+    hint = suggest(name, known) if known else "conductor pools add NAME WORKER…"
+    raise UsageError(f"no pool is named {name!r:.60}", hint=hint)
+
+
+def pool_members(pool: NamedPool, workers: Sequence[ConfiguredWorker]) -> tuple[ConfiguredWorker, ...]:
+    """The workers of a pool, in its order. Raises `ConfigError` for a name that no worker has."""
+    known = {item.worker.name: item for item in workers}
+    for name in pool.workers:
+        if name not in known:
+            message = f"{pool.where}: pool {pool.name!r} names {name!r:.60}, which is not a worker"
+            raise ConfigError(message, hint=f"known: {', '.join(known) or 'none'}")
+    return tuple(known[name] for name in pool.workers)
+
+
+def update_pool(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:
+    """Put a pool into the tool's own file. Raises `ConfigError` before anything is written."""
+    _parse_pool(changed_table(paths, "pools", name, changes))
+    update_table(paths, "pools", name, changes)
+
+
+VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+"""A variable in the value of a header."""
+
+_SECRET_HEADER: Final = re.compile(r"(?i).*(auth|token|key|secret|password|cookie|credential)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTable:
+    """What a table of a server holds; see `tools.servers.ToolServer`.
+
+    `env` are names of variables, and a header's value holds a variable as `$NAME`: no secret is in a file.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    about: str = ""
+    env: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 60.0
+    only: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
+    trust: bool = True
+    allow: tuple[str, ...] = ()
+    local: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredTools:
+    """A server of tools in the files. `source` is the last file that configures it."""
+
+    name: str
+    table: ToolTable
+    source: str
+
+
+def tool_servers_of(sources: Sequence[Source]) -> tuple[ConfiguredTools, ...]:
+    """The servers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
+    return tuple(_parse_server(table) for table in tables_of(sources, "tools"))
+
+
+def update_tool_server(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:
+    """Put a server into the tool's own file. Raises `ConfigError` before anything is written."""
+    _parse_server(changed_table(paths, "tools", name, changes))
+    update_table(paths, "tools", name, changes)
+
+
+def _parse_server(table: Table) -> ConfiguredTools:
+    table.refuse_unknown("", tuple(ToolTable.__dataclass_fields__), table.values)
+    found = table.read(ToolTable, table.values)
+    if bool(found.command) == bool(found.url):
+        hint = 'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
+        raise table.error("", f"the tools {table.name!r} need a command or a url, and not both", hint)
+    if found.url:
+        _check_url(table, found.url)
+    if not 0 < found.seconds < math.inf:
+        raise table.error("seconds", f"seconds is {found.seconds:g}; expected a number above 0")
+    for name in found.env:
+        if not KEY_VARIABLE.fullmatch(name):
+            hint = "env names the variables that the program is given; their values stay where they are"
+            raise table.error("env", f"env: {name!r:.60} is not the name of a variable", hint)
+    for name, value in found.headers.items():
+        if _SECRET_HEADER.match(name) and not VARIABLE.search(value):
+            hint = f'name a variable: headers = {{ {name} = "Bearer $MY_TOKEN" }}'
+            raise table.error("headers", f"headers: {name}: secrets do not belong in a file", hint)
+    return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))
+
+
+def _check_url(table: Table, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise table.error("url", f"url is {url!r:.80}; expected an address", 'url = "https://example.com/mcp"')
+    if parts.username or parts.password:
+        raise table.error("url", "url: a password does not belong in a file", "use headers with a variable")

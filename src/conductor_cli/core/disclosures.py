@@ -18,7 +18,7 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.plan import GIVEN, SELF, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import File, Question
-from conductor_cli.core.toolbox import tool_party
+from conductor_cli.core.tools import tool_party
 
 HEAD: Final = 40
 """How many characters identify a text whose middle or end was left out."""

@@ -11,10 +11,16 @@
     └── ModelError           one call to one model failed; never leaves the run: it becomes a `Failure` in the stream
 
 Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
+
+Why the operating system refused something, in words for a person: no error number, no name of a library. Pure.
+
+What somebody probably meant who typed a name that does not exist. Pure.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -203,3 +209,46 @@ class ModelError(ConductorError):
         self.kind = _KIND_OF_REASON.get(reason, "worker")
         self.usage = usage
         self.retry_after = retry_after
+
+
+_NUMBER: Final = re.compile(r"\[(?:Errno|WinError) -?\d+\] ?")
+_PLACE: Final = re.compile(r"\[SSL: [A-Z_]+\] ?| ?\(_ssl\.c:\d+\)")
+_NO_SUCH_HOST: Final = re.compile(
+    r"name or service not known|nodename nor servname provided|temporary failure in name resolution"
+    r"|no address associated with hostname|getaddrinfo failed",
+    re.IGNORECASE,
+)
+"""What systems say of a host name that they cannot look up."""
+
+_EMPTY: Final = re.compile(r"all connection attempts failed\.?", re.IGNORECASE)
+"""A text that says no more than that a server cannot be reached."""
+
+
+def describe_system_error(error: BaseException) -> str:
+    """What went wrong, such as `Permission denied`; empty where the error says nothing about it."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return without_numbers(words)
+
+
+def without_numbers(text: str) -> str:
+    """A library's text about a system error without the error's number and the place in the library's source."""
+    text = _PLACE.sub("", _NUMBER.sub("", text)).strip()
+    if _NO_SUCH_HOST.search(text):
+        return "there is no host of this name, or no network"
+    return "" if _EMPTY.fullmatch(text) else text
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of these names that looks most like `name`, also in another case; empty where none does."""
+    from difflib import get_close_matches  # only where a name is wrong
+
+    by_lower = {each.lower(): each for each in known}
+    found = get_close_matches(name.lower(), by_lower, n=1)
+    return by_lower[found[0]] if found else ""
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint of an error about an unknown name: `did you mean fast?`, else `otherwise`, else the known names."""
+    names = tuple(known)
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else otherwise or f"known: {', '.join(names) or 'none'}"

@@ -19,8 +19,8 @@ from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import DecodeError, dump, dump_brief, load
+from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.usage import Usage
 
 FORMAT: Final = 3

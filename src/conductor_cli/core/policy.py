@@ -12,11 +12,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from conductor_cli.core.errors import ConfigError, PolicyError, UsageError
+from conductor_cli.core.errors import ConfigError, PolicyError, UsageError, suggest
 from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
-from conductor_cli.core.suggest import suggest
-from conductor_cli.core.toolbox import tool_party
+from conductor_cli.core.tools import tool_party
 
 LOCAL: Final = "local"
 """The provider of workers whose questions stay on this machine, in selectors."""

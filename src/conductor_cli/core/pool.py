@@ -8,8 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.errors import ConfigError, UsageError
-from conductor_cli.core.suggest import suggest
+from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.usage import Price
 
 RATED: Final = "rated"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Final, Literal
 
-from conductor_cli.core.operands import FindOperands
-from conductor_cli.core.plan import Step
+from conductor_cli.core.plan import FindOperands, Step
 from conductor_cli.core.plan_formats.base import Column, PlanFormatContext
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question

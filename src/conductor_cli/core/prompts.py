@@ -4,28 +4,168 @@ The conductor's prompt begins with what never changes. Two cut points let a loca
 the rules and examples (the same for every pool), and after the pool. What changes, limit and question, comes last.
 A worker's prompt holds other answers between tags that are derived from the quoted text, so no answer can contain its
 own closing tag. Nothing in an answer is ever read as a plan.
+
+Workers and their cards as a planner reads them: a line for each worker, and a table of who is good at what.
+
+The examples that stand in a prompted conductor's prefix.
+
+Their small pools differ, so that labels mean nothing by themselves.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from conductor_cli.core.card_lines import skills_for, worker_lines
 from conductor_cli.core.chat import Attachment, Message, Request
 from conductor_cli.core.events import Mode
-from conductor_cli.core.fewshots import FEWSHOTS, Example
 from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import MAX_STEPS, SELF, KeepAnswer, Plan, PlanRules, RejectedPlan, Revision, Step
 from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormatContext
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.plan_formats.published import published_messages
+from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
-from conductor_cli.core.published_prompt import published_messages
 from conductor_cli.core.question import Question
 from conductor_cli.core.quoting import TAG_CHARS, fence, question_text, shorten
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+
+SKILLS: Final = 12
+"""Rows of the table: the skills that most cards have."""
+
+RANKED: Final = 6
+"""Workers in a row of the table: the best ones."""
+
+
+def worker_lines(workers: Sequence[Worker], profile: Profile, context: PlanFormatContext) -> list[str]:
+    """A line for each worker, of at most about 50 tokens, and the table of strengths if the profile has one."""
+    lines = [_line(context.label(worker.name), worker, profile) for worker in workers]
+    if not context.skills:
+        return lines
+    return [*lines, "", "Strengths from 0 to 100, the best worker first:", *_table(workers, context)]
+
+
+def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
+    """The rows of the table: what most cards have a figure for. Empty if the profile has no table."""
+    if profile.cards != "table" or not profile.names:
+        return ()
+    found = Counter(_skill(tag) for worker in workers for tag in worker.card.strengths if tag != RATED)
+    return tuple(skill for skill, _ in found.most_common(SKILLS) if skill)
+
+
+def _table(workers: Sequence[Worker], context: PlanFormatContext) -> list[str]:
+    """A row for each skill. A row begins as the worker column of a plan does, so that the choice is what follows."""
+    cards = {
+        context.label(worker.name): {_skill(tag): value for tag, value in worker.card.strengths.items()}
+        for worker in workers
+    }
+    rows = []
+    for skill in context.skills:
+        known = [(label, card[skill]) for label, card in cards.items() if skill in card]
+        best = sorted(known, key=lambda item: -item[1])[:RANKED]
+        rows.append(f"- {skill} " + ", ".join(f"{label} {100 * value:.0f}" for label, value in best))
+    return rows
+
+
+def _skill(tag: str) -> str:
+    """A tag as a skill is written: short, on one line, without what separates columns."""
+    return " ".join(one_line(tag).replace("|", " ").split())[:24].strip()
+
+
+def _line(label: str, worker: Worker, profile: Profile) -> str:
+    """Label, name, model, what it is about, and what of its card stands in no table; or the label and nothing more."""
+    if not profile.names:
+        return label
+    model = one_line(worker.model_name)[:48]
+    # A worker that is named after its model needs no second name.
+    short = model.rpartition("/")[2].removesuffix(":latest").replace(":", "-").lower()
+    named_after = worker.name.lower().startswith(short)
+    about = ", ".join(filter(None, ("" if named_after else model, one_line(worker.about))))
+    named = f"{one_line(worker.name)}: {about}" if about else one_line(worker.name)
+    words = "" if worker.card.strengths.keys() - {RATED} else one_line(worker.card.words)[:60]
+    strengths = worker.card.strengths
+    if profile.cards == "table":
+        strengths = {tag: value for tag, value in strengths.items() if tag == RATED}
+    card = ", ".join(filter(None, (words, _format_card(strengths))))
+    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
+
+
+def _format_card(strengths: Mapping[str, float]) -> str:
+    """The four strongest tags of a card, with their strengths."""
+    best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A pool with cards, a question, and a good plan for it."""
+
+    workers: tuple[Worker, ...]
+    question: str
+    plan: Plan
+
+
+def _worker(name: str, about: str, **strengths: float) -> Worker:
+    return Worker(name=name, kind="example", about=about, card=Card(strengths=strengths))
+
+
+_FORGE: Final = _worker("forge", "code in any language", code=0.88, math=0.71)
+_ABACUS: Final = _worker("abacus", "arithmetic, proofs", math=0.93, code=0.52)
+_QUILL: Final = _worker("quill", "fluent prose, summaries", facts=0.84, math=0.35)
+_LEXIS: Final = _worker("lexis", "law and policy", facts=0.90, code=0.21)
+_PROBE: Final = _worker("probe", "careful review, testing", code=0.79, math=0.74)
+
+FEWSHOTS: Final = (
+    Example(
+        workers=(_QUILL, _ABACUS, _FORGE),
+        question="What is the capital of Mongolia?",
+        plan=Plan(
+            reasoning="- One fact. Any worker knows it, one step is enough.",
+            steps=(Step(worker="quill", subtask="Name the capital of Mongolia."),),
+        ),
+    ),
+    Example(
+        workers=(_FORGE, _ABACUS, _QUILL),
+        question=(
+            "A tank fills in 3 hours through one pipe and in 5 through another, and empties in 4 through a leak. "
+            "How long until it is full with all three open?"
+        ),
+        plan=Plan(
+            reasoning="- Easy to get wrong by a sign. Two independent solutions, then a comparison.",
+            steps=(
+                Step(
+                    worker="abacus", subtask="Set up the rates of all three openings and solve for the time, exactly."
+                ),
+                Step(worker="forge", subtask="Compute the time by adding the signed hourly rates; give a fraction."),
+                Step(
+                    worker="abacus",
+                    access=(1, 2),
+                    subtask="Compare both results, settle any difference by substitution, and state the time.",
+                ),
+            ),
+        ),
+    ),
+    Example(
+        workers=(_LEXIS, _FORGE, _PROBE),
+        question="Write a Python function that merges overlapping intervals, and make sure that it is right.",
+        plan=Plan(
+            reasoning="- Write first, then a review with test cases by another worker, then the corrected code.",
+            steps=(
+                Step(worker="forge", subtask="Write the function with type hints; sort by start, then sweep once."),
+                Step(
+                    worker="probe",
+                    access=(1,),
+                    subtask="Test it by hand on empty, touching, nested and unsorted input; list each fault.",
+                ),
+                Step(worker="forge", access=(1, 2), subtask="Give the final function with every listed fault mended."),
+            ),
+        ),
+    ),
+)
+
 
 CONDUCTOR_CHARS = 6000
 """How much of a question, and of an existing answer, the conductor itself is shown. Workers get all of it."""

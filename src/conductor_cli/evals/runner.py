@@ -16,12 +16,11 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.cost import Budget
-from conductor_cli.evals.outcomes import Outcome, RunKey, infrastructure_error, judge_run
+from conductor_cli.evals.outcomes import Evaluation, Outcome, ResultWriter, RunKey, infrastructure_error, judge_run
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.storage import Evaluation, ResultWriter
 from conductor_cli.evals.systems import System
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
-from conductor_cli.programs.confinement import stoppable
+from conductor_cli.programs.sandbox import stoppable
 from conductor_cli.run import Conductor
 from conductor_cli.run.config import model_semaphores
 

@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.core.bounded import parse_json
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.sanitize import escape_json
-from conductor_cli.core.serialization import DecodeError, dump, load
-from conductor_cli.core.system_errors import describe_system_error
+from conductor_cli.core.serialization import DecodeError, dump, load, parse_json
+from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.teams import RouterKind, Team
+from conductor_cli.evals.systems import RouterKind, Team
 
 if TYPE_CHECKING:
     from conductor_cli.evals.embeddings import Vectors
@@ -116,7 +114,7 @@ def train_router(kind: RouterKind, data: TrainingData) -> TrainedRouter:
     """Train one router. Cases that failed for a team are left out. Raises `UsageError` if too few are left."""
     import numpy as np
 
-    from conductor_cli.evals import masrouter, routerdc
+    from conductor_cli.evals import routerdc
 
     teams = [team for team in data.teams if kind == "masrouter" or team.form == "alone"]
     found = {outcome.key[:2]: outcome for outcome in data.outcomes if outcome.verdict != "failed"}
@@ -134,8 +132,8 @@ def train_router(kind: RouterKind, data: TrainingData) -> TrainedRouter:
     else:
         cost = np.array(_costs(table))
         alone = [column for column, team in enumerate(teams) if team.form == "alone"]
-        made_of = masrouter.choices(teams, list(data.workers))
-        arrays = {"weights": masrouter.train(vectors, masrouter.rewards(right, cost, alone), made_of)}
+        made_of = routerdc.choices(teams, list(data.workers))
+        arrays = {"weights": routerdc.train_masrouter(vectors, routerdc.rewards(right, cost, alone), made_of)}
     return TrainedRouter(
         kind=kind, workers=data.workers, embedder=data.embedder, source=data.source, seed=data.seed,
         questions=" ".join(hash_question(case.question) for case in data.cases), teams=tuple(teams),
@@ -154,7 +152,7 @@ def _costs(table: Sequence[Sequence[Outcome]]) -> list[list[float]]:
 
 def plan_cases(router: TrainedRouter, vectors: Vectors) -> list[Plan]:
     """The plan for each question, of which `vectors` has the unit vectors. Raises `UsageError` for other dimensions."""
-    from conductor_cli.evals import masrouter, routerdc
+    from conductor_cli.evals import routerdc
 
     arrays = {name: _restore(array) for name, array in router.arrays.items()}
     first = arrays["layer" if router.kind == "routerdc" else "weights"]
@@ -163,7 +161,7 @@ def plan_cases(router: TrainedRouter, vectors: Vectors) -> list[Plan]:
     if router.kind == "routerdc":
         chosen = routerdc.choose(vectors, first, arrays["keys"])
     else:
-        chosen = masrouter.choose(vectors, first, masrouter.choices(router.teams, list(router.workers)))
+        chosen = routerdc.choose_by_masrouter(vectors, first, routerdc.choices(router.teams, list(router.workers)))
     return [router.teams[team].plan() for team in chosen]
 
 
@@ -184,7 +182,7 @@ def read_router(path: Path) -> TrainedRouter:
 
 def _fits(router: TrainedRouter) -> bool:
     """Whether the teams are of its workers, and the arrays have the shapes that the teams need."""
-    from conductor_cli.evals import masrouter, routerdc
+    from conductor_cli.evals import routerdc
 
     known = set(router.workers)
     if not router.teams or not all(team.sound and known.issuperset(team.workers) for team in router.teams):
@@ -201,7 +199,7 @@ def _fits(router: TrainedRouter) -> bool:
     if router.kind == "routerdc":
         wanted = {"layer": (shapes.get("layer", (0, 0))[0], routerdc.SIZE), "keys": (len(router.teams), routerdc.SIZE)}
     else:
-        choices = masrouter.choices(router.teams, list(router.workers)).shape[1]
+        choices = routerdc.choices(router.teams, list(router.workers)).shape[1]
         wanted = {"weights": (shapes.get("weights", (0, 0))[0], choices)}
     return shapes == wanted
 

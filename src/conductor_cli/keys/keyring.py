@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 SECONDS: Final = 5.0

@@ -1,12 +1,68 @@
-"""The interface of every model: conductor, workers and test doubles."""
+"""The interface of every model: conductor, workers and test doubles.
+
+What a request needs besides text, and the refusal of what an adapter cannot carry. Pure.
+
+A model that plays a script: for tests, for benchmarks, and for the plans that a training has sampled.
+
+A run that uses one as a worker shows it by the worker's kind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol, runtime_checkable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol, get_args, runtime_checkable
 
-from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.models.features import Features
+from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.usage import Usage
+
+Features = frozenset[Feature]
+
+ALL_FEATURES: Final[Features] = frozenset(get_args(Feature))
+
+NO_FEATURES: Final[Features] = frozenset()
+
+IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""The images that every provider with images takes."""
+
+PDF: Final = "application/pdf"
+
+_WORDS: Final[dict[Feature, str]] = {"tools": "tools", "image": "images", "pdf": "PDF files"}
+
+
+def feature_of(attachment: Attachment) -> Feature | None:
+    """What a model must take to be sent this attachment; None for what none takes."""
+    if attachment.media_type in IMAGE_TYPES:
+        return "image"
+    return "pdf" if attachment.media_type == PDF else None
+
+
+def needs_features(request: Request) -> bool:
+    """Whether a request holds anything besides text."""
+    return bool(request.tools) or any(
+        message.attachments or message.tool_calls or message.role == "tool" for message in request.messages
+    )
+
+
+def check_features(name: str, features: Collection[Feature], request: Request) -> None:
+    """Refuse, before anything is sent, a request that needs what the model called `name` cannot be sent.
+
+    The `ModelError` is not worth another attempt, and another worker may take the step.
+    """
+    attachments = [attachment for message in request.messages for attachment in message.attachments]
+    for attachment in attachments:
+        feature = feature_of(attachment)
+        if feature is None or feature not in features:
+            what = _WORDS[feature] if feature else f"files of type {attachment.media_type}"
+            hint = f"use a worker that takes {what}"
+            raise ModelError("refused", f"{name} cannot be sent {what}: {attachment.name}", hint=hint)
+    calls = any(message.tool_calls or message.role == "tool" for message in request.messages)
+    if (request.tools or calls) and "tools" not in features:
+        raise ModelError("refused", f"{name} cannot be sent tools", hint="use a worker that takes tools")
+    if attachments and request.read_attachment is None:
+        raise ModelError("file", f"{name}: the content of {attachments[0].name} is not at hand")
 
 
 class Model(Protocol):
@@ -43,3 +99,49 @@ class ChoosesModel(Protocol):
     async def chosen_model(self) -> str:
         """The id of the model that is asked for, empty if the server does not answer. Raises nothing."""
         ...
+
+
+ScriptItem = str | Chunk | float | ModelError
+"""Text, a whole chunk, a pause in seconds, or an error to raise at this point."""
+
+Script = Iterable[ScriptItem]
+
+
+@dataclass
+class ScriptedModel:
+    """Plays one script per call, repeating the last one; or asks `reply` for the script of each request."""
+
+    scripts: list[Script] = field(default_factory=list)
+    reply: Callable[[Request], Script] | None = None
+    requests: list[Request] = field(default_factory=list)
+    closed: int = 0
+    features: Features = ALL_FEATURES
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        check_features("the script", self.features, request)
+        self.requests.append(request)
+        written = 0
+        try:
+            for line in self._script(request):
+                if isinstance(line, ModelError):
+                    raise line
+                if isinstance(line, float):
+                    await asyncio.sleep(line)
+                    continue
+                chunk = Chunk(text=line) if isinstance(line, str) else line
+                written += 1
+                yield chunk
+                if chunk.usage is not None:
+                    return
+            read = sum(len(message.content.split()) for message in request.messages)
+            yield Chunk(usage=Usage(tokens_in=read, tokens_out=written, calls=1), finish="stop")
+        finally:
+            self.closed += 1
+
+    def _script(self, request: Request) -> Script:
+        if self.reply is not None:
+            return self.reply(request)
+        return self.scripts[min(len(self.requests), len(self.scripts)) - 1]
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -188,7 +188,7 @@ def _program(worker: Worker, environ: Mapping[str, str], secrets: Secrets) -> Mo
 
 def _scripted(worker: Worker) -> Model:
     """For tests and benchmarks: no user is offered it, and `about` has to say what it is."""
-    from conductor_cli.models.scripted import ScriptedModel
+    from conductor_cli.models.base import ScriptedModel
 
     script = worker.options.get("script")
     if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:

@@ -25,13 +25,13 @@ from conductor_cli.models.api_errors import (
     error_in_body,
     parse_frame,
     rejected_parameter,
+    shorter_output,
 )
+from conductor_cli.models.base import Features, check_features
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.chat_apis.base import Frame
 from conductor_cli.models.chat_body import request_body
-from conductor_cli.models.features import Features, check_features
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
-from conductor_cli.models.output_limits import shorter_output
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ReplyDecoder, reply_limit
 from conductor_cli.models.structured_output import (

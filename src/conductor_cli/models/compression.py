@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 
 PIECE: Final = 64 * 1024
 """The most bytes that come at once."""

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from conductor_cli.core.errors import ModelError, UsageError
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models.http import HttpClient, HttpResponse
 from conductor_cli.models.sockets import look_up
 

@@ -40,13 +40,12 @@ from conductor_cli.models.api_errors import (
     rejected_parameter,
     retry_after,
 )
-from conductor_cli.models.base64_file import with_texts
-from conductor_cli.models.chat_body import KEPT, plain_messages, request_body
-from conductor_cli.models.features import ALL_FEATURES, Features, check_features
+from conductor_cli.models.base import ALL_FEATURES, Features, check_features
+from conductor_cli.models.chat_body import KEPT, plain_messages, request_body, with_texts
 from conductor_cli.models.http import bound_response, reason_of
 from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
-from conductor_cli.models.tool_call_ids import wants_short_ids, with_short_ids
+from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 _HINTS: Final[dict[ModelErrorReason, str]] = {

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER, Party
 from conductor_cli.core.pool import Card, Worker
+from conductor_cli.models.base import ALL_FEATURES, Features
 from conductor_cli.models.command.programs import PROGRAMS, recipient_of_program
-from conductor_cli.models.features import ALL_FEATURES, Features
 from conductor_cli.models.structured_output import Form, is_cloud_model
 
 DATA: Final = Path(__file__).with_name("presets.toml")

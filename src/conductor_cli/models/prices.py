@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from conductor_cli.core.chat import MediaKind
+from conductor_cli.core.errors import describe_system_error
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.system_errors import describe_system_error
 from conductor_cli.core.usage import MILLION, Price
 from conductor_cli.models.presets import PRESETS, price_name, table_name
 

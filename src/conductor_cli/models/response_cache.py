@@ -22,9 +22,8 @@ from conductor_cli.core.chat import Chunk, Finish, Request, ToolCall, ToolCallDe
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Features, Model
 from conductor_cli.models.disk import AppendLog, read_lines
-from conductor_cli.models.features import Features
 
 REQUEST_FIELDS: Final = (
     "messages", "max_tokens", "temperature", "seed", "rank", "stop", "grammar", "choices", "schema", "tools",

@@ -2,11 +2,23 @@
 
 Servers of tools write schemas of every draft. What an API does not know is left out: a schema then allows more than
 before, and the arguments of a call are checked against the whole schema by whoever runs the tool.
+
+Names of tools as every API takes them. Pure.
+
+OpenAI and Anthropic allow `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore first. Servers of tools have
+names of any kind (`files/read`, `Search the web`, 100 characters), so such a name is sent in another form.
+
+The ids of tool calls as Mistral's models want them. Pure.
+
+Their servers, and the chat templates of their open models, refuse any id that is not nine letters and digits. A
+conversation may hold others: another worker's, or those that a client of the server knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -141,3 +153,57 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _names(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+LONGEST: Final = 64
+
+_ALLOWED: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
+_FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_DIGITS: Final = 8
+
+
+def api_name(name: str) -> str:
+    """The name under which a tool is offered to a model.
+
+    It depends on `name` alone, so it is the same in every turn. A name that has to be changed gets digits of its hash,
+    so that no two become one.
+    """
+    if _ALLOWED.fullmatch(name):
+        return name
+    readable = _FORBIDDEN.sub("_", name)[: LONGEST - _DIGITS - 2]
+    mark = "" if re.match("[A-Za-z_]", readable) else "_"
+    return f"{mark}{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
+
+
+def original_names(names: Iterable[str]) -> dict[str, str]:
+    """The names of tools by the names under which they are offered, where those differ."""
+    return {offered: name for name in names if (offered := api_name(name)) != name}
+
+
+_SHORT: Final = re.compile("[A-Za-z0-9]{9}")
+
+_MISTRAL: Final = re.compile("mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral", re.IGNORECASE)
+"""What the names of the models contain, also those of others who serve them."""
+
+
+def short_id(given: str) -> str:
+    """An id of nine letters and digits. One that has them stays as it is; any other always becomes the same."""
+    return given if _SHORT.fullmatch(given) else sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+def wants_short_ids(model: str) -> bool:
+    """Whether a model of this name is one of Mistral's."""
+    return _MISTRAL.search(model) is not None
+
+
+def with_short_ids(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages in the form of chat completions, with short ids in calls and results."""
+    changed: list[dict[str, Any]] = []
+    for message in messages:
+        sent = dict(message)
+        if "tool_calls" in sent:
+            sent["tool_calls"] = [call | {"id": short_id(call["id"])} for call in sent["tool_calls"]]
+        if "tool_call_id" in sent:
+            sent["tool_call_id"] = short_id(sent["tool_call_id"])
+        changed.append(sent)
+    return changed

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from conductor_cli.core.errors import ConfigError, ModelError
+from conductor_cli.core.errors import ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.suggest import suggest
 from conductor_cli.models.command import programs
 from conductor_cli.models.command.programs import PROGRAM_OPTIONS, PROGRAMS
 from conductor_cli.models.presets import OPENAI_APIS, PRESETS

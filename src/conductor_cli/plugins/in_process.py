@@ -23,18 +23,17 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event
-from conductor_cli.models.daily_spend import local_now
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.api.chat_completions import ChatCompletions
-from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.openai_tools import require_schema
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import Narrator, Piece
+from conductor_cli.server.narration import Narrator, Piece, outcome_of
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.outcomes import outcome_of
 from conductor_cli.server.requests import holds_text, read_work
 from conductor_cli.server.runs import Runs
+from conductor_cli.state.spending import local_now
 
 API: Final = ChatCompletions()
 

@@ -12,15 +12,15 @@ from datetime import datetime
 from decimal import Decimal
 
 from conductor_cli.core.chat import Request
+from conductor_cli.core.data_policy import nobody_sees
 from conductor_cli.core.errors import ConductorUnusable, PolicyError, UsageError
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, check_limits, check_pool
 from conductor_cli.core.prompts import conductor_request
 from conductor_cli.core.question import Question
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.core.viewers import nobody_sees
 from conductor_cli.run.config import RunConfig, RunResources
 from conductor_cli.run.runner import Run
 from conductor_cli.run.state import RunState

@@ -1,21 +1,26 @@
-"""What a run is given, and what it shares with the runs nested in it: the ledger, slots for calls, who is down."""
+"""What a run is given, and what it shares with the runs nested in it: the ledger, slots for calls, who is down.
+
+Who may call which tool in one run: what the settings allow, and what the user says when asked.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from conductor_cli.core.breaker import BreakerRules
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Mode
-from conductor_cli.core.exploring import Exploration
+from conductor_cli.core.learning import Exploration
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.plan_formats import PlanFormatContext
@@ -23,13 +28,57 @@ from conductor_cli.core.policy import PoolPolicy, plan_rules
 from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
 from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
 from conductor_cli.core.prompts import plan_format_context
-from conductor_cli.core.tool_calls import CALLS_PER_RUN
-from conductor_cli.core.toolbox import RunTools, ToolBox
+from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
 from conductor_cli.core.usage import NO_USAGE, Price, Usage
 from conductor_cli.models.base import Model
-from conductor_cli.models.daily_spend import DailySpend
 from conductor_cli.run.circuits import Circuits
-from conductor_cli.run.tool_approval import ToolApprovals
+from conductor_cli.state.spending import DailySpend
+
+ToolVerdict = Literal["once", "always", "no"]
+"""What the user says of a call: yes, yes for every call of this tool in this run, no."""
+
+REFUSED: Final = "not called: the user does not allow it. Do not ask for it again; answer without it."
+NOBODY: Final = "not called: it may change something, and nobody can be asked to allow it. Answer without it."
+
+
+class ToolApprovals:
+    """One for each run that a user starts. `asks`: somebody can be asked."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self._asks = asks
+        self._always: set[str] = set()
+        self._turn = asyncio.Lock()
+        self._waiting: asyncio.Future[ToolVerdict] | None = None
+
+    async def objection(self, tool: OfferedTool, ask: Callable[[], Awaitable[ToolVerdict]]) -> str:
+        """Why a call must not be made, for the worker to read; empty where it may. `ask` asks the user."""
+        key = _identity(tool)
+        if tool.allowed or tool.read_only or key in self._always:
+            return ""
+        if not self._asks:
+            return NOBODY
+        async with self._turn:  # one question at a time
+            verdict = "always" if key in self._always else await ask()
+        if verdict == "always":
+            self._always.add(key)
+        return REFUSED if verdict == "no" else ""
+
+    def verdict(self) -> asyncio.Future[ToolVerdict]:
+        """What the user will say of the call that is offered next."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting
+
+    def decide(self, verdict: ToolVerdict) -> None:
+        """The user has answered. Where nothing is asked, this does nothing."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(verdict)
+
+
+def _identity(tool: OfferedTool) -> str:
+    """What the user allows: a tool whose description or parameters change later is another one."""
+    what = [tool.server, tool.own_name, tool.tool.description, tool.tool.parameters]
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
 
 _NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 

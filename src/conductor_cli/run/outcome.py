@@ -9,8 +9,7 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace
-from conductor_cli.run.answer_schema import NOT_CHECKED, NOT_JSON
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunState
 
 
 def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) -> tuple[str | None, bool]:

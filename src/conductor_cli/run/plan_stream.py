@@ -1,30 +1,138 @@
-"""One reply of the conductor: its text becomes steps while it is being written, and each is announced at once."""
+"""One reply of the conductor: its text becomes steps while it is being written, and each is announced at once.
+
+Whether a planned step goes to another worker than the planned one; within every rule of the run.
+
+Steps of a plan that repeat an earlier one. Pure.
+
+A weak planner may write the same step again and again. A repetition asks the same worker for the same thing with the
+same access list, so it costs a call and adds nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_tokens, estimated_usage
-from conductor_cli.core.exploring import Choice
-from conductor_cli.core.operands import lost_operand
-from conductor_cli.core.plan import SELF, KeepAnswer, Step
+from conductor_cli.core.learning import Choice, choose_worker, kind_of_task
+from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
 from conductor_cli.core.question import NESTED, Question
-from conductor_cli.core.recovery import describe_repeated_steps
-from conductor_cli.core.repeats import RepeatFilter
-from conductor_cli.core.toolbox import describe_tools
+from conductor_cli.core.tools import describe_tools
+from conductor_cli.core.trace import describe_repeated_steps
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
-from conductor_cli.core.viewers import describe_attached
 from conductor_cli.models.base import Model
-from conductor_cli.run.exploring import describe_choice, explore_step
-from conductor_cli.run.retries_and_timeouts import with_timeouts
+from conductor_cli.models.command.programs import PROGRAMS
+from conductor_cli.run.attempt import with_timeouts
 from conductor_cli.run.state import RunState
+
+
+def explore_step(state: RunState, step: Step) -> Choice:
+    """Who does a step that the planner has just written, after those that stand.
+
+    At most one step of a run goes to another worker. A run that can be repeated (`seed`), that only plans, or that is a
+    step of another run does not explore, and neither do questions with attachments or a schema, which not every worker
+    can take.
+    """
+    exploration, question = state.config.exploration, state.question
+    planned = Choice(worker=step.worker)
+    if exploration is None or state.plan_only or state.nested or state.config.seed is not None:
+        return planned
+    if question.attachments or question.schema is not None or any(record.preferred for record in state.trace.steps):
+        return planned
+    if not _can_change(state, step.worker):
+        return planned
+    worker, pool = state.config.pool[step.worker], state.config.pool
+    others = [other for other in pool if other.name != worker.name and _may_take_over(state, step, other)]
+    candidates = exploration.candidates(worker, others, kind_of_task(step.subtask, pool))
+    return choose_worker(step.worker, candidates, exploration.probability, state.config.random.random())
+
+
+def describe_choice(choice: Choice) -> str:
+    """What a reader is told of a step that goes to another worker."""
+    chance = f"a chance of {choice.propensity:.1%}; learning.explore"
+    return f"{choice.worker} is tried instead of {choice.preferred}, because it may be as good ({chance})"
+
+
+def _can_change(state: RunState, name: str) -> bool:
+    """Whether a worker's steps can be done by another one. What a program does is its own: it may change files."""
+    return name != SELF and name in state.config.pool and state.config.pool[name].kind not in PROGRAMS
+
+
+def _may_take_over(state: RunState, step: Step, other: Worker) -> bool:
+    """Whether every rule of the run allows `other` to do the step, and it sees what the planned worker would."""
+    policy, config = state.policy, state.config
+    resources = state.resources
+    if not _can_change(state, other.name) or other.name not in config.workers or other.name in resources.down:
+        return False
+    if other.name in resources.skipped:
+        return False
+    if other.name in policy.excluded or not policy.may_replace(other.name, step.worker):
+        return False
+    # What would stay on this machine stays on it, also where no rule says so.
+    if policy.pool_policy.party(step.worker).local and not policy.pool_policy.party(other.name).local:
+        return False
+    return not policy.violation(state.steps_before(), replace(step, worker=other.name))
+
+
+LOOP: Final = 3
+"""So many repetitions one after another are a planner that would go on like this up to its limit of tokens."""
+
+
+class RepeatFilter:
+    """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and renumbers the others.
+
+    `standing` are the steps that stand already. `left_out` has the numbers of repetitions, as the planner wrote them.
+    With `keep_last` the last step is never left out.
+    """
+
+    def __init__(self, standing: Sequence[Step] = (), *, keep_last: bool = False) -> None:
+        self.left_out: list[int] = []
+        self._kept = list(standing)
+        self._keep_last = keep_last
+        self._numbers = {number: number for number in range(len(standing) + 1)}
+        """The new number of each step, by the number that the planner wrote. 0 is the given answer."""
+        self._in_a_row = 0
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether the planner only repeats itself by now, so that its plan can end with the newest step."""
+        return self._in_a_row >= LOOP and not self._keep_last
+
+    def take(self, item: ParsedStep) -> ParsedStep | None:
+        """The step under its new number, with an access list of new numbers; None where it is left out.
+
+        The last step is left out only where it repeats the newest one: then that one gives the answer.
+        """
+        access = tuple(dict.fromkeys(self._numbers[number] for number in item.step.access))
+        step = replace(item.step, access=access)
+        number = self._number_of(step)
+        is_newest = number == len(self._kept)
+        if number and (not item.last or (is_newest and not self._keep_last)):
+            self._numbers[item.number] = number
+            self.left_out.append(item.number)
+            self._in_a_row = self._in_a_row + 1 if is_newest else 0
+            return None
+        self._in_a_row = 0
+        self._kept.append(step)
+        self._numbers[item.number] = len(self._kept)
+        return replace(item, number=len(self._kept), step=step)
+
+    def _number_of(self, step: Step) -> int:
+        """The number of the same step among those that are kept; 0 for none. White space and order do not count."""
+        for number, kept in enumerate(self._kept, start=1):
+            same_words = kept.subtask.split() == step.subtask.split()
+            if same_words and kept.worker == step.worker and {*kept.access} == {*step.access}:
+                return number
+        return 0
+
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 """The subtask of the review that `limits.recursion` appends to a plan."""

@@ -18,10 +18,9 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
-from conductor_cli.core.recovery import describe_left_out
-from conductor_cli.core.trace import ENDED, Trace, apply_event
+from conductor_cli.core.trace import ENDED, Trace, apply_event, describe_left_out
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.run.config import RunConfig
+from conductor_cli.run.config import RunConfig, ToolVerdict
 from conductor_cli.run.executor import run_step
 from conductor_cli.run.outcome import (
     answer_of,
@@ -32,10 +31,8 @@ from conductor_cli.run.outcome import (
     tool_calls_of,
     verdict_of,
 )
-from conductor_cli.run.planner import Planner
-from conductor_cli.run.revision import begin_revision, wants_revision
+from conductor_cli.run.planner import Planner, begin_revision, wants_revision
 from conductor_cli.run.state import RunState, StopKind
-from conductor_cli.run.tool_approval import ToolVerdict
 
 log = logging.getLogger(__name__)
 

@@ -2,31 +2,59 @@
 
 The planner and the executor add steps and events to it. What makes a step ready calls `wake`, by which the runner
 starts it.
+
+The JSON Schema of an answer: what an answer breaks of it, and how its worker is told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
-from conductor_cli.core.data_policy import DataPolicy
+from conductor_cli.core.data_policy import DataPolicy, Viewers, find_viewers
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.exploring import Choice
 from conductor_cli.core.follow_up import without_outdated
-from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Step
+from conductor_cli.core.learning import Choice
+from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Schedule, Step
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.schedule import Schedule
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.core.viewers import Viewers, find_viewers
-from conductor_cli.run.answer_schema import schema_fault
-from conductor_cli.run.config import RunConfig, RunResources
-from conductor_cli.run.tool_approval import ToolVerdict
+from conductor_cli.programs.schema_check import CheckStopped, find_fault
+from conductor_cli.run.config import RunConfig, RunResources, ToolVerdict
+
+NOT_JSON: Final = "it is not JSON"
+NOT_CHECKED: Final = "the check takes too much time or memory"
+
+
+async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
+    """Return what an answer breaks of a JSON Schema; empty where it breaks nothing.
+
+    A schema that cannot be used asks only for JSON. A check that had to be stopped is the fault `NOT_CHECKED`.
+    """
+    try:
+        value = json.loads(answer)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    try:
+        return await find_fault(schema, value)
+    except CheckStopped:
+        return NOT_CHECKED
+
+
+def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:
+    """The messages by which a worker is asked for its answer again."""
+    told = (
+        f"Your answer does not follow the JSON Schema: {fault}. Give the whole answer again, as that one JSON value "
+        "and nothing else: no explanation, no code fence."
+    )
+    return (*messages, Message(role="assistant", content=answer), Message(role="user", content=told))
+
 
 T = TypeVar("T")
 

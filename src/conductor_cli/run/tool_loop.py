@@ -18,11 +18,10 @@ from conductor_cli.core.estimate import estimated_tokens
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.quoting import shorten
-from conductor_cli.core.tool_calls import CallBounds, parse_arguments
-from conductor_cli.core.toolbox import OfferedTool, ToolBox, ToolResult
+from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.run.config import NOBODY, ToolVerdict
 from conductor_cli.run.state import RunState
-from conductor_cli.run.tool_approval import NOBODY, ToolVerdict
 
 LONGEST_RESULT: Final = 40_000
 """Characters of a result that a worker is given; of a longer one, the middle is left out."""

@@ -3,6 +3,10 @@
 Without keys the server is open to programs of this machine. A page in a browser is a program of this machine too, so
 the host that it asked for must be a loopback name (a foreign name that leads here is DNS rebinding), and the origin
 that it comes from must be allowed.
+
+The JSON of a request's body, bounded before anything reads it.
+
+Who asked for a run, as its trace says it. Pure.
 """
 
 from __future__ import annotations
@@ -328,3 +332,107 @@ async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
 
 def _too_large(most: int) -> RequestError:
     return RequestError(413, "request_too_large", f"the body has more than {most // 1_000_000} MB")
+
+
+MOST_MESSAGES: Final = 10_000
+"""Messages or items of one conversation."""
+
+MOST_DEPTH: Final = 200
+"""How deep lists and objects may be nested. A JSON Schema of a tool needs about 30."""
+
+_LISTS: Final = ("messages", "input", "tools")
+
+
+def read_json(data: bytes) -> Mapping[str, Any]:
+    """The JSON object of a body. Raises `RequestError`.
+
+    What is no text (half of a surrogate pair) is replaced, because nothing could be stored or sent on.
+    """
+    try:
+        body = json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise _too_deep() from None
+    except UnicodeDecodeError:
+        raise _not_json("it is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        # The message of the library names what was expected, and quotes nothing.
+        raise _not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    except ValueError as error:  # also a number of thousands of digits
+        raise _not_json(str(error)[:100]) from None
+    if not isinstance(body, dict):
+        raise RequestError(400, "invalid_json", "the body must be a JSON object")
+    for name in _LISTS:
+        if isinstance(body.get(name), list) and len(body[name]) > MOST_MESSAGES:
+            raise RequestError(400, "too_many_items", f"{name} has more than {MOST_MESSAGES:,} entries", param=name)
+    _check_depth(body)
+    # In JSON a lone surrogate can only be written as an escape.
+    return body if b"\\u" not in data else _with_whole_characters(body)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _not_json(why: str) -> RequestError:
+    return RequestError(400, "invalid_json", f"the body is not valid JSON: {why}")
+
+
+def _too_deep() -> RequestError:
+    return RequestError(400, "invalid_json", f"the body is nested more than {MOST_DEPTH} levels deep")
+
+
+def _check_depth(body: dict[str, Any]) -> None:
+    level: list[Any] = [body]
+    for _ in range(MOST_DEPTH):
+        level = [
+            item
+            for value in level
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_with_whole_characters(name): _with_whole_characters(item) for name, item in value.items()}
+    return [_with_whole_characters(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """Who sent a request: a key, None where the server needs none, and the address that it came from."""
+
+    key: ClientKey | None = None
+    address: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Who asked, as a trace says it."""
+        return client_origin(self.key)
+
+    @property
+    def owner(self) -> str:
+        """Whose requests wait behind each other."""
+        return self.address if self.key is None else self.origin
+
+
+def sender_of(scope: Mapping[str, Any]) -> Sender:
+    """Who sent the request of an ASGI scope."""
+    host, _ = scope.get("client") or ("", 0)
+    return Sender(key=scope.get(CLIENT_KEY), address=host)
+
+
+def origin_of(scope: Mapping[str, Any]) -> str:
+    """`key NAME` for a request with a key, `serve` where the server asks for none."""
+    client: ClientKey | None = scope.get(CLIENT_KEY)
+    return client_origin(client)
+
+
+def client_origin(client: ClientKey | None) -> str:
+    """The same for the key itself."""
+    return "serve" if client is None else f"key {client.name}"

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.server.access import describe_error
-from conductor_cli.server.api.base import ClientApi, Encoder
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
-from conductor_cli.server.hub import RunHub
+from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, Outcome, RequestError
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
-from conductor_cli.server.served_run import Reader, ServedRun
+from conductor_cli.server.run_registry import Reader, RunHub, ServedRun
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -4,14 +4,31 @@ A client sends its whole conversation each time. Where it ends with the results 
 calls say which worker asked, and that one goes on without a plan. If the trace of its run is there and belongs to the
 client's conversation, the worker is sent what it was sent before, its own reply with its own ids, and the results: so
 what its provider remembers still holds. Whatever the client changed in its messages wins over the trace.
+
+Tells what a user asked from what the client's program adds to it: settings, reminders, rules of a format. Pure.
+
+Such texts have up to 6,000 characters before a question of ten. The planner needs the question. The worker that answers
+is sent the conversation as it is, so what is taken for context by mistake is never lost. A text is taken for context
+only where it is marked in the way of a known client; any other stays where it is.
+
+The ids of tool calls that a client makes: they say, signed, which worker of which run asked.
+
+So any server with the same secret can have the same worker go on, also one that did not serve the run. An id is
+`call_RUN_INDEX_WORKER_SIGNATURE`: at most 64 characters of letters, digits, `_` and `-`, which OpenAI's and Anthropic's
+clients both take. `INDEX` is the place of the call in its reply, by which the trace of the run has the worker's own id.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
+import re
+import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolCall
@@ -21,11 +38,157 @@ from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.question import Conversation, File, Question, Turn
 from conductor_cli.core.quoting import fence, shorten
-from conductor_cli.core.tool_calls import parse_arguments
+from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.server.api.request import ClientRequest, RequestError
-from conductor_cli.server.call_ids import CallIds, SignedCall
-from conductor_cli.server.client_context import without_context
+
+_OPENING: Final = re.compile(
+    r"""
+    ^[\ \t]*(?:\#\ AGENTS\.md\ instructions[^\n]*\n{1,2})?  # Codex, before what a project's file says
+    <(
+        system-reminder                              # Claude Code, OpenCode
+        | local-command-(?:caveat|stdout|stderr) | command-(?:name|message|args)    # Claude Code, for its own commands
+        | system-[0-9a-f]{8}                         # a system text in the middle, as Messages is read here
+        | environment_context | user_instructions | INSTRUCTIONS | turn_aborted    # Codex
+    )>
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
+
+_AIDER_RULES: Final = re.compile(
+    r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:|To suggest changes to a file you MUST return )",
+    re.MULTILINE,
+)
+"""How the rules of a format begin that aider adds to each question, up to its end."""
+
+_AIDER_EXAMPLE_ENDS: Final = (
+    "I switched to a new code base. Please don't consider the above files or try to edit them any longer."
+)
+"""What aider says after its examples, which look like earlier turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    """A conversation as the user had it, and what the client's program added to it, each text once."""
+
+    messages: tuple[Message, ...]
+    context: tuple[str, ...] = ()
+
+
+def without_context(talk: Sequence[Message]) -> Talk:
+    """The conversation without the texts of the client's program.
+
+    A conversation whose newest texts are nothing else stays as it is: then they are what is asked.
+    """
+    start = next((at + 1 for at, each in enumerate(talk) if each.content.strip() == _AIDER_EXAMPLE_ENDS), 0)
+    begins = max((at + 1 for at, each in enumerate(talk) if each.role == "assistant"), default=0)
+    messages, context = list[Message](), list[str]()
+    asks = False
+    for at, message in enumerate(talk[start:], start):
+        if message.role != "user":
+            messages.append(message)
+            continue
+        asked, added = _split(message.content)
+        messages.append(replace(message, content=asked))
+        context += added
+        asks = asks or (at >= begins and bool(asked or message.attachments))
+    if not asks:
+        return Talk(messages=tuple(talk))
+    return Talk(messages=tuple(messages), context=tuple(dict.fromkeys(context)))
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """What a user wrote, and the texts around it."""
+    asked, added, at = list[str](), list[str](), 0
+    unclosed = set[str]()
+    while (opening := _OPENING.search(text, at)) is not None:
+        closing = f"</{opening[1]}>"
+        end = -1 if closing in unclosed else text.find(closing, opening.end())
+        if end < 0:
+            unclosed.add(closing)  # or a text of many openings would be searched for each
+            asked.append(text[at : opening.end()])
+            at = opening.end()
+            continue
+        asked.append(text[at : opening.start()])
+        at = end + len(closing)
+        added.append(text[opening.start() : at])
+    rest = "".join([*asked, text[at:]])
+    if rules := _AIDER_RULES.search(rest):
+        added.append(rest[rules.start() :].strip())
+        rest = rest[: rules.start()]
+    return (rest.strip(), added) if added else (text, [])
+
+
+_ID: Final = re.compile(r"call_(\d{8}-\d{6}-[0-9a-f]{6})_(\d{1,2})_([A-Za-z0-9_-]{6})_([A-Za-z0-9_-]{16})", re.ASCII)
+
+_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedCall:
+    """What an id says: call number `index`, from 0, of the reply that `worker` gave in `run`."""
+
+    run: str
+    worker: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallIds:
+    """Writes and reads ids with one secret."""
+
+    secret: bytes
+
+    def sign(self, call: SignedCall) -> str:
+        """The id of a call."""
+        return f"call_{call.run}_{call.index}_{_short_name(call.worker)}_{self._signature(call)}"
+
+    def read(self, text: str, workers: Collection[str]) -> SignedCall | None:
+        """What an id says, if this secret signed it for one of these workers; None for any other text."""
+        found = _ID.fullmatch(text)
+        if found is None:
+            return None
+        run, index, short, signature = found.groups()
+        for worker in workers:
+            if _short_name(worker) == short:
+                call = SignedCall(run=run, worker=worker, index=int(index))
+                if hmac.compare_digest(self._signature(call), signature):
+                    return call
+        return None
+
+    def _signature(self, call: SignedCall) -> str:
+        text = f"{call.run}\n{call.index}\n{call.worker}"
+        return _base64(hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).digest(), 16)
+
+
+def load_secret(state: Path) -> bytes:
+    """The secret of this user's servers, from the directory of state; made on first use. Raises `OSError`."""
+    path = state / "serve" / "call-secret"
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        found = b""
+    if len(found) == _SECRET_BYTES:
+        return found
+    make_private_directory(path.parent)
+    with exclusive_lock(path.parent / ".lock"):
+        # Another server may have made it meanwhile.
+        found = path.read_bytes() if path.is_file() else b""
+        if len(found) != _SECRET_BYTES:
+            found = secrets.token_bytes(_SECRET_BYTES)
+            write_atomically(path, found, mode=0o600)
+    return found
+
+
+def _short_name(worker: str) -> str:
+    """Six characters that stand for a worker's name, which may be longer than an id."""
+    return _base64(hashlib.sha256(worker.encode("utf-8", "replace")).digest(), 6)
+
+
+def _base64(data: bytes, length: int) -> str:
+    return urlsafe_b64encode(data).decode()[:length]
+
 
 Workers = Mapping[str, Collection[MediaKind]]
 """The workers that may be asked, and what each of them accepts besides text."""

@@ -6,23 +6,188 @@ nested run, such as a review, that is the answering step in it: a draft that a r
 the reasoning only. The text of other steps is shortened to a line
 of the reasoning. What a worker writes before it calls a tool of its own turns out not to be the answer when it is out
 already: it stays, and the answer follows as a paragraph of its own.
+
+One plain line for each event that a client of a server should hear of. Pure.
+
+What a run that has ended is to its client: text, calls, usage, or an error. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
 from operator import attrgetter
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import ToolCall
-from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.chat import Finish, ToolCall
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.follow_up import who_answers
+from conductor_cli.core.formatting import format_cost, format_count, format_duration
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import Usage
-from conductor_cli.server.event_lines import describe_event
-from conductor_cli.server.outcomes import SCHEMA_BROKEN, refusal_in
-from conductor_cli.views.run_text import apply_without_deltas, describe_notice, find_step, quote_text
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.server.api.errors import request_error
+from conductor_cli.server.api.request import Outcome, RequestError, ServedUsage, StepUsage
+from conductor_cli.views.run_text import (
+    apply_without_deltas,
+    describe_failure,
+    describe_next_attempt,
+    describe_notice,
+    find_step,
+    quote_text,
+)
+
+
+def describe_event(event: ev.Event, trace: Trace) -> str:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
+    """One line about an event that a client should hear of; empty for any other."""
+    match event:
+        case ev.RunStarted():
+            return "started"
+        case ev.StepPlanned():
+            return f"step {event.step} planned: {short_name(event.worker)}, {quote_text(event.subtask)}"
+        case ev.PlanReady():
+            return f"plan ready: {format_count(len(trace.steps), 'step')}"
+        case ev.PlanRejected():
+            return f"plan not valid, trying again: {one_line(event.problem):.200}"
+        case ev.PlanRevised():
+            return f"plan revised: step {event.step} could not be done"
+        case ev.StepStarted():
+            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return f"{_step(event, trace)} started: {short_name(event.worker)}{again}"
+        case ev.StepFinished():
+            return f"{_step(event, trace)} finished: {_worker(event, trace)}, {format_duration(event.usage.seconds)}"
+        case ev.StepFailed():
+            rest = "" if event.final else f"; {describe_next_attempt(event)}"
+            return f"{_step(event, trace)} failed: {_worker(event, trace)}, {describe_failure(event.error)}{rest}"
+        case ev.StepStopped():
+            return f"{_step(event, trace)} stopped: {event.reason.replace('_', ' ')}"
+        case ev.ToolCalled():
+            return f"{_step(event, trace)}: {_worker(event, trace)} calls {short_name(event.call.name)}"
+        case ev.NestedEvent():
+            record = find_step(trace, event.step)
+            nested = describe_event(event.event, record.nested if record and record.nested else Trace())
+            return f"step {event.step}, nested run: {nested}" if nested else ""
+        case ev.RunFinished():
+            return "finished with a part of the answer" if event.partial else "finished"
+        case ev.RunFailed():
+            return f"failed: {describe_failure(event.error)}"
+    return ""
+
+
+_StepEvent = ev.StepStarted | ev.StepFinished | ev.StepFailed | ev.StepStopped | ev.ToolCalled
+
+
+def _step(event: _StepEvent, trace: Trace) -> str:
+    return f"step {event.step} of {len(trace.steps)}" if trace.plan is not None else f"step {event.step}"
+
+
+def _worker(event: _StepEvent, trace: Trace) -> str:
+    """Who had the step when the event happened. A failed attempt belongs to the worker before the substitute."""
+    record = find_step(trace, event.step)
+    if record is None:
+        return "a worker"
+    if isinstance(event, ev.StepFailed) and record.failed:
+        return short_name(record.failed[-1].worker)
+    return short_name(record.worker)
+
+
+def short_name(name: str) -> str:
+    """The name of a worker or a tool in one line of bounded length."""
+    return one_line(name)[:80]
+
+
+SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
+"""Why an answer is a failure to a client that gave a JSON Schema."""
+
+
+def outcome_of(trace: Trace, reasoning: str = "", *, now: datetime | None = None) -> Outcome | RequestError:
+    """How a run ended. `reasoning` is what was told of it, `now` the local time, for limits of a day."""
+    if (refusal := refusal_in(trace.error)) and trace.state == "failed":
+        return Outcome(
+            run=trace.run, text=refusal, finish="stop", usage=served_usage(trace), reasoning=reasoning, tool_calls=()
+        )
+    if trace.state != "finished" or _broke_off(trace):
+        return request_error(_cause(trace), trace.run, now=now)
+    if trace.error is not None and trace.error.reason in SCHEMA_BROKEN:
+        return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
+    if trace.error is not None and trace.error.reason == "answer_not_checked":
+        # To try again would cost another run, and end likewise.
+        return RequestError(400, "invalid_json_schema", f"{trace.error.message} [run {trace.run}]")
+    return Outcome(
+        run=trace.run, text=trace.answer, finish=_finish(trace), usage=served_usage(trace), reasoning=reasoning,
+        tool_calls=trace.tool_calls,
+    )  # fmt: skip
+
+
+def refusal_in(error: Failure | None) -> str:
+    """What a client reads as the answer where the run declined to give one, in a sentence; else empty.
+
+    For a client, a model that declines has answered: an error would end an evaluation, or be tried again.
+    """
+    return error.message if error is not None and error.reason == "declined" else ""
+
+
+def served_usage(trace: Trace) -> ServedUsage:
+    """What a run used: its answering step, and all the rest. What no step reported counts as the rest."""
+    last = who_answers(trace)
+    answer = last.usage if last is not None else NO_USAGE
+    models = {worker.name: worker.model_name for worker in trace.pool}
+    steps = tuple(
+        StepUsage(step=record.number, worker=record.worker, model=models.get(record.worker, ""), usage=record.usage)
+        for record in trace.steps
+    )
+    return ServedUsage(answer=answer, orchestration=_rest(trace.usage, answer), steps=steps)
+
+
+def _rest(total: Usage, part: Usage) -> Usage:
+    """What `part` leaves of `total`."""
+    cost: Decimal | None = total.cost
+    if cost is not None and part.cost is not None:
+        # A cost of nothing is none where nothing else has a price, so that the sum says the same as the total.
+        cost = max(cost - part.cost, Decimal(0))
+    return Usage(
+        tokens_in=max(total.tokens_in - part.tokens_in, 0),
+        tokens_out=max(total.tokens_out - part.tokens_out, 0),
+        tokens_cached=max(total.tokens_cached - part.tokens_cached, 0),
+        tokens_reasoning=max(total.tokens_reasoning - part.tokens_reasoning, 0),
+        tokens_stored=max(total.tokens_stored - part.tokens_stored, 0),
+        cost=cost,
+        seconds=max(total.seconds - part.seconds, 0.0),
+        calls=max(total.calls - part.calls, 0),
+        unpriced=max(total.unpriced - part.unpriced, 0),
+    )
+
+
+def _broke_off(trace: Trace) -> bool:
+    """Whether the answer is the beginning of one whose worker failed.
+
+    Clients try again after an error. An end for the reason `length` they take for a limit that their user should raise.
+    """
+    if not trace.partial or trace.error is None or trace.error.kind not in ("worker", "unreachable"):
+        return False
+    return all(record.text != trace.answer for record in trace.steps if record.state == "done")
+
+
+def _finish(trace: Trace) -> Finish:
+    if trace.tool_calls:
+        return "tool"
+    if trace.partial:
+        return "length"
+    last = who_answers(trace)
+    return last.finish or "stop" if last is not None else "stop"
+
+
+def _cause(trace: Trace) -> Failure:
+    """Why a run failed. Where each attempt found the conversation too long for its model, that is the reason."""
+    error = trace.error or Failure(kind="internal", message="the run has no end")
+    attempts = [attempt.error for record in trace.steps for attempt in record.failed]
+    if error.kind == "worker" and attempts and all(each.reason == "length" for each in attempts):
+        return replace(error, reason="length")
+    return error
+
 
 SHORTENED: Final = 200
 """Characters of the answer of a step that is not the last which are shown."""

@@ -28,18 +28,28 @@ from starlette.routing import Route
 
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.events import RunStarted
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.run.circuits import CircuitReport
-from conductor_cli.server.origins import origin_of
-from conductor_cli.server.page_data import answer_data, node_data, question_data, step_data
-from conductor_cli.server.page_live import find_run, live_frames, select_runs
-from conductor_cli.server.page_stream import event_stream, frame_stream, keyless_json, replay_stream
-from conductor_cli.server.served_run import ServedRun
-from conductor_cli.server.visibility import ANYONE, confidential, may_read, may_see
-from conductor_cli.store.run_index import RunIndex
-from conductor_cli.store.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.server.access import origin_of
+from conductor_cli.server.page_data import (
+    answer_data,
+    event_stream,
+    find_run,
+    frame_stream,
+    keyless_json,
+    live_frames,
+    node_data,
+    question_data,
+    replay_stream,
+    select_runs,
+    step_data,
+)
+from conductor_cli.server.run_registry import ServedRun
+from conductor_cli.server.runs import ANYONE, confidential, may_read, may_see
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.run_summary import RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.run_tree import run_tree
 

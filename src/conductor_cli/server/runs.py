@@ -1,6 +1,11 @@
 """Runs for a server: each call opens a conductor over shared models, stores its run, and can be stopped.
 
 The settings are read for each call, so that what the user changes holds from the next call on.
+
+Which stored runs another program may see. Pure.
+
+Whoever asks a server may hand on what it reads, to anywhere. A run whose rules kept its texts on this machine, or from
+some providers, is therefore shown only to who asked for it.
 """
 
 from __future__ import annotations
@@ -19,26 +24,26 @@ from typing import Any, Final
 import anyio
 
 from conductor_cli.app.attach import check_total
-from conductor_cli.app.opened_conductor import LoadedModels, open_conductor
+from conductor_cli.app.conductor_factory import LoadedModels, open_conductor
 from conductor_cli.app.rehearsal import check_question
-from conductor_cli.app.run_recorder import ALWAYS, RunRecorder, keeps_trace, record
+from conductor_cli.app.run_session import ALWAYS, RunRecorder, keeps_trace, record
 from conductor_cli.config import Settings
 from conductor_cli.config.watched import WatchedSettings
 from conductor_cli.core.errors import PolicyError
-from conductor_cli.core.events import Event
+from conductor_cli.core.events import Event, RunStarted
 from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.daily_spend import USER, DailySpend, Spender
-from conductor_cli.models.spending_file import checkpoint
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.run.config import model_semaphores
-from conductor_cli.server.call_ids import CallIds, load_secret
+from conductor_cli.server.conversation import CallIds, load_secret
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.store.attachments import Attachments
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.spending import USER, DailySpend, Spender, checkpoint
+from conductor_cli.state.trace_store import TraceStore
 
 log = logging.getLogger(__name__)
 
@@ -221,3 +226,30 @@ async def _read_to_end(run: Run, recorder: RunRecorder, show: ShowEvent) -> None
         with anyio.CancelScope(shield=True):
             await reading
         raise
+
+
+ANYONE: Final = "serve"
+"""The origin of a run that was asked of a server without keys; see `origins.py`."""
+
+
+def may_see(origin: str, run: RunStarted | Trace) -> bool:
+    """Whether a run exists for a client of this origin: its own ones do. Without keys it is the owner, who has all."""
+    return origin in (ANYONE, run.origin)
+
+
+def may_read(origin: str, run: RunStarted | Trace) -> bool:
+    """Whether the texts of a run that `may_see` are shown, too."""
+    return run.origin == origin or not restricts_texts(run.policy)
+
+
+def restricts_texts(policy: Policy) -> bool:
+    """Whether a policy says who may read a question or its files."""
+    return policy.local_only or bool(policy.files_only) or bool(policy.allow) or bool(policy.deny)
+
+
+def confidential(run: str) -> PolicyError:
+    """The error for a run that a client may not see."""
+    return PolicyError(
+        f"run {run} is not shown to other programs: its rules keep its texts from some recipients",
+        hint=f"look at it on a terminal: conductor trace show {run}",
+    )

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from conductor_cli.app.run_recorder import ALWAYS
+from conductor_cli.app.run_session import ALWAYS
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.daily_spend import local_now
-from conductor_cli.server.access import error_envelope
-from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.access import error_envelope, origin_of
+from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
-from conductor_cli.server.api.responses_encoder import RESPONSE, ResponsesEncoder
+from conductor_cli.server.api.responses import RESPONSE, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.hub import RunHub
-from conductor_cli.server.origins import origin_of
-from conductor_cli.server.outcomes import outcome_of
-from conductor_cli.server.served_run import ServedRun
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.server.narration import outcome_of
+from conductor_cli.server.run_registry import RunHub, ServedRun
+from conductor_cli.state.spending import local_now
+from conductor_cli.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
-from conductor_cli.core.toolbox import tool_party
+from conductor_cli.core.tools import tool_party
 
 ALL: Final = "*"
 """In a list of names of tools: every tool."""

@@ -2,23 +2,30 @@
 
 The SDK has a transport of its own for this; it takes up to six seconds to end a program that ignores its end, reads
 lines of any length, and leaves standard error to whoever owns it.
+
+A reply over HTTP that is cut off where it becomes too long.
 """
 
 from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import Process
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.guarded import GuardedProgram, can_run_programs
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
+
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncByteStream
+
 
 LONGEST_MESSAGE: Final = 16 << 20
 """Bytes of one message. A program that sends a longer one is ended."""
@@ -178,3 +185,24 @@ def _close_pipes(process: Process) -> None:
     with suppress(PermissionError):
         if transport is not None:
             transport.close()
+
+
+def bounded_stream(stream: AsyncByteStream, too_long: Callable[[str], None]) -> AsyncByteStream:
+    """The same bytes up to `LONGEST_MESSAGE`. Then `too_long` is told why, and reading raises `httpx2.ReadError`."""
+    from httpx2 import AsyncByteStream, ReadError
+
+    class Bounded(AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+            read = 0
+            async for piece in stream:
+                read += len(piece)
+                if read > LONGEST_MESSAGE:
+                    why = f"it sent a message of more than {LONGEST_MESSAGE >> 20} MiB"
+                    too_long(why)
+                    raise ReadError(why)
+                yield piece
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

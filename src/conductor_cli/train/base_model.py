@@ -14,11 +14,10 @@ from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, Final
 
+from conductor_cli.core.chat import OPEN
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.thinking import OPEN
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.train.dependencies import require
-from conductor_cli.train.recipe import LoraSettings
+from conductor_cli.train.recipe import LoraSettings, require
 
 with require("torch"):
     import torch

@@ -1,15 +1,20 @@
-"""The state of a training on disk: its checkpoints, the settings that they belong to, and the lock on the directory."""
+"""The state of a training on disk: its checkpoints, the settings that they belong to, and the lock on the directory.
+
+What the curve of a training says: its best step by the validation set, and a summary in words. Pure.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.formatting import format_count
+from conductor_cli.evals.summary import wilson_interval
 from conductor_cli.models.disk import exclusive_lock, link_or_copy, temporary_path, write_atomically
 
 SETTINGS_FILE: Final = "course.json"
@@ -108,3 +113,54 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
                 f"{directory} cannot be written: {error.strerror}", hint="choose another directory: --out"
             ) from error
         yield
+
+
+Line = Mapping[str, Any]
+"""One line of `curve.jsonl`."""
+
+
+def best_line(lines: Sequence[Line]) -> Line | None:
+    """The first line with the highest reward on the validation set, after at least one step."""
+    validated = [line for line in lines if line["step"] and "validation" in line]
+    return max(validated, key=lambda line: (line["validation"]["reward"], -line["step"]), default=None)
+
+
+def describe_validation(line: Line) -> str:
+    """A validation in a few words, with the 95 % interval of the share of right answers."""
+    found = line["validation"]
+    count = found["cases"]
+    low, high = wilson_interval(round(found["right"] * count), count)
+    return f"{found['right']:.3f} right ({low:.2f} to {high:.2f}), {found['valid']:.3f} valid, {count} cases"
+
+
+def summarize_curve(lines: Sequence[Line]) -> list[str]:
+    """What came of a training, in a few lines for the user; nothing without a step."""
+    steps = [line for line in lines if line["step"]]
+    if not steps:
+        return []
+    first, last = steps[: max(1, len(steps) // 10)], steps[-max(1, len(steps) // 10) :]
+    found = [f"reward: {_mean(first):.3f} at the beginning, {_mean(last):.3f} at the end"]
+    found += _validation(lines)
+    told, failed = (sum(line.get(name, 0) for line in steps) for name in ("told", "failed"))
+    if told:
+        found.append(f"{format_count(told, 'plan')} with the answer in a subtask: read some of them (metric told)")
+    if failed:
+        found.append(f"{format_count(failed, 'plan')} without a reward, because a worker failed")
+    return found
+
+
+def _validation(lines: Sequence[Line]) -> list[str]:
+    best = best_line(lines)
+    if best is None:
+        return []
+    before = next((line for line in lines if not line["step"] and "validation" in line), None)
+    found = [f"validation at step {best['step']}, the best: {describe_validation(best)}"]
+    if before is not None:
+        found.insert(0, f"validation before training: {describe_validation(before)}")
+        if best["validation"]["reward"] <= before["validation"]["reward"]:
+            found.append("no checkpoint is better on the validation set than the untrained model")
+    return found
+
+
+def _mean(lines: Sequence[Line]) -> float:
+    return sum(float(line["reward"]) for line in lines) / len(lines)

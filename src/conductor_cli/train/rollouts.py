@@ -15,17 +15,16 @@ from functools import partial
 from typing import Final, Protocol
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk
+from conductor_cli.core.chat import Chunk, ThinkingSplitter
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.policy import PoolPolicy
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.thinking import ThinkingSplitter
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.models.base import Script, ScriptedModel
 from conductor_cli.models.response_cache import ResponseCache
-from conductor_cli.models.scripted import Script, ScriptedModel
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.run.config import model_semaphores
 from conductor_cli.run.runner import Run

@@ -23,7 +23,7 @@ from conductor_cli.core.events import (
     ToolCalled,
     ToolOffered,
 )
-from conductor_cli.core.sanitize import StreamSanitizer, one_line, sanitize, without_controls
+from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt, tool_name
 

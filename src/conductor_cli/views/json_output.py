@@ -9,10 +9,9 @@ from typing import Any
 
 from conductor_cli.core.events import Event, PlanRejected, to_line
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.recovery import FailedAttempt
-from conductor_cli.core.sanitize import escape_json
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import StepRecord, ToolUse, Trace
+from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.trace import FailedAttempt, StepRecord, ToolUse, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.run_text import apply_without_deltas, with_hint

@@ -14,8 +14,8 @@ from typing import Any, Final, cast
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event
-from conductor_cli.core.sanitize import one_line
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import OutputContext, OutputName, ProgressName, View, open_views
 
 LONGEST_PAUSE: Final = 30.0

@@ -29,7 +29,7 @@ from conductor_cli.core.formatting import (
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import GIVEN
 from conductor_cli.core.question import File
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import StepRecord, ToolUse, Trace, apply_event
 
 LONGEST_MESSAGE: Final = 400

@@ -1,7 +1,14 @@
-"""A stored run as a page of text for `trace show`, and two of them compared for `trace diff`. Pure."""
+"""A stored run as a page of text for `trace show`, and two of them compared for `trace diff`. Pure.
+
+A run as Markdown. Pure.
+
+Texts that others wrote are put into a fence that is longer than any in them, or are escaped, so that nothing in them
+becomes a heading, a link, an image or HTML.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from difflib import unified_diff
@@ -10,20 +17,20 @@ from typing import Final
 from conductor_cli.config import format_value
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
-from conductor_cli.core.sanitize import one_line, reveal, sanitize
+from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.views.base import BLANK, WIDEST, Line, Screen
 from conductor_cli.views.run_text import (
     also_worker,
     describe_file,
     describe_outcome,
     find_step,
     message_text,
+    question_line,
     tool_name,
 )
-from conductor_cli.views.run_tree import Node, run_tree, step_node
-from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
-from conductor_cli.views.tree_lines import TreeLayout, tree_lines
+from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
 
 SHOWN_LINES: Final = 10
 """Lines of each response in the tree of a stored run."""
@@ -131,3 +138,42 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
 
 def _indent(text: str, by: int = 2) -> str:
     return "\n".join(" " * by + line for line in text.splitlines())
+
+
+_MARKUP: Final = re.compile(
+    r"""
+    \\(?=[!-/:-@\[-`{-~])        # a backslash that would escape something
+    | [`\[\]<~]                  # code, links, HTML, text that is struck out
+    | &(?=\#?\w+;)               # a character by its name or number
+    | (?<![^\W_])_ | _(?![^\W_])  # emphasis, which never begins or ends inside a word
+    | (?<![ ])\* | \*(?![ ])     # emphasis, which a star between spaces is not
+    | \#(?=\#*\ *$)              # the closing mark of a heading
+    | @(?=\w) | (?<=:)/ | (?<=www)\.  # names and addresses that become links
+    """,
+    re.VERBOSE,
+)
+"""Characters that are markup where they stand in a heading."""
+
+_TICKS: Final = re.compile(r"`{3,}")
+
+
+def markdown_document(trace: Trace, *, live: bool = False) -> str:
+    """The whole file: the answer, then the page of `trace show` with prompts, and the attached files."""
+    sections = [("Answer", trace.answer or "(none)")]
+    sections.append(("Run", page_text(trace_lines(trace, live=live, prompts=True, answers=True))))
+    sections += [(f"File {describe_file(file)}", file.text) for file in trace.question.files]
+    lines = [f"# {_escape(question_line(trace)[:100])}", ""]
+    for title, text in sections:
+        lines += [f"## {_escape(title)}", "", *_fence(text)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _fence(text: str) -> list[str]:
+    text = sanitize(text)
+    fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(text))])
+    return [f"{fence}text", *text.splitlines(), fence, ""]
+
+
+def _escape(text: str) -> str:
+    """The text in one line without any markup."""
+    return _MARKUP.sub(r"\\\g<0>", one_line(text))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations, permutations
 
-from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.words import normalize
 from scripts.rehearsal.phrasings import WAYS, PhrasingForm, expand, lines_of
 from scripts.rehearsal.sentences import clause
 from scripts.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, MONTHS, OPPOSITES, SPANISH, WEEKDAYS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import CHECKING, NO, YES
-from conductor_cli.rehearsal.workers import CHECKER, REFUSAL, render
+from conductor_cli.rehearsal.players import CHECKER, CHECKING, NO, REFUSAL, YES
+from conductor_cli.rehearsal.players import render_for_worker as render
 from scripts.rehearsal.exercises import RehearsalExercise
 from scripts.rehearsal.pools import GENERALIST, Member
 from scripts.rehearsal.world import Hop, Problem

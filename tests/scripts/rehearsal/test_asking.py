@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from conductor_cli.rehearsal.workers import CHECKER, REFUSAL
+from conductor_cli.rehearsal.players import CHECKER, REFUSAL
 from scripts.rehearsal.asking import Bank, Reply
 from scripts.rehearsal.pools import GENERALIST
 

@@ -12,8 +12,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan_formats.native import ACCEPT
 from conductor_cli.core.usage import Usage
-from conductor_cli.rehearsal.conductor_model import YES
-from conductor_cli.rehearsal.workers import CHECKER, REFUSAL
+from conductor_cli.rehearsal.players import CHECKER, REFUSAL, YES
 from scripts.rehearsal import train
 from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.bounds import TABLE

@@ -7,10 +7,9 @@ import json
 from conductor_cli.core.plan import Step
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING, NO
-from conductor_cli.rehearsal.normalize import VOCABULARY, normalize
-from conductor_cli.rehearsal.plan_check import find_fault
-from conductor_cli.rehearsal.workers import NAMES, render
+from conductor_cli.rehearsal.players import ANYTHING, CHECKING, NAMES, NO, find_fault
+from conductor_cli.rehearsal.players import render_for_worker as render
+from conductor_cli.rehearsal.words import VOCABULARY, normalize
 from scripts.rehearsal.evaluate import gold_plan
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, Phase, RehearsalCurriculum, draw_exercises, rehearsal
 from scripts.rehearsal.operations import SKILLS

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.rehearsal.workers import NAMES, REFUSAL
+from conductor_cli.rehearsal.players import NAMES, REFUSAL
 from scripts.rehearsal.courses import COURSES, Course, course_of
 from scripts.rehearsal.lessons import CHUNK, EVERY, Lesson, chunk
 from scripts.rehearsal.operations import OPERATIONS

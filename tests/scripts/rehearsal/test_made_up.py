@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from conductor_cli.rehearsal.known import KEYWORDS
+from conductor_cli.rehearsal.words import KEYWORDS
 from scripts.rehearsal.made_up import made_up_word, named_in, skill_named, stem
 from scripts.rehearsal.operations import UNSEEN
 

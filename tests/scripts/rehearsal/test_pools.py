@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from conductor_cli.rehearsal.conductor_model import ANYTHING, CHECKING
+from conductor_cli.rehearsal.players import ANYTHING, CHECKING
 from scripts.rehearsal.exercises import EASY, MIXED, STRONG, UNSEEN_POOLS
 from scripts.rehearsal.operations import SKILLS
 from scripts.rehearsal.pools import Member, PoolSettings, draw_members, pool_of

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from conductor_cli.evals.cases import write_cases
-from conductor_cli.rehearsal.normalize import VOCABULARY
-from conductor_cli.rehearsal.operations import world
+from conductor_cli.rehearsal.words import VOCABULARY, world
 from scripts.rehearsal.operations import subjects
 from scripts.rehearsal.phrasings import vocabulary
 from scripts.rehearsal.questions import PACKAGE, held_out_cases, practice_cases

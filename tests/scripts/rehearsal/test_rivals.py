@@ -10,9 +10,8 @@ from random import Random
 
 import pytest
 
-from conductor_cli.models.scripted import ScriptedModel
-from conductor_cli.rehearsal.conductor_model import ANYTHING, NO, YES
-from conductor_cli.rehearsal.workers import REFUSAL
+from conductor_cli.models.base import ScriptedModel
+from conductor_cli.rehearsal.players import ANYTHING, NO, REFUSAL, YES
 from scripts.rehearsal.asking import Reply
 from scripts.rehearsal.baselines import DOUBTED, mixture, reflection, verifying_prompt, weight_of, weighted_vote
 from scripts.rehearsal.evaluate import Found, followed, gold_plan

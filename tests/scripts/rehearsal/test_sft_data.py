@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from conductor_cli.rehearsal.conductor_model import BAR, CHECKING, NO, YES
+from conductor_cli.rehearsal.players import BAR, CHECKING, NO, YES
 from scripts.rehearsal.lessons import CHUNK, Lesson
 from scripts.rehearsal.made_up import named_in
 from scripts.rehearsal.operations import UNSEEN

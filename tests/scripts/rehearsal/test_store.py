@@ -8,7 +8,7 @@ from pathlib import Path
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.scripted import ScriptedModel
+from conductor_cli.models.base import ScriptedModel
 from scripts.rehearsal.planning import StoredModel
 from scripts.rehearsal.store import Store, Written
 

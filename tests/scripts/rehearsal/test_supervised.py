@@ -19,7 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.llama.model_info import read_all_tensors, read_model_info
+from conductor_cli.models.llama.gguf import read_all_tensors, read_model_info
 from scripts.rehearsal.courses import COURSES, UNFINISHED, Course, Size
 from scripts.rehearsal.lessons import Lesson, chunk
 from scripts.rehearsal.model import Batches, encoded, rate_at, tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from random import Random
 
-from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.words import normalize
 from scripts.rehearsal.syntax_noise import Clauses, clauses_of, garble, name_skill
 from scripts.rehearsal.world import Problem, ProblemSettings, draw_problem
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.rehearsal.normalize import normalize
+from conductor_cli.rehearsal.words import normalize
 from scripts.rehearsal.tokenizer import SIZE, SPECIAL, build, fingerprint, texts
 from scripts.rehearsal.world import draw_problems
 

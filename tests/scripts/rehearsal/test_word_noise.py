@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conductor_cli.rehearsal.normalize import find_operands, normalize
+from conductor_cli.rehearsal.words import find_operands, normalize
 from scripts.rehearsal.word_noise import add_word_noise
 from scripts.rehearsal.world import draw_problems
 

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conductor_cli.core.plan import MAX_STEPS
-from conductor_cli.rehearsal.known import is_known
-from conductor_cli.rehearsal.normalize import find_operands, normalize
+from conductor_cli.rehearsal.words import find_operands, is_known, normalize
 from scripts.rehearsal import world
 from scripts.rehearsal.operations import OPERATIONS, SKILLS, UNSEEN
 from scripts.rehearsal.trees import STEPS

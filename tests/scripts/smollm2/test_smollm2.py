@@ -21,8 +21,8 @@ from conductor_cli.core.profile import BRIEF
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import check_case
+from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.scripted import ScriptedModel
 from conductor_cli.run.conductor import Conductor
 from scripts.smollm2 import base, commands, stages
 from scripts.smollm2.answers import UNKNOWN, Task, answer

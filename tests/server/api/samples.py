@@ -17,8 +17,15 @@ import pytest
 from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.events import PlanDelta
 from conductor_cli.core.usage import Usage
-from conductor_cli.server.api.base import ClientApi, Encoder
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage, StepUsage
+from conductor_cli.server.api.request import (
+    ClientApi,
+    ClientRequest,
+    Encoder,
+    Outcome,
+    RequestError,
+    ServedUsage,
+    StepUsage,
+)
 
 RUN = "20261122-201500-abcd"
 

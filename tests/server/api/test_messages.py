@@ -11,8 +11,7 @@ import pytest
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.usage import Usage
-from conductor_cli.server.api.messages import Messages
-from conductor_cli.server.api.messages_encoder import MessagesEncoder
+from conductor_cli.server.api.messages import Messages, MessagesEncoder
 from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage
 from tests.media_files import pdf, png
 

@@ -10,9 +10,8 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import error_in_body
 from conductor_cli.server.api.chat_completions import ChatCompletions
-from conductor_cli.server.api.failures import request_error
+from conductor_cli.server.api.errors import request_error, tokens_over
 from conductor_cli.server.api.messages import Messages
-from conductor_cli.server.api.overflow import tokens_over
 from conductor_cli.server.api.responses import Responses
 from tests.models.test_api_errors import TOO_LONG
 

@@ -52,9 +52,9 @@ def test_the_example_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [r"16 MiB", r"100 files", r"20 steps", r"100,000 characters", r"Sixteen calls"])
 def test_the_bounds_are_those_of_the_code(number: str) -> None:
     """The page says what the code does."""
-    from conductor_cli.server.mcp.calls import MOST_CALLS
+    from conductor_cli.server.mcp.handlers import MOST_CALLS
+    from conductor_cli.server.mcp.process import LARGEST
     from conductor_cli.server.mcp.results import LONGEST_TEXT
-    from conductor_cli.server.mcp.stdio import LARGEST
     from conductor_cli.server.mcp.tool_schemas import MOST_FILES, MOST_STEPS
 
     assert (LARGEST, MOST_FILES, MOST_STEPS, LONGEST_TEXT, MOST_CALLS) == (16 << 20, 100, 20, 100_000, 16)

@@ -16,7 +16,7 @@ import pytest
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import TWO, Stage, finished, says, stalls
 from tests.server.mcp.clients import Heard, RawClient, process_client, text_of
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from conductor_cli.server.mcp import reporter
-from conductor_cli.store.trace_store import TraceStore
+from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import COMMAND, PLANNER, SOURCE, THREE, TWO, Stage, breaks, refuses, replies, says
 from tests.server.mcp.clients import Heard, inside_client, text_of
 from tests.servers import SeenStep, Speaker, Wire

@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from conductor_cli.app.conductor_factory import LoadedModels, OpenedConductor, open_conductor
 from conductor_cli.app.learning import rate_run
-from conductor_cli.app.opened_conductor import LoadedModels, OpenedConductor, open_conductor
-from conductor_cli.app.policy_filter import policy_objection
 from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.run_session import RunResult
-from conductor_cli.app.worker_selection import offered_workers
+from conductor_cli.app.worker_selection import offered_workers, policy_objection
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.repl.prompt import ChatEnded
@@ -28,7 +27,7 @@ from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
-from conductor_cli.store.attachments import Attachments
+from conductor_cli.state.attachments import Attachments
 
 TERMINATED: Final = 143
 """The exit code of a run that SIGTERM ended."""

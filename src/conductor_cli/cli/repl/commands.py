@@ -1,9 +1,18 @@
-"""The slash commands. What they change is in `chat_session`, what they print in `display`."""
+"""The slash commands. What they change is in `chat_session`, what they print in `display`.
+
+What the slash commands print.
+
+What a chat does with each message, which is a question or a command, until the person leaves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,19 +21,139 @@ from typing import Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
+from conductor_cli.app.planner_resolution import has_no_model
+from conductor_cli.app.traces import describe_offer
+from conductor_cli.cli.chat_banner import is_plain_terminal
+from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import check_settings
-from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.question_input import pasted_file
-from conductor_cli.cli.repl import display
+from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table
 from conductor_cli.cli.repl.chat_session import ChatSession
-from conductor_cli.cli.repl.prompt import ChatEnded
-from conductor_cli.config import find_setting
+from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
+from conductor_cli.cli.session import pasted_file
+from conductor_cli.cli.terminal_input import end_on_ctrl_d, handle_signal, has_typed_text, keep_typed_text, on_signal
+from conductor_cli.config import Setting, Settings, find_setting, format_value
 from conductor_cli.config.schema import SETTINGS
-from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
+from conductor_cli.core.follow_up import check_step_exists
+from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.sanitize import one_line
-from conductor_cli.store import fast_list
+from conductor_cli.core.question import File
+from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.trace import Trace, describe_left_out
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.models.presets import recipient_of
+from conductor_cli.run import Conductor, Run
+from conductor_cli.state import run_list
+from conductor_cli.state.run_list import terminal_width
+from conductor_cli.views import OutputContext, choose_progress
+from conductor_cli.views.base import BLANK, Stdout
+from conductor_cli.views.console import Printer, page_screen
+from conductor_cli.views.plan_text import plan_lines
+from conductor_cli.views.run_text import describe_file, question_line
+from conductor_cli.views.trace_text import step_lines, trace_lines
+
+KEYS: Final = (
+    ("Enter", "ask"),
+    ("Alt-Enter, or \\ Enter", "start a new line; pasted text keeps its lines"),
+    ("Ctrl-X Ctrl-E", "continue in your editor ($VISUAL, $EDITOR)"),
+    ("Up, Ctrl-R", "find earlier messages"),
+    ("/, Tab", "list the commands, complete a command, worker, step, run or file"),
+    ("Ctrl-C", "stop the run and keep finished steps; at the prompt: clear the line"),
+    ("Ctrl-D, Ctrl-Z", "leave, suspend"),
+)
+MODES: Final = {
+    "mini": "one worker, without a plan",
+    "auto": "a plan of up to five steps",
+    "ultra": "the conductor reasons first and reviews the answer",
+}
+
+
+def print_help(commands: Iterable[tuple[str, str]]) -> None:
+    """Print the commands, then the keys."""
+    print_table(("COMMAND", ""), list(commands))
+    print_line()
+    print_table(("KEY", ""), KEYS)
+
+
+def print_workers(conductor: Conductor) -> None:
+    """Print the pool, and which of its workers cannot be asked."""
+    rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
+    print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
+    for name, failure in conductor.unavailable.items():
+        print_notice(describe_left_out(name, failure))
+
+
+def print_offer(run: Run, context: OutputContext) -> None:
+    """Print a plan that waits to be run: who does what, who reads it, what it may cost."""
+    printer = Printer(Stdout(context.stdout), context)
+    printer.print([BLANK, *plan_lines(describe_offer(run), printer.screen), BLANK])
+
+
+def print_run(run: Trace, context: OutputContext, step: int | None = None) -> None:
+    """Print a run on a page, or one step of it with its whole prompt and answer. Raises `UsageError`."""
+    if step is not None:
+        check_step_exists(run, step)
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    print_page(trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen), context)
+
+
+def print_how_to_finish(run: Trace) -> None:
+    """Print how to finish a run that broke off, if it did."""
+    if run.error is not None and len(run.done()) < len(run.steps):
+        first = "/limits NAME VALUE, then " if run.error.kind == "limit" else ""
+        print_notice(f"  to finish it here: {first}/redo")
+
+
+def print_cost(runs: Sequence[Trace]) -> None:
+    """Print what each run has used, and the total."""
+    rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(runs, start=1)]
+    rows.append(("all", sum((run.usage for run in runs), NO_USAGE), ""))
+    cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
+    columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
+    print_table((*columns, Column("QUESTION", shrink=16)), cells)
+    print_notice("for other days and runs: conductor cost")
+
+
+def print_limits(known: Sequence[Setting], settings: Settings) -> None:
+    """Print every limit of a run and where it is from."""
+    rows = []
+    for limit in known:
+        origin = settings.origins[limit.name].replace("command line", "this chat")
+        rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
+    print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
+
+
+def print_files(new: Sequence[File], old: Sequence[File]) -> None:
+    """Print which files go with the next question: new ones, and those of earlier questions."""
+    for file in old:
+        print_notice(f"{describe_file(file)} was sent, and goes with later questions too")
+    for file in new:
+        print_notice(f"{describe_file(file)} goes with the next question")
+    if not new and not old:
+        print_notice("no file is attached")
+
+
+def shorten_question(run: Trace, length: int = 60) -> str:
+    """The beginning of a run's question, on one line."""
+    line = question_line(run)
+    return line if len(line) <= length else f"{line[: length - 4]} ..."
+
+
+def describe_conversation(turns: Sequence[Trace]) -> str:
+    """How many questions a conversation has."""
+    count = len(turns) + sum(len(run.question.history) for run in turns[:1])
+    return f"the conversation has {format_count(count, 'question')}"
+
+
+def conversation_as_markdown(turns: Sequence[Trace]) -> str:
+    """A conversation as Markdown, with the answers as they came."""
+    earlier = [(turn.question, turn.answer) for run in turns[:1] for turn in run.question.history]
+    parts = [f"# Conversation of run {turns[-1].run}"]
+    for number, (question, answer) in enumerate([*earlier, *((run.question.text, run.answer) for run in turns)], 1):
+        parts += [f"## Question {number}", question, f"## Answer {number}", answer]
+    return "\n\n".join([*parts, ""])
+
 
 Offer = Iterable[tuple[str, str]]
 """What Tab may offer: words, each with a description."""
@@ -73,18 +202,18 @@ def find_command(line: str) -> tuple[Command, str] | None:
 
 async def _mode(chat: ChatSession, rest: str) -> None:
     if rest:
-        if rest not in display.MODES:
-            raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(display.MODES)}")
+        if rest not in MODES:
+            raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(MODES)}")
         await chat.change({"conductor.mode": rest})
     mode = chat.session.settings["conductor.mode"]
-    print_notice(f"{mode}: {display.MODES[mode]}")
+    print_notice(f"{mode}: {MODES[mode]}")
 
 
 async def _workers(chat: ChatSession, rest: str) -> None:
     names = tuple(rest.replace(",", " ").split())
     if names:
         await chat.change({}, () if names == (ALL,) else names)
-    display.print_workers(await chat.open())
+    print_workers(await chat.open())
 
 
 async def _plan(chat: ChatSession, rest: str) -> None:
@@ -92,7 +221,7 @@ async def _plan(chat: ChatSession, rest: str) -> None:
         raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
     result = await chat.plan(rest)
     if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
-        display.print_offer(result.run, chat.session.output_context)
+        print_offer(result.run, chat.session.output_context)
         print_notice("/redo runs this plan; another question gets a new plan")
 
 
@@ -110,12 +239,12 @@ async def _redo(chat: ChatSession, rest: str) -> None:
 async def _trace(chat: ChatSession, rest: str) -> None:
     around = chat.session.output_context
     if not rest:
-        display.print_run(chat.last, around)
+        print_run(chat.last, around)
     elif rest.isdecimal() and len(rest) == 1:
-        display.print_run(chat.last, around, int(rest))
+        print_run(chat.last, around, int(rest))
     else:
         store = chat.session.store
-        display.print_run(store.trace(store.find(rest)), around)
+        print_run(store.trace(store.find(rest)), around)
 
 
 def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
@@ -131,7 +260,7 @@ def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
 
 async def _cost(chat: ChatSession, rest: str) -> None:
     del rest
-    display.print_cost(chat.runs)
+    print_cost(chat.runs)
 
 
 async def _limits(chat: ChatSession, rest: str) -> None:
@@ -147,7 +276,7 @@ async def _limits(chat: ChatSession, rest: str) -> None:
         except ConfigError as error:
             raise UsageError(error.message, hint=error.hint) from None
         await chat.change({name: new} if new is None else check_settings({name: new}, "/limits"))
-    display.print_limits(LIMITS, chat.session.settings)
+    print_limits(LIMITS, chat.session.settings)
 
 
 async def _file(chat: ChatSession, rest: str) -> None:
@@ -156,14 +285,14 @@ async def _file(chat: ChatSession, rest: str) -> None:
     elif rest:
         # On this thread, so that a signal ends it.
         chat.files.append(chat.session.attacher.attach(Path(pasted_file(rest) or rest)))
-    display.print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
+    print_files(chat.files, [file for run in chat.turns[-1:] for file in run.question.files])
 
 
 async def _save(chat: ChatSession, rest: str) -> None:
     if not chat.turns:
         raise UsageError("there is nothing to save yet", hint="type a question")
     name = rest or f"chat-{chat.turns[0].run}.md"
-    print_notice(f"saved as {_write_new(name, display.conversation_as_markdown(chat.turns))}")
+    print_notice(f"saved as {_write_new(name, conversation_as_markdown(chat.turns))}")
 
 
 def _write_new(name: str, text: str) -> Path:
@@ -180,8 +309,8 @@ def _write_new(name: str, text: str) -> Path:
 
 async def _undo(chat: ChatSession, rest: str) -> None:
     del rest
-    print_notice(f"removed: {display.shorten_question(chat.undo())}")
-    print_notice(display.describe_conversation(chat.turns))
+    print_notice(f"removed: {shorten_question(chat.undo())}")
+    print_notice(describe_conversation(chat.turns))
 
 
 async def _edit(chat: ChatSession, rest: str) -> None:
@@ -190,7 +319,7 @@ async def _edit(chat: ChatSession, rest: str) -> None:
 
 async def _help(chat: ChatSession, rest: str) -> None:
     del chat, rest
-    display.print_help((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values())
+    print_help((f"/{command.name} {command.takes}".strip(), command.help) for command in COMMANDS.values())
 
 
 async def _exit(chat: ChatSession, rest: str) -> None:
@@ -216,14 +345,14 @@ def _offer_steps(chat: ChatSession) -> Offer:
 def _offer_steps_and_runs(chat: ChatSession) -> Offer:
     runs: list[str] = []
     with suppress(OSError):
-        runs = fast_list.run_names(str(chat.session.settings.paths.traces))
+        runs = run_list.run_names(str(chat.session.settings.paths.traces))
     return [*_offer_steps(chat), *((run, "") for run in runs)]
 
 
 _COMMANDS: Final = (
     Command(name="help", help="list commands and keys", act=_help),
     Command(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
-            offers=(lambda _: display.MODES.items(),)),
+            offers=(lambda _: MODES.items(),)),
     Command(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
             offers=(lambda chat: [*chat.choosable_workers().items(), (ALL, "every worker of the settings")],)),
     Command(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
@@ -285,3 +414,118 @@ class SlashCompleter(Completer):
                     display=shown,
                     display_meta=one_line(about),
                 )
+
+
+PATIENCE: Final = 0.3
+"""Seconds of waiting for the conductor before a notice says so."""
+
+NO_MODEL: Final = """\
+There is no conductor model yet, the one that plans.
+  conductor setup              proposes what is missing
+  conductor model pull         downloads the default one
+  conductor chat --rehearsal   answers with tiny demo models"""
+
+LEAVING: Final = frozenset({"exit", "quit", "/quit"})
+"""Messages that end the chat, like Ctrl-D and `/exit`."""
+
+
+async def answer_messages(chat: ChatSession, prompt: Prompt, reading: asyncio.Task[str]) -> int:
+    """Do what each message asks for; returns the exit code. `reading` is the prompt, which waits for the first one."""
+    settings = chat.session.settings
+    prompt.connect(chat.status, SlashCompleter(chat), settings.paths.state if chat.session.stores_traces else None)
+    chat.changed = prompt.refresh
+    if not chat.session.quiet and not is_plain_terminal():  # there the log of each run names the planner
+        chat.named = prompt.tell
+    chat.failed = lambda error: prompt.above(lambda: print_error(error))
+    if chat.turns and not chat.session.quiet:
+        prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
+    try:
+        if not chat.rehearsal and has_no_model(settings):
+            reading = await _find_model(chat, prompt, reading)
+        if chat.rehearsal or not has_no_model(settings):
+            chat.begin()
+        while True:
+            await _handle(chat, prompt, await reading)
+            print_notice("")
+            reading, chat.draft = asyncio.create_task(prompt.read(chat.draft)), ""
+    except ChatEnded as ended:
+        if not ended.code and not chat.session.quiet:
+            print_how_to_go_on(chat)
+        return ended.code
+    finally:
+        await chat.close()
+
+
+def print_how_to_go_on(chat: ChatSession) -> None:
+    """Print the command that goes on with this conversation, where it is stored. The demo has no conversations."""
+    if chat.turns and chat.turns[-1].stored and chat.session.stores_traces and not chat.rehearsal:
+        print_notice(f"to go on with this chat: conductor chat --continue-from {chat.turns[-1].run}")
+
+
+async def _handle(chat: ChatSession, prompt: Prompt, message: str) -> None:
+    """Do what a message asks for: a command, or a question."""
+    text, before = message.strip(), len(chat.runs)
+    if text in LEAVING:
+        raise ChatEnded
+    # The live tree shows the question itself.
+    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
+    echoed = message.startswith("/") or progress != "tree"
+    if echoed:
+        prompt.echo(text)
+    # What is typed during a run is hidden, so that it does not disturb the display, unless the run asks for approval.
+    typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
+    try:
+        found = find_command(message)
+        if found is None and chat.conductor is None and not chat.rehearsal and not _offer_model(chat):
+            return
+        with typing:
+            if found is not None:
+                command, rest = found
+                await command.act(chat, rest)
+            elif await _wait_for_model(chat):
+                await chat.ask(text)
+    except ConductorError as error:
+        if not echoed:  # no run has shown it
+            prompt.echo(text)
+        print_error(error)
+    if len(chat.runs) > before and not chat.session.quiet:
+        print_how_to_finish(chat.last)
+
+
+async def _find_model(chat: ChatSession, prompt: Prompt, reading: asyncio.Task[str]) -> asyncio.Task[str]:
+    """Say that no model plans and what to do, and offer to download one. Returns the prompt, which waits again."""
+    if chat.session.quiet or reading.done():
+        return reading
+    typed = await prompt.stop(reading)
+    print_notice(NO_MODEL)
+    # What was typed already is a question, and must not become the answer to ours: it is offered again after that.
+    if not typed and not has_typed_text():
+        try:
+            _offer_model(chat, explained=True)
+        except ConductorError as error:
+            print_error(error)
+    return asyncio.create_task(prompt.read(typed))
+
+
+def _offer_model(chat: ChatSession, *, explained: bool = False) -> bool:
+    """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
+    try:
+        with handle_signal(signal.SIGINT, signal.default_int_handler), end_on_ctrl_d():
+            offer_model(chat.session.settings, quiet=chat.session.quiet, explained=explained)
+    except KeyboardInterrupt:
+        print_notice("")
+        return False
+    return True
+
+
+async def _wait_for_model(chat: ChatSession) -> bool:
+    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt. Raises `ConductorError`."""
+    waiting = asyncio.ensure_future(chat.ready())
+    with on_signal(signal.SIGINT, waiting.cancel):
+        if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
+            print_notice("the conductor model is still loading; Ctrl-C goes back to the prompt")
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            return False
+    return True

@@ -6,9 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, print_banner
-from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
-from conductor_cli.cli.signals import default_signals
+from conductor_cli.cli.terminal_input import default_signals, keep_typed_text
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:
@@ -23,10 +22,10 @@ def start_chat(options: GlobalOptions | None = None, *, quiet: bool = False, reh
 
     def load() -> ChatSession:
         from conductor_cli.cli.options import GlobalOptions, RunOptions
-        from conductor_cli.cli.repl import messages
+        from conductor_cli.cli.repl import commands
         from conductor_cli.cli.repl.chat_session import ChatSession
 
-        del messages  # loaded here, on a thread, and needed with the first message
+        del commands  # loaded here, on a thread, and needed with the first message
         return ChatSession(options or GlobalOptions(), RunOptions(rehearsal=rehearsal))
 
     return run_chat(load, quiet=quiet, rehearsal=rehearsal)
@@ -57,6 +56,6 @@ async def _run_chat(load: Callable[[], ChatSession]) -> int:
     except ConductorError:
         await prompt.stop(reading)
         raise
-    from conductor_cli.cli.repl.messages import answer_messages  # it was loaded with the chat
+    from conductor_cli.cli.repl.commands import answer_messages  # it was loaded with the chat
 
     return await answer_messages(chat, prompt, reading)

@@ -21,7 +21,7 @@ from prompt_toolkit.styles import Style
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, prompt_mark
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.signals import ENDING, on_signal
+from conductor_cli.cli.terminal_input import ENDING, on_signal
 from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
@@ -199,7 +199,7 @@ class Prompt:
         """Print a message where it was typed, unless the terminal shows it there anyway."""
         if self._plain:
             return
-        from conductor_cli.views.text_layout import Screen  # loaded by now, and not needed for the prompt itself
+        from conductor_cli.views.base import Screen  # loaded by now, and not needed for the prompt itself
 
         size = self._session.app.output.get_size()
         screen = Screen(width=size.columns, height=size.rows, encoding=sys.stderr.encoding)

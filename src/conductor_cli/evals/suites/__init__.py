@@ -12,50 +12,49 @@ from typing import Final
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.evals.cases import Case, check_case
-from conductor_cli.evals.suites import programming, questions
-from conductor_cli.evals.suites.base import Context, Suite
-from conductor_cli.evals.suites.rows import Row, Rows, open_rows
+from conductor_cli.evals.suites import readers
+from conductor_cli.evals.suites.rows import Context, Row, Rows, Suite, open_rows
 
 SUITES: Final = {
     suite.name: suite
     for suite in (
         Suite(
-            name="math500", about="500 competition problems", reader=questions.math500, needs=("math-verify",),
+            name="math500", about="500 competition problems", reader=readers.math500, needs=("math-verify",),
             repo="HuggingFaceH4/MATH-500", file="test.jsonl", split="test", licence="MIT",
             prompt="a box for the answer, as in published harnesses", scoring="math-verify",
         ),
         Suite(
-            name="aime25", about="30 competition problems of 2025", reader=questions.aime25, licence="Apache-2.0",
+            name="aime25", about="30 competition problems of 2025", reader=readers.aime25, licence="Apache-2.0",
             repo="math-ai/aime25", file="test.jsonl", split="test",
             prompt="a box for the answer, as in published harnesses", scoring="equal whole numbers",
         ),
         Suite(
-            name="mmlu", about="14,042 questions of 57 subjects", reader=questions.mmlu, needs=("parquet",),
+            name="mmlu", about="14,042 questions of 57 subjects", reader=readers.mmlu, needs=("parquet",),
             repo="cais/mmlu", file="all/test-00000-of-00001.parquet", split="test", licence="MIT",
             prompt="a letter on the last line, as in published harnesses", scoring="the letter",
         ),
         Suite(
-            name="mmlu-pro", about="12,032 questions with up to ten options", reader=questions.mmlu_pro,
+            name="mmlu-pro", about="12,032 questions with up to ten options", reader=readers.mmlu_pro,
             repo="TIGER-Lab/MMLU-Pro", file="data/test-00000-of-00001.parquet", split="test", licence="MIT",
             examples="data/validation-00000-of-00001.parquet", needs=("parquet",),
             prompt="its authors' (evaluate_from_api.py), with five examples if their file is there",
             scoring="its authors' (evaluate_from_api.py); no letter is wrong",
         ),
         Suite(
-            name="gpqa-diamond", about="198 questions of natural science", reader=questions.gpqa,
+            name="gpqa-diamond", about="198 questions of natural science", reader=readers.gpqa,
             repo="Idavidrein/gpqa", file="gpqa_diamond.csv", split="diamond", licence="CC-BY-4.0", gated=True,
             shareable=False,  # its authors ask everybody not to put the questions where crawlers find them
             prompt="a letter on the last line, as in published harnesses", scoring="the letter",
         ),
         Suite(
-            name="rlpr", about="questions of all subjects with short answers", reader=questions.rlpr,
+            name="rlpr", about="questions of all subjects with short answers", reader=readers.rlpr,
             repo="openbmb/RLPR-Train-Dataset", file="rlpr_train.parquet", split="train; answers of up to 30 characters",
             licence="CC-BY-NC-4.0", shareable=False, needs=("parquet",),
             prompt="its authors', as it is in the file", scoring="that of arXiv 2512.04388",
         ),
         Suite(
             name="livecodebench", about="programs for 175 problems, January to April 2025",
-            reader=programming.livecodebench, repo="livecodebench/code_generation_lite", file="test6.jsonl",
+            reader=readers.livecodebench, repo="livecodebench/code_generation_lite", file="test6.jsonl",
             split="v6; test.jsonl to test5.jsonl are v1 to v5", licence="not stated by its authors", shareable=False,
             needs=("sandbox",), prompt="its authors' (prompts/code_generation.py)",
             scoring="its authors' (evaluation/testing_util.py), each test in a process of its own",
@@ -69,8 +68,8 @@ SUITES: Final = {
             )
             for subset, size in (("", "1,140"), ("-hard", "148"))
             for kind, about, reader in (
-                ("", f"a function for each of {size} tasks in words", programming.bigcodebench),
-                ("-complete", f"the same {size} tasks as code to complete", programming.bigcodebench_complete),
+                ("", f"a function for each of {size} tasks in words", readers.bigcodebench),
+                ("-complete", f"the same {size} tasks as code to complete", readers.bigcodebench_complete),
             )
         ),
     )

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
-from conductor_cli.models.chat_apis.base import ChatApi
-from conductor_cli.models.chat_apis.chat_completions import ChatCompletions
+from conductor_cli.models.chat_apis.base import ChatApi, ChatCompletions
 from conductor_cli.models.chat_apis.gemini import GeminiApi
 from conductor_cli.models.chat_apis.responses import OpenAIResponses
 

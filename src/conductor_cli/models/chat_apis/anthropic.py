@@ -2,21 +2,209 @@
 
 From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt caching, structured
 outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21 refuses `temperature` and `top_p`.
+
+Reads the events of a reply of Anthropic's Messages API, in terms of chat completions. Pure.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.chat_apis.anthropic_reply import KEPT_BLOCKS, AnthropicReply
-from conductor_cli.models.chat_apis.base import MOST_OUTPUT, Frame, Translate
-from conductor_cli.models.chat_apis.parts import check_size, file_of
+from conductor_cli.core.usage import token_count
+from conductor_cli.models.base import ALL_FEATURES
+from conductor_cli.models.chat_apis.base import MOST_OUTPUT, Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
-from conductor_cli.models.features import ALL_FEATURES
+
+KEPT_BLOCKS: Final = "anthropic_blocks"
+"""The key of `provider_data` with the blocks of a reply, in order. A block of a tool call says only that it is one."""
+
+_TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+"""The fields of a delta that are pieces of a block's field of the same name, by the type of the delta."""
+
+_KEPT: Final = {"text": ("text",), "thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+"""The fields of the blocks that can be given back."""
+
+_MOST_BLOCKS: Final = 10_000
+"""The most blocks of one reply. Real ones have some hundreds at most."""
+
+_MOST_HIDDEN: Final = 4 * 1024 * 1024
+"""The most characters of signatures and hidden thinking in one reply. Real ones have some thousands in each block."""
+
+
+class AnthropicReply:
+    """One reply. The counts of input come first, those of output last."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, Any] = {}
+        self._blocks: list[_Block] = []
+        self._open: dict[int | None, _Block] = {}
+        self._calls = 0
+        self._hidden = 0
+        self._said = False
+        self._readers: dict[str, Callable[[Frame], Frame]] = {
+            "message_start": lambda frame: self._frame(usage=_mapping(frame.get("message")).get("usage")),
+            "content_block_start": self._start,
+            "content_block_delta": self._delta,
+            "content_block_stop": self._stop,
+            "message_delta": lambda frame: self._end(_mapping(frame.get("delta")), frame.get("usage")),
+            "message": self._whole,  # all of an answer: the server does not stream
+        }
+
+    def __call__(self, frame: Frame) -> Frame:
+        read = self._readers.get(str(frame.get("type")))
+        return read(frame) if read else self._frame()
+
+    def _start(self, event: Frame) -> Frame:
+        """A block begins. Its first piece may come with it, and with some servers all of its arguments."""
+        content = _mapping(event.get("content_block"))
+        if len(self._blocks) >= _MOST_BLOCKS:
+            raise ModelError("broken", f"the server sent more than {_MOST_BLOCKS} blocks in one reply")
+        self._check_hidden(content.get("data"))
+        block = _Block(content)
+        self._blocks.append(block)
+        self._open[_key(event)] = block
+        if block.kind != "tool_use":
+            return self._frame([content])
+        block.call, self._calls = self._calls, self._calls + 1
+        function = {"name": content.get("name")}
+        return self._frame(calls=[{"index": block.call, "id": content.get("id"), "function": function}])
+
+    def _delta(self, event: Frame) -> Frame:
+        block, delta = self._open.get(_key(event)), _mapping(event.get("delta"))
+        kind = delta.get("type")
+        if kind == "input_json_delta":
+            if block is None:
+                raise ModelError("broken", "the server sent arguments of a tool call that it did not begin")
+            # Tools that the server itself runs have arguments too.
+            return self._arguments(block, delta.get("partial_json")) if block.kind == "tool_use" else self._frame()
+        if block is not None and (name := _TEXTS.get(str(kind))):
+            block.add(name, delta.get(name))
+            self._check_hidden(delta.get("signature"))
+        return self._frame([delta])
+
+    def _check_hidden(self, piece: object) -> None:
+        """Bound what is kept of a reply although nobody sees it."""
+        self._hidden += len(piece) if isinstance(piece, str) else 0
+        if self._hidden > _MOST_HIDDEN:
+            raise ModelError("broken", f"the server sent more than {_MOST_HIDDEN} characters of hidden thinking")
+
+    def _stop(self, event: Frame) -> Frame:
+        block = self._open.pop(_key(event), None)
+        if block is None or block.kind != "tool_use" or block.has_arguments:
+            return self._frame()
+        given = block.content.get("input")
+        return self._arguments(block, json.dumps(given if isinstance(given, Mapping) else {}, ensure_ascii=False))
+
+    def _arguments(self, block: _Block, piece: object) -> Frame:
+        block.has_arguments = block.has_arguments or bool(piece)
+        return self._frame(calls=[{"index": block.call, "function": {"arguments": piece}}])
+
+    def _whole(self, answer: Frame) -> Frame:
+        """All blocks at once, as if they had come one after the other."""
+        found = answer.get("content")
+        contents = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+        calls: list[dict[str, Any]] = []
+        for index, content in enumerate(contents):
+            event = {"index": index, "content_block": content}
+            for frame in (self._start(event), self._stop(event)):
+                calls += frame["choices"][0]["delta"].get("tool_calls", ())
+        last = self._end(answer, answer.get("usage"))
+        last["choices"][0]["delta"] |= {"content": contents, "tool_calls": calls}
+        return last
+
+    def _end(self, delta: Mapping[str, Any], usage: object) -> dict[str, Any]:
+        """The reason of the end. A turn with tool calls must come back with its signed thinking."""
+        reason = delta.get("stop_reason")
+        parts: list[Mapping[str, Any]] = []
+        if reason in ("model_context_window_exceeded", "pause_turn"):
+            reason = "length"
+        elif reason == "refusal" and not self._said:
+            why = _mapping(delta.get("stop_details")).get("explanation")
+            parts = [{"text": why}]
+        frame = self._frame(parts, usage=usage, reason=reason)
+        thought = any(block.kind.endswith("thinking") for block in self._blocks)
+        if self._calls and thought:
+            kept = [block.kept() for block in self._blocks]
+            frame[PROVIDER_DATA] = {KEPT_BLOCKS: [block for block in kept if block is not None]}
+        return frame
+
+    def _frame(
+        self,
+        parts: Iterable[Mapping[str, Any]] = (),
+        *,
+        calls: Iterable[Mapping[str, Any]] = (),
+        usage: object = None,
+        reason: object = None,
+    ) -> dict[str, Any]:
+        """A frame of chat completions, which takes the text and the thinking of content parts as they are."""
+        frame: dict[str, Any] = {}
+        if isinstance(usage, Mapping):
+            self._usage |= {name: count for name, count in usage.items() if count is not None}
+            frame["usage"] = _usage(self._usage)
+        content = list(parts)
+        self._said = self._said or any(part.get("text") for part in content)
+        delta: dict[str, Any] = {"content": content}
+        if tool_calls := list(calls):
+            delta["tool_calls"] = tool_calls
+        return frame | {"choices": [{"delta": delta, "finish_reason": reason}]}
+
+
+class _Block:
+    """A block of a reply as far as it has arrived. `call` is the number of its tool call."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+        self.kind = str(content.get("type"))
+        self.call = 0
+        self.has_arguments = False
+        self._pieces: dict[str, list[str]] = {}
+        for name in _KEPT.get(self.kind, ()):
+            self.add(name, content.get(name))
+
+    def add(self, name: str, piece: object) -> None:
+        """A piece of one of the fields."""
+        if isinstance(piece, str) and piece:
+            self._pieces.setdefault(name, []).append(piece)
+
+    def kept(self) -> dict[str, Any] | None:
+        """The block as it is given back; None for one that cannot be, as a text of white space alone."""
+        if self.kind == "tool_use":
+            return {"type": self.kind}
+        fields = {name: "".join(self._pieces.get(name, ())) for name in _KEPT.get(self.kind, ())}
+        blank = not fields or (self.kind == "text" and not fields["text"].strip())
+        return None if blank else {"type": self.kind, **fields}
+
+
+def _key(event: Frame) -> int | None:
+    """The number of an event's block; servers without numbers have one block open at a time."""
+    index = event.get("index")
+    return index if isinstance(index, int) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Anthropic counts input that was read from or written to its cache apart from other input."""
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
+    details = usage.get("output_tokens_details")
+    return {
+        "prompt_tokens": fresh + cached + stored,
+        "completion_tokens": output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "cache_creation_input_tokens": stored,
+        "completion_tokens_details": {
+            "reasoning_tokens": details.get("thinking_tokens") if isinstance(details, Mapping) else None
+        },
+    }
+
 
 VERSION: Final = "2023-06-01"
 

@@ -2,14 +2,23 @@
 
 One adapter sends all requests and reads all replies in the form of chat completions. A `ChatApi` says where a request
 goes, which header carries the key, and translates a body on its way out and the frames of a reply on their way in.
+
+The files among the content parts of chat completions, for APIs that have another form for them. Pure.
+
+OpenAI's chat completions, which many other servers speak too. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from conductor_cli.models.features import Features
+from conductor_cli.core.errors import ModelError
+from conductor_cli.models.api_errors import largest_output
+from conductor_cli.models.base import ALL_FEATURES, Features
+from conductor_cli.models.chat_body import Base64File, files_in, plain_messages
+from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
 
 Frame = Mapping[str, Any]
 """One JSON object of a reply: a server-sent event, or all of an answer that is not a stream."""
@@ -61,3 +70,52 @@ class ChatApi(Protocol):
 
 MOST_OUTPUT: Final = 32_000
 """Tokens of output that are asked for where an API demands a limit and the user sets none."""
+
+
+def file_of(part: Mapping[str, Any]) -> tuple[Base64File | None, str]:
+    """The file of a content part without the beginning of a data URL, and its name; None for a text."""
+    inner = part.get("image_url") or part.get("file") or {}
+    found = inner.get("url") or inner.get("file_data")
+    if not isinstance(found, Base64File):
+        return None, ""
+    return replace(found, prefix=""), found.attachment.name
+
+
+def check_size(messages: object, api: str, most: int) -> None:
+    """Refuse, before anything is sent, files that in base64 alone are longer than the `most` bytes of a request."""
+    size = sum(file.length for file in files_in(messages))
+    if size > most:
+        message = f"the attached files need {size / 1e6:.0f} MB in base64; {api} takes {most / 1e6:.0f} MB at most"
+        raise ModelError("refused", message, hint="attach fewer or smaller files")
+
+
+class ChatCompletions:
+    """`POST /chat/completions`. Replies are not translated, and of a request only its messages."""
+
+    renamed: Mapping[str, str] = {}
+    unsupported: frozenset[str] = frozenset()
+    features = ALL_FEATURES
+
+    def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
+        return "/chat/completions"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
+        return {}
+
+    def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        messages = body["messages"]
+        if wants_short_ids(body.get("model", "")):
+            messages = with_short_ids(messages)
+        return {**body, "messages": plain_messages(messages)}
+
+    def translator(self) -> Translate:
+        return lambda frame: frame
+
+    def is_last(self, frame: Frame) -> bool:  # noqa: ARG002 - a stream ends with [DONE]
+        return False
+
+    def output_limit(self, message: str) -> int | None:
+        return largest_output(message)

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
-from conductor_cli.models.chat_apis.base import Frame, Translate
-from conductor_cli.models.chat_apis.parts import check_size, file_of
+from conductor_cli.models.base import ALL_FEATURES
+from conductor_cli.models.chat_apis.base import Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import EXTRA, IS_ERROR, PROVIDER_DATA, arguments_object
-from conductor_cli.models.features import ALL_FEATURES
 from conductor_cli.models.tool_schemas import simple_schema
 
 _NAME: Final = "Google's API"

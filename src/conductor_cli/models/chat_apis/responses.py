@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from conductor_cli.models.api_errors import largest_output
+from conductor_cli.models.base import ALL_FEATURES
 from conductor_cli.models.chat_apis.base import Frame, Translate
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA
-from conductor_cli.models.features import ALL_FEATURES
-from conductor_cli.models.output_limits import largest_output
 
 ITEMS: Final = "response_items"
 """The key of a turn's items in `provider_data`."""

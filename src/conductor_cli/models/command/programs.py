@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from conductor_cli.core.policy import LOCAL, UNKNOWN_PROVIDER
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.sanitize import one_line
+from conductor_cli.core.terminal_text import one_line
 
 PROMPT: Final = "{prompt}"
 """Stands for the prompt in an argument. Without it a program reads the prompt on standard input."""

@@ -13,7 +13,7 @@ lora                an adapter in PEFT form -> GGUF
 """
 
 from conductor_cli.models.llama.adapter import Llama
+from conductor_cli.models.llama.gguf import ModelInfo, read_model_info
 from conductor_cli.models.llama.loading import LlamaOptions
-from conductor_cli.models.llama.model_info import ModelInfo, read_model_info
 
 __all__ = ["Llama", "LlamaOptions", "ModelInfo", "read_model_info"]

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
-from conductor_cli.models.llama.lora_check import check_adapter
-from conductor_cli.models.llama.model_info import check_whole_model, part_files, read_model_info
+from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
+from conductor_cli.models.llama.lora import check_adapter
 from conductor_cli.models.machine import physical_cores
 
 BATCH_SIZE: Final = 512

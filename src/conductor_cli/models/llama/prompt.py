@@ -3,22 +3,329 @@
 Only the template's own text may hold special tokens. The template is given an unguessable mark for each message's
 content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn. Of
 tools and calls the template gets names of harmless characters, and marks for descriptions, schemas and arguments.
+
+A model's chat template: a Jinja program that comes with the model file, so it may be hostile.
+
+Jinja's sandbox keeps a template away from Python's internals and from files. It does not stop a template from looping
+for ever or from building a text of many gigabytes, and inside one process nothing does: a single comparison or
+multiplication can run for hours in C. So a template runs in a child process whose time and memory the system limits.
+That takes about a tenth of a second, so `TRUSTED` templates, which people have read, run in this process.
+
+Either way a template never sees a message, only short marks instead of the contents (see `prompt`).
+
+Tools, calls and results as chat templates want them, with marks for all that people and models wrote. Pure.
+
+How the common families of models write a tool call as text. Pure.
+
+The chat template says which: it has the words that a call is written with. From the templates of Qwen2.5 and Qwen3,
+Hermes, Mistral and Llama 3, and llama.cpp's `common/chat.cpp`, November 2026. A template with other words (such as
+Qwen3-Coder's `<function=`) has no format here, and its model takes no tools.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
-from conductor_cli.core.chat import Message, Tool
+from conductor_cli.core.chat import OPEN, Message, Tool, ToolCall
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.thinking import OPEN
+from conductor_cli.models.chat_body import INVALID, arguments_object
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.models.llama.template import ChatTemplate, ChatTemplateError
-from conductor_cli.models.llama.template_tools import mark_tools, one_call_each_turn
+from conductor_cli.models.tool_schemas import api_name, short_id
+
+
+class Marked(NamedTuple):
+    """What a template is given: messages and tools in the form of chat completions, with marks."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+
+
+def mark_tools(
+    messages: Sequence[Message], contents: Sequence[str], tools: Sequence[Tool], secret: str
+) -> tuple[Marked, dict[str, str]]:
+    """Messages whose contents are the marks `contents`, tools, and the JSON text of each mark that is made here."""
+    values: dict[str, str] = {}
+
+    def mark(value: object) -> str:
+        made = f"v{secret}n{len(values)}e"
+        values[made] = json.dumps(value, ensure_ascii=False)
+        return made
+
+    marked: list[dict[str, Any]] = []
+    names: dict[str, str] = {}
+    for message, content in zip(messages, contents, strict=True):
+        entry: dict[str, Any] = {"role": message.role, "content": content}
+        if message.tool_calls:
+            entry["content"] = content if message.content else ""
+            entry["tool_calls"] = [
+                {"id": short_id(call.id), "type": "function", "function": {
+                    "name": api_name(call.name), "arguments": mark(_arguments(call)),
+                }}
+                for call in message.tool_calls
+            ]  # fmt: skip
+            names |= {call.id: api_name(call.name) for call in message.tool_calls}
+        if message.role == "tool":
+            entry |= {"tool_call_id": short_id(message.tool_call_id), "name": names.get(message.tool_call_id, "")}
+        marked.append(entry)
+    offered = [
+        {"type": "function", "function": {
+            "name": api_name(tool.name), "description": mark(tool.description),
+            "parameters": mark({"type": "object", "properties": {}, **tool.parameters}),
+        }}
+        for tool in tools
+    ]  # fmt: skip
+    return Marked(marked, offered), values
+
+
+def one_call_each_turn(messages: Sequence[Message]) -> Iterator[Message]:
+    """The same calls and results, each call in a turn of its own and followed by its result."""
+    results = {message.tool_call_id: message for message in messages if message.role == "tool"}
+    for message in messages:
+        if len(message.tool_calls) < 2:
+            if message.role != "tool" or message.tool_call_id in results:
+                yield message
+            continue
+        for number, call in enumerate(message.tool_calls):
+            yield Message(role="assistant", content="" if number else message.content, tool_calls=(call,))
+            if result := results.pop(call.id, None):
+                yield result
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    found = arguments_object(call.arguments)
+    return {INVALID: call.arguments} if found is None else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFormat:
+    """One way to write calls.
+
+    A call begins with `opening` and ends with `closing`, or with the reply if that is empty; without `opening` a reply
+    is a call if it begins with a brace. `arguments` is the name of the field that holds them. `one_each_turn` says that
+    the template refuses several calls in one turn.
+    """
+
+    name: Literal["hermes", "mistral", "mistral-names", "llama-3"]
+    opening: str = ""
+    closing: str = ""
+    arguments: str = "arguments"
+    one_each_turn: bool = False
+
+
+HERMES: Final = ToolFormat(name="hermes", opening="<tool_call>", closing="</tool_call>")
+MISTRAL: Final = ToolFormat(name="mistral", opening="[TOOL_CALLS]")
+MISTRAL_NAMES: Final = ToolFormat(name="mistral-names", opening="[TOOL_CALLS]")
+LLAMA_3: Final = ToolFormat(name="llama-3", arguments="parameters", one_each_turn=True)
+
+SPELLED: Final = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")
+"""Control tokens that a call is written with, and that have to be read as text for that."""
+
+_USES_TOOLS: Final = re.compile(r"\{[%{][^}]*\btools\b")
+_OTHERS: Final = ("<function=", "<arg_key>")
+"""Words of families that open a call as others do and then write it in ways that are not read here."""
+
+
+def format_of(template: str) -> ToolFormat | None:
+    """The format of a model by its chat template; None for a template without tools, or of another family."""
+    if not _USES_TOOLS.search(template) or any(words in template for words in _OTHERS):
+        return None
+    if "[TOOL_CALLS]" in template:
+        return MISTRAL_NAMES if "[ARGS]" in template else MISTRAL
+    if "<tool_call>" in template and "</tool_call>" in template:
+        return HERMES
+    return LLAMA_3 if "<|start_header_id|>" in template and '"parameters"' in template else None
+
+
+def calls_in(text: str, form: ToolFormat) -> list[dict[str, Any]] | None:
+    """The calls in the text after an opening, in the form of chat completions; None if the text is none."""
+    if form is MISTRAL_NAMES:
+        return _named_calls(text)
+    values: list[Any] = []
+    for part in re.split(r"\s*;\s*(?=\{)", text.strip()) if form is LLAMA_3 else [text]:
+        try:
+            found = json.loads(part)
+        except (ValueError, RecursionError):
+            return None
+        values += found if isinstance(found, list) else [found]
+    calls = [_call(value, form) for value in values]
+    return [call for call in calls if call] if all(calls) else None
+
+
+def call_with_invalid_arguments(text: str, form: ToolFormat) -> dict[str, Any] | None:
+    """A call whose name can be read although the rest is no JSON: whoever calls the tool tells the model so."""
+    found = re.match(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]{1,64})"\s*,?', text)
+    if not found:
+        return None
+    arguments = re.sub(rf'^\s*"{form.arguments}"\s*:\s*', "", text[found.end() :]).strip()
+    return {"function": {"name": found[1], "arguments": arguments.removesuffix("}") or "{"}}
+
+
+def grammar_of(form: ToolFormat, names: Iterable[str]) -> str | None:
+    """GBNF of what follows an opening: calls of these tools, whose arguments are any object. None if there is none."""
+    if form is MISTRAL_NAMES:
+        return None
+    name = " | ".join(f'"{name}"' for name in names)
+    call = rf'"{{\"name\": \"" name "\", \"{form.arguments}\": " object "}}"'
+    root = {
+        "hermes": r'"\n"? call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*',
+        "mistral": 'space "[" call (", " call)* "]"',
+    }.get(form.name, "call")
+    return "\n".join((f"root ::= {root}", f"call ::= {call}", f"name ::= {name}", _JSON))
+
+
+_JSON: Final = r"""object ::= "{" space (pair ("," space pair)*)? "}"
+pair ::= string ":" space value
+value ::= object | array | string | number | "true" | "false" | "null"
+array ::= "[" space (value ("," space value)*)? "]"
+string ::= "\"" ([^"\\\x00-\x1f\x7f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F] [0-9a-fA-F]))* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9] [0-9]?)?
+space ::= " "?"""
+
+
+def _call(value: object, form: ToolFormat) -> dict[str, Any] | None:
+    if not isinstance(value, Mapping) or not isinstance(name := value.get("name"), str) or not name:
+        return None
+    # Models mix up the two names for the arguments.
+    arguments = value.get(form.arguments, value.get("arguments", value.get("parameters", {})))
+    if not isinstance(arguments, (dict, str)):
+        return None
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {"function": {"name": name, "arguments": written}}
+
+
+def _named_calls(text: str) -> list[dict[str, Any]] | None:
+    """Mistral's later form: `NAME[ARGS]{…}`, each after an opening; between them may be the id of the call."""
+    calls = []
+    for part in text.split(MISTRAL_NAMES.opening):
+        name, mark, arguments = part.partition("[ARGS]")
+        name = name.partition("[CALL_ID]")[0].strip()
+        if not mark or not name or arguments_object(arguments) is None:
+            return None
+        calls.append({"function": {"name": name, "arguments": arguments.strip()}})
+    return calls
+
+
+CHATML: Final = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n"
+)
+"""The template for a model that has none."""
+
+CONTENTS_ONLY: Final = "{% for message in messages %}{{ message.content }}{% endfor %}"
+"""The template of models that were trained on prompts without roles, such as the rehearsal's."""
+
+TRUSTED: Final = frozenset({
+    hashlib.sha256(CHATML.encode()).hexdigest(),
+    hashlib.sha256(CONTENTS_ONLY.encode()).hexdigest(),
+    "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",  # Qwen2.5-Instruct, all sizes
+})  # fmt: skip
+"""The SHA-256 of templates that run in this process."""
+
+SANDBOX: Final = Path(__file__).with_name("template_sandbox.py")
+
+CPU_SECONDS: Final = 2
+"""How much processor time the child may use; a slow machine needs half a second to start it."""
+
+WALL_SECONDS: Final = 10.0
+"""When the parent ends the child: on a busy machine, or where the system has no limits (Windows)."""
+
+NEEDED: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""The variables that the child gets, besides Python's own."""
+
+REMEMBERED: Final = 64
+"""How many results a template keeps. What it writes depends on the roles alone, so they recur."""
+
+
+class ChatTemplateError(Exception):
+    """Why a template cannot be used, or what it says against these messages.
+
+    `stopped` means that it had to be stopped: it will not do better with other messages.
+    """
+
+    def __init__(self, message: str, *, stopped: bool = False) -> None:
+        super().__init__(message)
+        self.stopped = stopped
+
+
+class ChatTemplate:
+    """The template of the model named `owner`. `variables` are texts that it may use, such as `bos_token`."""
+
+    def __init__(self, owner: str, source: str, variables: Mapping[str, str]) -> None:
+        self.owner = owner
+        self._source, self._variables = source, dict(variables)
+        self._trusted = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest() in TRUSTED
+        self._results: dict[str, str | ChatTemplateError] = {}
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes tool calls; None if its template has no place for tools."""
+        return format_of(self._source)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
+        """The text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
+        variables = {"messages": list(messages), "add_generation_prompt": True, "tools": None} | self._variables | more
+        key = json.dumps(variables)
+        result = self._results.get(key)
+        if result is None:
+            result = self._try(variables)
+            if len(self._results) >= REMEMBERED:
+                self._results.clear()
+            # A refusal is kept too: a template without a system turn would be asked again for every prompt. One that
+            # was stopped may have been so by a busy machine, and gets another chance.
+            if isinstance(result, str) or not result.stopped:
+                self._results[key] = result
+        if isinstance(result, ChatTemplateError):
+            raise result
+        return result
+
+    def _try(self, variables: Mapping[str, Any]) -> str | ChatTemplateError:
+        try:
+            if self._trusted:
+                from conductor_cli.models.llama.template_sandbox import render  # Jinja is slow to import
+
+                return render(self._source, variables)
+            return _render_in_child(self._source, variables)
+        except ValueError as error:
+            return ChatTemplateError(str(error))
+        except TimeoutError:
+            return ChatTemplateError("it took too much time or memory, and was stopped", stopped=True)
+
+
+def _render_in_child(source: str, variables: Mapping[str, Any]) -> str:
+    """What a template writes, in a child process. Raises `ValueError`, or `TimeoutError` when it is stopped."""
+    # -P: a file named jinja2.py in the working directory must not be imported. -B: not even bytecode is written.
+    command = [sys.executable, "-P", "-B", str(SANDBOX)]
+    # No keys: if a template ever escaped from Jinja's sandbox, it should find nothing of worth.
+    environ = {name: value for name, value in os.environ.items() if name in NEEDED or name.startswith("PYTHON")}
+    job = json.dumps({"source": source, "variables": variables, "cpu_seconds": CPU_SECONDS}).encode()
+    try:
+        # A new session: Ctrl-C stops the run, which ends cleanly, and must not kill this child before that.
+        done = subprocess.run(  # noqa: S603 - our own program
+            command, input=job, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=WALL_SECONDS,
+            start_new_session=True, env=environ, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise TimeoutError from None
+    except OSError as error:
+        raise ValueError(f"no process could be started for it: {error.strerror}") from error
+    if done.returncode != 0:
+        raise TimeoutError
+    result = json.loads(done.stdout)
+    if "error" in result:
+        raise ValueError(result["error"])
+    return str(result["text"])
+
 
 SECRET: Final = secrets.token_hex(8)
 """Part of each mark; nothing that a prompt could hold knows it."""

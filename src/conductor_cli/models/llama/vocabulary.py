@@ -7,8 +7,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from conductor_cli.core.chat import Chunk
-from conductor_cli.core.thinking import ThinkingSplitter, held_back
+from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
 from conductor_cli.models.llama.prompt import Piece, split_for_tokenizer
 
 _SPM = 1

@@ -7,32 +7,39 @@
 
 A download gets its name in the cache only when all parts of the model are there and were checked. Until then the next
 pull continues it, whatever ended the last one, and `model rm` knows that conductor downloaded it.
+
+Removing a model and what a stopped pull of it has left.
+
+Only what conductor put there is removed: its downloads, from the hub's cache with every name they have there, and files
+in the model store. What another tool downloaded stays, and so does a file that is used from where it lies.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models import disk
-from conductor_cli.models.weights import hub
-from conductor_cli.models.weights.hashing import Report, hash_file
-from conductor_cli.models.weights.hub import RemoteFile
-from conductor_cli.models.weights.model_store import HashSource, Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.registry import RegistryFile, RegistryModel
-from conductor_cli.models.weights.verify import check_part
+from conductor_cli.models.llama.gguf import part_names
+from conductor_cli.models.weights import huggingface
+from conductor_cli.models.weights.huggingface import RemoteFile, cache_directory
+from conductor_cli.models.weights.model_store import MANIFEST, HashSource, Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryFile, RegistryModel
+from conductor_cli.models.weights.verify import Report, check_part, hash_file
 
 
 def missing_bytes(model: RegistryModel) -> int:
     """Bytes that a pull of this model has to download, as far as sizes are known. The hub is not asked."""
     missing = 0
     for part in model.parts:
-        path = hub.cached_path(model.repo, model.revision, part.file)
+        path = huggingface.cached_path(model.repo, model.revision, part.file)
         if path is None and not _is_file(_blob(model.repo, part.sha256), part.size):
             missing += max(0, part.size - sum(path.stat().st_size for path in partial_files(model.repo, part.file)))
     return missing
@@ -45,7 +52,7 @@ def partial_files(repo: str, file: str) -> list[Path]:
 
 def lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
     """Let one process at a time download from a repository, or remove its downloads."""
-    lock = hub.cache_directory() / ".locks" / hub.repo_folder(repo).name / "conductor-llm.lock"
+    lock = huggingface.cache_directory() / ".locks" / huggingface.repo_folder(repo).name / "conductor-llm.lock"
     return disk.exclusive_lock(lock, wait, mode=0o664)  # others may share the cache
 
 
@@ -54,7 +61,7 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
 
     Raises `ConductorUnusable`, and `ConfigError` where the manifest cannot be written.
     """
-    directory = hub.cache_directory()
+    directory = huggingface.cache_directory()
 
     def wait() -> None:
         report(f"waiting for another process that downloads from {model.repo}", 0, 0)
@@ -97,8 +104,8 @@ def _pull_from_cache(
     model: RegistryModel, store: ModelStore, saved: Manifest | None, report: Report
 ) -> Manifest | None:
     """The manifest of files that are all in the cache and right. Raises `ConductorUnusable` if offline without them."""
-    known, offline = _known_hashes(model, saved), hub.is_offline()
-    found = [hub.cached_path(model.repo, model.revision, part.file) for part in model.parts]
+    known, offline = _known_hashes(model, saved), huggingface.is_offline()
+    found = [huggingface.cached_path(model.repo, model.revision, part.file) for part in model.parts]
     paths = [path for path in found if path is not None]
     # Where a hash is unknown, the hub is asked for it, if that is allowed.
     if len(paths) == len(found) and (all(known) or offline):
@@ -114,7 +121,8 @@ def _pull_from_cache(
             return _build_manifest(model, files, commit, saved, "")
     if offline:
         raise ConductorUnusable(
-            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {model.name} is incomplete in {hub.cache_directory()}",
+            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {model.name} is incomplete in "
+            f"{huggingface.cache_directory()}",
             hint="pull it without these, or: conductor model import FILE",
         )
     return None
@@ -132,11 +140,13 @@ class _Checked:
 def _pull_from_hub(model: RegistryModel, store: ModelStore, saved: Manifest | None, report: Report) -> Manifest:
     """The manifest of what the hub has, downloaded as far as it is missing. All parts are of one commit."""
     report(f"asking about {model.repo}", 0, 0)
-    listed = hub.ask_repository(model.repo, model.revision).files
+    listed = huggingface.ask_repository(model.repo, model.revision).files
     known = _known_hashes(model, saved)
     remotes = [_choose_remote(model, *each, listed) for each in zip(model.parts, known, strict=True)]
-    missing = sum(remote.size - hub.size_of(_start_partial(remote)) for remote in remotes if not _cached(remote))
-    disk.check_room(hub.cache_directory(), missing, "HF_HOME")
+    missing = sum(
+        remote.size - huggingface.size_of(_start_partial(remote)) for remote in remotes if not _cached(remote)
+    )
+    disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
     checked = [
         _find_cached(remote, sha256, report) or _download(remote, sha256, report)
         for remote, sha256 in zip(remotes, known, strict=True)
@@ -147,10 +157,10 @@ def _pull_from_hub(model: RegistryModel, store: ModelStore, saved: Manifest | No
     commit = remotes[0].commit
     if commit != model.revision:
         # Offline, the library finds the snapshot of a branch by this file alone.
-        ref = hub.repo_folder(model.repo) / "refs" / model.revision
+        ref = huggingface.repo_folder(model.repo) / "refs" / model.revision
         ref.parent.mkdir(parents=True, exist_ok=True)
         disk.write_atomically(ref, commit)
-    return _build_manifest(model, files, commit, saved, hub.shown_endpoint())
+    return _build_manifest(model, files, commit, saved, huggingface.shown_endpoint())
 
 
 def _choose_remote(
@@ -160,19 +170,23 @@ def _choose_remote(
     name = f"{part.file} of {model.repo}"
     remote = listed.get(part.file)
     if remote is None:
-        raise ConductorUnusable(f"{hub.shown_endpoint()} has no {name}", hint="update conductor-llm, or the registry")
+        raise ConductorUnusable(
+            f"{huggingface.shown_endpoint()} has no {name}", hint="update conductor-llm, or the registry"
+        )
     size = remote.size or part.size
     pairs = {"SHA-256": (remote.sha256 or known, known or remote.sha256), "size": (size, part.size or size)}
     for kind, (found, expected) in pairs.items():
         if found != expected:
             raise ConductorUnusable(
-                f"{hub.shown_endpoint()} has another {name}: its {kind} is {found}, not {expected}",
+                f"{huggingface.shown_endpoint()} has another {name}: its {kind} is {found}, not {expected}",
                 hint="nothing was replaced; to accept the new file, update conductor-llm or the registry, or remove "
                 "the model and pull it again",
             )
     etag = remote.etag or known
     if not (size and etag):
-        raise ConductorUnusable(f"{hub.shown_endpoint()} names no size or no hash of {name}", hint="check HF_ENDPOINT")
+        raise ConductorUnusable(
+            f"{huggingface.shown_endpoint()} names no size or no hash of {name}", hint="check HF_ENDPOINT"
+        )
     return replace(remote, size=size, etag=etag)
 
 
@@ -196,7 +210,7 @@ def _start_partial(remote: RemoteFile) -> Path:
     """The partial file that a download continues. Bytes of another content, or more than the file has, are deleted."""
     wanted = _partial_folder(remote.repo) / f"{remote.file.replace('/', '--')}@{remote.etag}"
     for path in partial_files(remote.repo, remote.file):
-        if path != wanted or hub.size_of(path) > remote.size:
+        if path != wanted or huggingface.size_of(path) > remote.size:
             path.unlink()
     wanted.parent.mkdir(parents=True, exist_ok=True)
     return wanted
@@ -207,7 +221,7 @@ def _download(remote: RemoteFile, known: str, report: Report) -> _Checked:
     path = _start_partial(remote)
     continued = path.exists()
     while True:
-        hub.download_file(remote, path, report)
+        huggingface.download_file(remote, path, report)
         sha256 = hash_file(path, report, remote.file)
         expected = known or remote.sha256 or sha256
         if sha256 == expected:
@@ -283,16 +297,155 @@ def _build_manifest(
 
 
 def _blob(repo: str, etag: str) -> Path:
-    return hub.repo_folder(repo) / "blobs" / etag
+    return huggingface.repo_folder(repo) / "blobs" / etag
 
 
 def _snapshot_path(remote: RemoteFile) -> Path:
-    return hub.repo_folder(remote.repo).joinpath("snapshots", remote.commit, *remote.file.split("/"))
+    return huggingface.repo_folder(remote.repo).joinpath("snapshots", remote.commit, *remote.file.split("/"))
 
 
 def _partial_folder(repo: str) -> Path:
-    return hub.repo_folder(repo) / ".conductor-llm"
+    return huggingface.repo_folder(repo) / ".conductor-llm"
 
 
 def _is_file(path: Path, size: int) -> bool:
     return path.is_file() and (not size or path.stat().st_size == size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What goes: files with all their names, and the bytes this frees.
+
+    `kept` are files that stay, and `adapters` are models that cannot be used any more.
+    """
+
+    names: tuple[Path, ...] = ()
+    freed: int = 0
+    kept: tuple[Path, ...] = ()
+    adapters: tuple[str, ...] = ()
+
+
+def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
+    """What would go with a model. A file that another stored model uses, too, is kept."""
+    names: list[Path] = []
+    kept: list[Path] = []
+    folder = store.folder(name)
+    others = [other for other in store.manifests() if other.name != name]
+    try:
+        manifest = store.find(name)
+    except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
+        names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
+    else:
+        shared = {file.path.resolve() for other in others for file in other.files}
+        for file in manifest.files if manifest is not None else ():
+            own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
+            if own and file.path.resolve() not in shared:
+                names += own
+            elif file.path.exists():
+                kept.append(file.path)
+        names += store.unlisted_files(name)
+    names += unfinished_files(model) if model is not None else []
+    adapters = tuple(other.name for other in others if other.base == name)
+    return Removal(names=tuple(names), freed=_bytes_freed(names), kept=tuple(kept), adapters=adapters)
+
+
+def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
+    """Remove a model and its manifest.
+
+    Raises `ConductorUnusable` while it is being pulled or imported, and for a file that cannot be deleted; then the
+    manifest stays.
+    """
+    with ExitStack() as locks:
+        if store.unlisted_files(name):
+            locks.enter_context(store.lock(lambda: _refuse_while(name, "imported")))
+        removal = _remove_files(name, model, lambda: plan_removal(name, store, model))
+        store.delete(name)
+        return removal
+
+
+def remove_unfinished(model: RegistryModel) -> Removal:
+    """Remove what a stopped pull has left. Raises `ConductorUnusable` as `remove_model` does."""
+    return _remove_files(model.reference, model, lambda: plan_unfinished_removal(model))
+
+
+def _remove_files(name: str, model: RegistryModel | None, plan: Callable[[], Removal]) -> Removal:
+    with ExitStack() as locks:
+        # Only a pull that has begun needs its lock; taking it would create a directory in the cache.
+        if model is not None and unfinished_files(model):
+            locks.enter_context(lock_repo(model.repo, lambda: _refuse_while(name, "pulled")))
+        # Planned again under the lock: since the person was asked, a pull may have gone on.
+        removal = plan()
+        for path in removal.names:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                problem = f"cannot delete {error.filename}: {error.strerror}"
+                raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
+        _delete_empty_directories(removal.names)
+    return removal
+
+
+def _refuse_while(name: str, what: str) -> NoReturn:
+    raise ConductorUnusable(f"{name} is being {what}", hint="wait for the other process, or stop it")
+
+
+def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]:
+    """Models of the hub that were downloaded in part, apart from those of the registry."""
+    listed = {path for model in registry for path in unfinished_files(model)}
+    found: dict[str, RegistryModel] = {}
+    for path in sorted(cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
+        repo = path.parent.parent.name.removeprefix("models--").replace("--", "/")
+        # Where the name of a file itself has two dashes, this is another path, which leads to the same partial file.
+        file = path.name.rpartition("@")[0].replace("--", "/")
+        if path in listed or not (REPO_NAME.fullmatch(repo) and FILE_NAME.fullmatch(file)):
+            continue
+        model = RegistryModel(
+            name="partial", repo=repo, revision="main", licence="unknown", about="", listed=False,
+            parts=tuple(RegistryFile(file=name) for name in part_names(file)),
+        )  # fmt: skip
+        found[model.reference] = model
+    return list(found.values())
+
+
+def plan_unfinished_removal(model: RegistryModel) -> Removal:
+    """What would go with a model that was downloaded in part."""
+    names = unfinished_files(model)
+    return Removal(names=tuple(names), freed=_bytes_freed(names))
+
+
+def unfinished_files(model: RegistryModel) -> list[Path]:
+    """What a pull that was stopped has left."""
+    return [path for part in model.parts for path in partial_files(model.repo, part.file)]
+
+
+def _bytes_freed(names: Sequence[Path]) -> int:
+    """Bytes that go with these names: those of files that have no other hard link."""
+    # An imported file is linked: its bytes stay as long as the name that the user knows it by.
+    found = {path.resolve(): path.stat() for path in names if path.exists()}
+    return sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
+
+
+def _cache_names(path: Path) -> list[Path]:
+    """A file of the hub's cache with all links to it; none for a file elsewhere, wherever a link may lead."""
+    real = path.resolve()
+    repo = _repo_folder(real)
+    if repo is None:
+        return []
+    links = [link for link in repo.joinpath("snapshots").rglob("*") if link.is_symlink() and link.resolve() == real]
+    return [*links, real]
+
+
+def _delete_empty_directories(deleted: Sequence[Path]) -> None:
+    """Delete the directories of the hub's cache that are empty without these files."""
+    for repo in {repo for path in deleted if (repo := _repo_folder(path)) is not None}:
+        for folder in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
+            with suppress(OSError):  # not empty
+                folder.rmdir()
+        # Without files only the names of branches are left, which lead nowhere.
+        if not any(repo.joinpath(name).exists() for name in ("snapshots", "blobs", ".conductor-llm")):
+            shutil.rmtree(repo, ignore_errors=True)
+
+
+def _repo_folder(path: Path) -> Path | None:
+    """The directory of the repository in whose cache a file is."""
+    return next((parent for parent in path.parents if parent.name.startswith("models--")), None)

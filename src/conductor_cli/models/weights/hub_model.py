@@ -16,10 +16,9 @@ from typing import Final, Literal, NoReturn
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
-from conductor_cli.models.llama.gguf import read_header
-from conductor_cli.models.llama.model_info import PART_NAME, part_names
-from conductor_cli.models.weights import hub
-from conductor_cli.models.weights.hub import RemoteFile
+from conductor_cli.models.llama.gguf import PART_NAME, part_names, read_header
+from conductor_cli.models.weights import huggingface
+from conductor_cli.models.weights.huggingface import RemoteFile
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import (
     FILE_NAME,
@@ -105,9 +104,9 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
 
     Raises `ConductorUnusable`, with what there is to choose from.
     """
-    if hub.is_offline():
+    if huggingface.is_offline():
         return _find_stored(repo, choice, store)
-    repository = hub.ask_repository(repo, "main")
+    repository = huggingface.ask_repository(repo, "main")
     offered = list_offered(repository.files)
     chosen = choose(repo, choice, offered)
     for model in load_registry(environ):
@@ -165,7 +164,7 @@ def choose(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedMo
         raise ConductorUnusable(
             f"{repo} has no GGUF model, and llama.cpp reads no other format",
             hint=f"find a repository with GGUF files, often called {name}-GGUF, and pull that: conductor model pull "
-            f"OWNER/{name}-GGUF\nsearch: {hub.shown_endpoint()}/models?library=gguf&search={name}",
+            f"OWNER/{name}-GGUF\nsearch: {huggingface.shown_endpoint()}/models?library=gguf&search={name}",
         )
     if choice.lower().endswith(".gguf"):
         found = [model for model in offered if choice in model.names]
@@ -257,7 +256,7 @@ def _memory_needed(chosen: OfferedModel) -> tuple[int, Literal["header", "size"]
     This is also the first request for the file itself, which the hub refuses where the repository is gated.
     """
     first = chosen.files[0]
-    start = hub.read_start(first, HEADER_BYTES)
+    start = huggingface.read_start(first, HEADER_BYTES)
     if start[:4] != b"GGUF":
         raise ConductorUnusable(
             f"{first.file} of {first.repo} is not a GGUF file", hint="nothing was downloaded; check HF_ENDPOINT"

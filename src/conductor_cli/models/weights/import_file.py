@@ -20,12 +20,11 @@ from typing import Final
 from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
-from conductor_cli.models.llama.lora_check import check_adapter
-from conductor_cli.models.llama.model_info import check_whole_model, part_files
-from conductor_cli.models.weights.hashing import Report, hash_file, read_pieces
+from conductor_cli.models.llama.gguf import check_whole_model, part_files
+from conductor_cli.models.llama.lora import check_adapter
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
-from conductor_cli.models.weights.verify import is_adapter, verify_model
+from conductor_cli.models.weights.verify import Report, hash_file, is_adapter, read_pieces, verify_model
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 

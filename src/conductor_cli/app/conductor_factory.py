@@ -1,0 +1,274 @@
+"""From settings to a `Conductor` that is ready to run: the model that plans, the workers, the policy, the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from conductor_cli.app.keys import open_key_store
+from conductor_cli.app.learning import apply_learning
+from conductor_cli.app.planner_resolution import (
+    describe_choice,
+    describe_planner,
+    name_planner,
+    open_model_store,
+    planner_as_worker,
+    resolve_planner,
+    resolve_profile,
+)
+from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
+from conductor_cli.app.tools import open_tools, pool_with_tools
+from conductor_cli.app.worker_selection import build_guard, check_no_pool, filter_pool, resolve_pool, without_pool
+from conductor_cli.config import Settings
+from conductor_cli.config.tables import ConfiguredProvider
+from conductor_cli.core.breaker import BreakerRules
+from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
+from conductor_cli.core.plan import SELF
+from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
+from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import StoredKeys, open_model
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import is_at_provider, key_hint, recipient_of
+from conductor_cli.models.prices import with_prices
+from conductor_cli.run import Conductor
+from conductor_cli.run.circuits import Circuits
+from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.spending import DailySpend
+
+
+class OpenSpend(Protocol):
+    """Opens the record of what all runs of a day spend."""
+
+    def __call__(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend: ...
+
+
+class LoadedModels:
+    """Whoever opens the same worker again is given the model that is open. Close it."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._slots: dict[tuple[str, int], asyncio.Semaphore] = {}
+        self.circuits = Circuits()
+        """Which of their workers are skipped for a time."""
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Every model that is open, in the order of opening."""
+        return tuple(self._models.values())
+
+    def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
+        """The model of a worker. Raises as `catalog.open_model`."""
+        identity = _model_identity(worker)
+        if identity not in self._models:
+            self._models[identity] = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
+        return self._models[identity]
+
+    def circuits_under(self, rules: BreakerRules) -> Circuits:
+        """The circuits of all these models, which follow the newest rules."""
+        self.circuits.rules = rules
+        return self.circuits
+
+    def slots_for(self, pool: Pool, providers: Sequence[ConfiguredProvider]) -> dict[str, asyncio.Semaphore]:
+        """By the name of a worker, the turns at the first of `providers` that it is at, which all runs share."""
+        slots = {}
+        for worker in pool:
+            for provider in [each for each in providers if is_at_provider(worker, each.name)][:1]:
+                key = provider.name.lower(), provider.parallel
+                slots[worker.name] = self._slots.setdefault(key, asyncio.Semaphore(provider.parallel))
+        return slots
+
+    async def close(self) -> None:
+        """Close every model. One that fails to close must not hide the answer."""
+        models, self._models = self._models, {}
+        await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
+
+
+def _model_identity(worker: Worker) -> str:
+    """What of a worker its model depends on.
+
+    Of a local model these are its files alone, so that weights are in memory once: the model that plans and the
+    workers that use the same file take turns on it. Of another worker it is all but what is said or measured of it.
+    """
+    if worker.kind == "llama":
+        files = (worker.model, str(worker.options.get("adapter") or ""))
+        return repr(["llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files)])
+    return repr(replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=()))
+
+
+@dataclass
+class OpenedConductor:
+    """A conductor that is ready to run, its open models, and the model that plans as a worker. Close it."""
+
+    conductor: Conductor
+    loaded: LoadedModels
+    planner: Worker | None = None
+    problem: str = ""
+    """After `close` or `leave`: why what was spent could not be recorded, else empty."""
+
+    async def close(self) -> None:
+        """Close every model, and the record of what was spent."""
+        await self.loaded.close()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close only the record of what was spent; the models are somebody else's."""
+        daily_spend = self.conductor.daily_spend
+        if daily_spend is not None:
+            daily_spend.close()
+            self.problem = daily_spend.take_problem()
+
+
+async def open_conductor(
+    settings: Settings,
+    *,
+    only: Sequence[str] = (),
+    stored: Sequence[str] = (),
+    planning: bool = True,
+    asking: bool = True,
+    streams: bool = False,
+    seed: int | None = None,
+    rehearsal: bool = False,
+    day_limits: bool = True,
+    loaded: LoadedModels | None = None,
+    attachments: Attachments | None = None,
+    spend: OpenSpend = DailySpend,
+    learns: bool = False,
+    explores: bool = False,
+) -> OpenedConductor:
+    """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
+
+    `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
+    still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
+    spent. Without `day_limits` spending is recorded, but not limited. Models are taken from `loaded` where it is
+    given, and what is opened stays there. `attachments` has the bytes of attached files. `spend` opens the record of
+    what is spent, which several conductors may share. With `learns` the planner reads cards with what the user's
+    ratings say; evaluations and training do without, so that they can be repeated. With `explores` a step may go to
+    another worker than the planned one.
+
+    Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
+    """
+    # A resumed run keeps its own workers, whatever pool the settings name today.
+    settings = without_pool(settings) if stored else settings
+    if rehearsal:
+        check_no_pool(settings)
+        planner = find_rehearsal_planner(settings) if planning else None
+        pool, remarks = filter_pool(rehearsal_pool(), settings, only, planner)
+    else:
+        planner = _with_price(resolve_planner(settings)) if planning else None
+        pool, remarks = await resolve_pool(settings, planner, only)
+    existing = [name for name in stored if name in pool]
+    if existing and not only:
+        pool = pool.subset(existing)
+    pool_policy = build_guard(settings, pool, planner)
+    # Checked before any model is opened, which may take long.
+    if planner is not None:
+        pool_policy.check_conductor()
+
+    loaded = loaded or LoadedModels()
+    model = _open_planner(planner, settings, loaded) if planner is not None else None
+    also_worker = ""
+    if planner is not None and model is not None:
+        planner, also_worker, choice = await _name_planner(planner, model, pool)
+        remarks = (*remarks, *choice)
+    workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
+    pool = _as_carried(pool, workers)
+    tools = exploration = None
+    if not rehearsal:
+        pool, exploration = apply_learning(settings, pool) if learns else (pool, None)
+        pool, without = pool_with_tools(settings, pool, workers, asking=asking)
+        tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
+    limits = settings.day_limits if day_limits else DayLimits()
+    daily_spend = None if rehearsal else spend(settings.paths.spending, limits, planner=planner)
+    conductor = replace(
+        await _make_conductor(settings, planner, model, pool, loaded),
+        workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
+        planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
+        pool_policy=pool_policy, attachments=attachments, tools=tools,
+        exploration=exploration if explores else None,
+        random=random.Random(seed),  # noqa: S311 - jitter, no secret
+    )  # fmt: skip
+    if rehearsal:
+        conductor = with_rehearsal_profiles(conductor, planner)
+    return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
+
+
+def _with_price(planner: Worker) -> Worker:
+    # A problem with the price table is reported once, with the pool.
+    return with_prices([planner])[0][0]
+
+
+async def _name_planner(planner: Worker, model: Model, pool: Pool) -> tuple[Worker, str, tuple[str, ...]]:
+    """The planner with its model's id, the worker that is the same model, and remarks about the choice to show."""
+    named = await name_planner(planner, model)
+    worker = planner_as_worker(planner, named, pool)
+    choice = describe_choice(planner, named, worker)
+    return named, worker, (choice,) if choice else ()
+
+
+async def _make_conductor(
+    settings: Settings, planner: Worker | None, model: Model | None, pool: Pool, loaded: LoadedModels
+) -> Conductor:  # fmt: skip
+    """The conductor, which knows of every worker of the pool and has none of them open yet."""
+    return Conductor(
+        model=model,
+        pool=pool,
+        workers={},
+        name=describe_planner(planner, open_model_store(settings)) if planner else "plan file",
+        profile=await resolve_profile(settings, model),
+        limits=settings.limits,
+        timeouts=settings.timeouts,
+        mode=settings["conductor.mode"],
+        revises=settings["conductor.revise"],
+        circuits=loaded.circuits_under(settings.breaker),
+        provider_slots=loaded.slots_for(pool, settings.providers),
+        constrained=planner is not None and planner.kind == "llama",
+        price=planner.price if planner else None,
+        recipient=recipient_of(planner) if planner else "",
+        key_hint=key_hint(planner) if planner else "",
+    )
+
+
+def _as_carried(pool: Pool, models: Mapping[str, Model]) -> Pool:
+    """The pool with those attachments left to each worker that its adapter can carry."""
+    return Pool(
+        workers=tuple(
+            replace(worker, accepts=tuple(kind for kind in worker.accepts if kind in models[worker.name].features))
+            if worker.accepts and worker.name in models
+            else worker
+            for worker in pool
+        )
+    )
+
+
+def _open_planner(planner: Worker, settings: Settings, loaded: LoadedModels) -> Model:
+    try:
+        return loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
+    except ModelError as error:
+        raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
+
+
+def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple[dict[str, Model], dict[str, Failure]]:
+    """A model for each worker, and why others cannot be opened. Raises where that leaves none."""
+    keys = open_key_store(settings)
+    workers: dict[str, Model] = {}
+    absent: dict[str, Failure] = {}
+    first: ConductorError | None = None
+    for worker in pool:
+        if worker.kind == SELF:
+            continue
+        if worker.kind == "llama":
+            # The states of prompt prefixes are remembered on disk, unless the worker names another directory.
+            worker = replace(worker, options={"cache": str(settings.paths.cache), **worker.options})  # noqa: PLW2901
+        try:
+            workers[worker.name] = loaded.open(worker, environ=settings.environ, stored=keys)
+        # One worker that cannot be opened does not stop a run that others can answer.
+        except (KeyMissing, ModelError) as error:
+            absent[worker.name] = error.failure
+            first = first or error
+    if first is not None and not workers:
+        raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
+    return workers, absent

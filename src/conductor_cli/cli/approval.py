@@ -1,0 +1,269 @@
+"""`--approve`: a plan is shown with its estimated cost, and the person at the terminal decides about it.
+
+Printing a plan, and which model reads what.
+
+The question whether a worker may call a tool that may change something, put to the person at the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
+from conductor_cli.cli.output import print_error, print_json, print_line
+from conductor_cli.cli.terminal_input import Keyboard, NoAnswer, can_ask
+from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
+from conductor_cli.core.events import ToolOffered
+from conductor_cli.core.plan import Decision, Plan
+from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import Question
+from conductor_cli.core.quoting import shorten
+from conductor_cli.core.terminal_text import one_line, reveal, sanitize
+from conductor_cli.run import Run
+from conductor_cli.run.config import ToolVerdict
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views import ColorName, OutputContext
+from conductor_cli.views.base import BLANK, Line, Screen, Stderr, Stdout
+from conductor_cli.views.console import Printer
+from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
+
+if TYPE_CHECKING:
+    from conductor_cli.run import Run
+
+
+def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) -> None:
+    """Print a plan: on a terminal for a person; else as a file on stdout, with its description on stderr."""
+    assert isinstance(run.trace.plan, Plan)
+    out = Stdout(context.stdout)
+    if not out.terminal:
+        print_line(format_plan_file(run.question, run.trace.plan, limits))
+        if context.quiet and not flow:
+            return
+    printer = Printer(out if out.terminal else Stderr(context.stderr), context)
+    screen = printer.screen
+    printer.print(plan_lines(replace(describe_offer(run), limits=limits), screen))
+    if flow:
+        printer.print([BLANK, *planned_flow_lines(run, screen)])
+    if out.terminal:
+        hints = [f"run it: conductor ask --resume {run.id}"] if context.stored and run.trace.stored else []
+        hints.append("to edit it as a file: conductor plan … > plan.json")
+        printer.print([BLANK, *(((screen.line(hint), "quiet"),) for hint in hints)])
+
+
+def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
+    """Which model will read what when the run's plan is run, and which others may come to read it."""
+    lines = flow_lines(planned_flow(run), screen)
+    pool = run.config.pool
+    return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
+
+
+def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+    """Print which model read what in a stored run, or for one step of it. Raises `UsageError`."""
+    sent = stored_flow(store, run, step)
+    if json:
+        print_json({"run": run, "recipients": flow_json(sent)})
+        return
+    context = OutputContext(stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=color or "auto")
+    printer = Printer(Stdout(sys.stdout), context)
+    printer.print(flow_lines(sent, printer.screen))
+
+
+LONGEST_ARGUMENT: Final = 1500
+"""Characters of the value of an argument that are shown."""
+CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
+_VERDICTS: Final[dict[str, ToolVerdict]] = {"y": "once", "a": "always", "n": "no", "d": "no", "q": "no"}
+
+
+class ToolApprover:
+    """Asks about each call that a run offers. Opens the terminal; close it."""
+
+    def __init__(self, context: OutputContext) -> None:
+        self._printer = Printer(Stderr(sys.stderr), context)
+        self._keyboard = Keyboard()
+
+    def decide(self, offered: ToolOffered) -> ToolVerdict:
+        """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
+        screen = self._printer.screen
+        head = f"Step {offered.step} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
+        lines = [((line, "question"),) for line in screen.wrap(head, screen.width)]
+        shown = [
+            ((f"  {line}", "plain"),)
+            for text in argument_lines(offered.call)
+            for line in screen.wrap(text, screen.width - 2)
+        ]
+        self._printer.print([BLANK, *lines, *shown])
+        try:
+            while True:
+                self._printer.print([((line, "question"),) for line in screen.wrap(CHOICES, screen.width)])
+                # Enter is no answer: it may have been pressed for something else.
+                verdict = _VERDICTS.get(self._keyboard.key().lower())
+                if verdict is not None:
+                    return verdict
+        except NoAnswer:
+            return "no"
+
+    def wake(self) -> None:
+        """Nobody waits for an answer any more. From any thread."""
+        self._keyboard.wake()
+
+    def close(self) -> None:
+        self._keyboard.close()
+
+
+def argument_lines(call: ToolCall) -> list[str]:
+    """The arguments of a call, safe to show: a line for each, more for a value of several lines."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        return shorten(sanitize(reveal(call.arguments)), LONGEST_ARGUMENT).splitlines()
+    lines = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        first, *rest = shorten(sanitize(reveal(text)), LONGEST_ARGUMENT).splitlines() or [""]
+        lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
+    return lines or ["(no arguments)"]
+
+
+FILE_NAME: Final = "plan.json"
+POLL: Final = 0.2
+"""Seconds between two checks whether the run was stopped while the editor is open."""
+
+
+def check_terminal() -> None:
+    """Raise `UsageError` where nobody can be asked."""
+    if not can_ask():
+        raise UsageError(
+            "there is no terminal on which to approve the plan",
+            hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
+        )
+
+
+class PlanApprover:
+    """Asks about each plan that a run offers. Opens the terminal; close it."""
+
+    def __init__(self, context: OutputContext) -> None:
+        self._printer = Printer(Stderr(sys.stderr), context)
+        self._keyboard = Keyboard()
+        self._draft = ""
+        """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
+
+    def decide(self, run: Run) -> Decision | None:
+        """What the person decides about the plan on offer; None drops it. Blocks, so call it on its own thread."""
+        self._draft = ""
+        try:
+            self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
+            while True:
+                self._print_question(_describe_choices(run))
+                key = self._keyboard.key().lower()
+                if key in "dnq":
+                    return None
+                decision = self._act_on(key, run)
+                if decision is not None:
+                    return decision
+        except NoAnswer:
+            return None
+
+    def wake(self) -> None:
+        """Nobody waits for an answer any more. From any thread."""
+        self._keyboard.wake()
+
+    def close(self) -> None:
+        self._keyboard.close()
+
+    def _act_on(self, key: str, run: Run) -> Decision | None:
+        """Do what a key stands for. None: the person is asked again, also after a key that means nothing.
+
+        The key y works too, since many people type it at any question.
+        """
+        if key in "ry\r\n":
+            return Decision()
+        if key == "e" and run.may_edit_plan:
+            return self._edit(run)
+        if key == "p" and run.may_replan:
+            self._print_question("What should be different? One line; an empty one goes back.")
+            feedback = self._keyboard.line().strip()
+            return Decision(feedback=feedback) if feedback else None
+        if key == "f":
+            self._printer.print([BLANK, *planned_flow_lines(run, self._printer.screen), BLANK])
+        return None
+
+    def _edit(self, run: Run) -> Decision | None:
+        """Have the plan edited. None where nothing was changed, or where the new plan cannot be run."""
+        assert isinstance(run.trace.plan, Plan)
+        # A plan file without the attachments and the history of the question.
+        given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.config.limits) + "\n"
+        try:
+            text = _edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
+            if self._keyboard.woken:
+                raise NoAnswer
+            self._draft = text
+            plan = _parse_edited_plan(text, given, run)
+        except ConductorError as error:
+            print_error(error)
+            return None
+        return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
+
+    def _print_question(self, text: str) -> None:
+        screen = self._printer.screen
+        self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
+
+
+def _describe_choices(run: Run) -> str:
+    edit = ["e: edit it"] if run.may_edit_plan else []
+    replan = ["p: plan again"] if run.may_replan else []
+    return ", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"])
+
+
+def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
+    """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="conductor-") as directory:
+        file = Path(directory) / FILE_NAME
+        file.write_text(text, encoding="utf-8")
+        try:
+            # The editor gets the terminal itself, since stdin and stdout may be pipes.
+            with subprocess.Popen(  # noqa: S603 - the user's own command
+                [*shlex.split(named), str(file)], stdin=terminal, stdout=terminal, stderr=terminal
+            ) as editor:
+                code = _wait_for(editor, stopped)
+            edited = file.read_text(encoding="utf-8-sig")
+        except (OSError, ValueError) as error:
+            message = f"the editor {named!r:.60} cannot be used: {describe_system_error(error)}"
+            raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
+    if code:
+        raise ConfigError(f"the editor {named!r:.60} exited with code {code}; the plan is unchanged")
+    return edited
+
+
+def _wait_for(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
+    while True:
+        try:
+            return editor.wait(POLL)
+        except subprocess.TimeoutExpired:
+            if stopped():
+                editor.terminate()
+
+
+def _parse_edited_plan(text: str, given: str, run: Run) -> Plan:
+    """The plan in an edited text that was `given` to the editor. Raises `UsageError`."""
+    edited, before = parse_plan_file(text, FILE_NAME), parse_plan_file(given, FILE_NAME)
+    if (edited.question, edited.limits) != (before.question, before.limits):
+        hint = "to change them: conductor plan … > plan.json, edit, conductor run plan.json"
+        raise UsageError(f"{FILE_NAME}: only the steps can be changed here, not the question or the limits", hint=hint)
+    failure = run.problem_with(edited.plan)
+    if failure is not None:
+        raise UsageError(f"{FILE_NAME}: {failure.message}", hint=failure.hint)
+    return edited.plan

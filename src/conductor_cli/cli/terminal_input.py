@@ -1,0 +1,335 @@
+"""What a person types at the terminal: one key, one line, or text while no prompt is shown.
+
+`Keyboard` works also where stdin is a pipe, and on any thread. Its waiting can be ended, since a run that is stopped
+meanwhile needs no answer any more.
+
+What signals do while a run or a chat goes on.
+
+Questions to a person at the terminal: yes or no, or a line of text.
+
+Questions go to standard error, so that standard output holds results only. The end of input (Ctrl-D) always means no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.cli.output import print_notice, stdout_problem, wrap_lines
+from conductor_cli.core.errors import UsageError
+from conductor_cli.state.run_list import terminal_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+if TYPE_CHECKING:
+    from conductor_cli.run import Run
+
+
+TERMINAL: Final = "/dev/tty"
+CTRL_D: Final = b"\x04"
+_NO_KEY: Final = b"\0"
+_changed: Final[list[tuple[int, list[Any]]]] = []
+"""The terminals whose mode is changed now, each with its mode before."""
+LONGEST: Final = 4096
+"""Bytes of a line that a terminal takes."""
+
+
+class NoAnswer(Exception):
+    """There is no answer: the terminal is gone, its input has ended, or somebody ended the waiting."""
+
+
+class Keyboard:
+    """The terminal that this process belongs to. Close it."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` where there is none, as on Windows."""
+        self.file = os.open(TERMINAL, os.O_RDWR)
+        # A byte in this pipe ends the waiting in `_read`, which no exception from another thread could do.
+        self._woken, self._wake = os.pipe()
+
+    def wake(self) -> None:
+        """End the waiting, now and later. From any thread."""
+        with suppress(OSError):
+            os.write(self._wake, b".")
+
+    @property
+    def woken(self) -> bool:
+        return bool(select.select([self._woken], [], [], 0)[0])
+
+    def key(self) -> str:
+        """The next key, without Enter. Keys that were pressed before are discarded. Raises `NoAnswer`."""
+        with _terminal_mode(self.file, echo=False, lines=False):
+            return self._read(1)
+
+    def line(self) -> str:
+        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `NoAnswer`."""
+        with _terminal_mode(self.file):
+            return self._read(LONGEST).rstrip("\r\n")
+
+    def _read(self, most: int) -> str:
+        try:
+            ready = select.select([self.file, self._woken], [], [])[0]
+            data = b"" if self._woken in ready else os.read(self.file, most)
+        except OSError:
+            data = b""
+        if data in (b"", CTRL_D):
+            raise NoAnswer
+        return data.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        for file in (self.file, self._woken, self._wake):
+            with suppress(OSError):
+                os.close(file)
+
+
+@contextmanager
+def _terminal_mode(
+    file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True, drops: bool = True
+) -> Iterator[None]:
+    """The terminal takes `end` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`.
+
+    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C interrupts, and with
+    `drops` also drops what was typed before it.
+    """
+    import termios
+
+    try:
+        before = termios.tcgetattr(file)
+        # Index 3 holds the local flags and index 6 the control characters; see `termios.tcgetattr`.
+        wanted = [*before[:6], [*before[6]]]
+        wanted[6][termios.VEOF] = end
+        if not echo:
+            wanted[3] &= ~termios.ECHO
+        if not drops:
+            wanted[3] |= termios.NOFLSH
+        if not lines:
+            wanted[3] &= ~termios.ICANON
+            wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
+    except termios.error:
+        raise NoAnswer from None
+    _changed.append((file, before))
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+        _changed.remove((file, before))
+
+
+def restore_terminal() -> None:
+    """Give the terminal its first mode back, for a process that ends at once. What was typed is dropped.
+
+    A shell would otherwise run it.
+    """
+    if not _changed:
+        return
+    import termios
+
+    file, before = _changed[0]
+    with suppress(termios.error):
+        termios.tcflush(file, termios.TCIFLUSH)
+        termios.tcsetattr(file, termios.TCSANOW, before)
+
+
+def can_ask() -> bool:
+    """Whether a person sees stderr and can answer."""
+    try:
+        Keyboard().close()
+        return sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False
+
+
+def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
+    """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
+
+    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read. Text that is not shown also
+    survives a Ctrl-C, which stops the run during which it was typed.
+    """
+    if sys.platform == "win32":
+        return nullcontext()
+    return _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo, drops=echo)
+
+
+def has_typed_text() -> bool:
+    """Whether the terminal holds what was typed and not read yet, be it a whole line or the beginning of one."""
+    if sys.platform == "win32":
+        return False
+    import termios
+
+    file = sys.stdin.fileno()
+    try:
+        before = termios.tcgetattr(file)
+        # Only without lines does a terminal report the beginning of one.
+        termios.tcsetattr(file, termios.TCSANOW, [*before[:3], before[3] & ~termios.ICANON, *before[4:]])
+        try:
+            return bool(select.select([file], [], [], 0)[0])
+        finally:
+            termios.tcsetattr(file, termios.TCSANOW, before)
+    except termios.error:
+        return False
+
+
+def end_on_ctrl_d() -> AbstractContextManager[None]:
+    """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
+    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno())
+
+
+TWICE: Final = 2.0
+"""Seconds in which a second Ctrl-C ends the process at once; in a chat, the time that a run may take to stop."""
+
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a chat to end. Windows has no SIGHUP."""
+
+_SHOW_CURSOR: Final = b"\r\n\x1b[?25h"
+
+
+@contextmanager
+def stop_on_signals(run: Run, *, chat: bool = False) -> Iterator[None]:
+    """Have Ctrl-C, SIGTERM and a hang-up stop the run and keep what is finished; a second Ctrl-C ends the process.
+
+    In a `chat` a second one soon after the first does nothing, since it would end the whole chat. These are plain
+    signal handlers, since those of the event loop would wait while a full pipe blocks the loop. Needs a running loop.
+    """
+    loop = asyncio.get_running_loop()
+    last: float | None = None
+
+    def interrupt(*_: object) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if last is not None and (now - last < TWICE) != chat:
+            _end_process()
+        last = now if last is None or not chat else last
+        # A handler may interrupt any line of the program, so the loop stops the run when it is its turn.
+        loop.call_soon_threadsafe(lambda: run.stop("cancelled"))
+
+    def terminate(*_: object) -> None:
+        loop.call_soon_threadsafe(lambda: run.stop("terminated"))
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+    # A process under nohup ignores SIGHUP, and goes on doing so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        handlers[signal.SIGHUP] = terminate
+    with ExitStack() as stack:
+        for number, handler in handlers.items():
+            # The kernel may deliver the signal to any thread; the loop's own handler makes sure that the loop wakes up.
+            stack.enter_context(on_signal(number, lambda: None))
+            stack.enter_context(handle_signal(number, handler))
+        yield
+
+
+def _end_process() -> None:
+    """End the process by SIGINT, as if it had no handler. A terminal gets its cursor and its mode back first."""
+    with suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    restore_terminal()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def handle_signal(number: signal.Signals, handler: Callable[..., object] | signal.Handlers) -> Iterator[None]:
+    """Have `handler` called at a signal until the block ends; not on a thread, where Python sets no handlers."""
+    before = signal.getsignal(number)
+    with suppress(ValueError):  # not the main thread
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
+def on_signal(number: signal.Signals, action: Callable[[], object]) -> Iterator[None]:
+    """Have the running loop call `action` at a signal until the block ends."""
+    loop, before = asyncio.get_running_loop(), signal.getsignal(number)
+    # Not on Windows, and not outside the main thread: there the program around this one handles signals.
+    unsupported = (NotImplementedError, RuntimeError, ValueError)
+    with suppress(*unsupported):
+        loop.add_signal_handler(number, action)
+    try:
+        yield
+    finally:
+        with suppress(*unsupported):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL if before is None else before)
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """What signals do in a chat where no block handles them: Ctrl-C does nothing, so that nothing breaks half-way.
+
+    Those that end a chat raise `SystemExit`, so that the terminal is restored.
+    """
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    with ExitStack() as handlers:
+        for number in ENDING:
+            handlers.enter_context(handle_signal(number, leave))
+        handlers.enter_context(handle_signal(signal.SIGINT, lambda *_: None))
+        yield
+
+
+YES_NO: Final = {"y": True, "yes": True, "n": False, "no": False}
+
+
+def can_prompt() -> bool:
+    """Whether a person can read a question and answer it: both standard input and standard error are a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str, *, default: bool) -> bool:
+    """A yes or a no; a bare Enter is the `default`, the end of input a no. Any other word is asked about again."""
+    while True:
+        answer = read_line(f"{question} [{'Y/n' if default else 'y/N'}]")
+        if answer is None:
+            return False
+        if not answer or answer.lower() in YES_NO:
+            return YES_NO.get(answer.lower(), default)
+        print_notice("answer with yes or no")
+
+
+def read_line(question: str) -> str | None:
+    """A line from the terminal without the spaces around it; None at the end of input."""
+    sys.stderr.write(f"{wrap_lines(question, terminal_width(sys.stderr))} ")
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    if not line:
+        print_notice("")
+        return None
+    return line.strip()
+
+
+def confirm_cost(estimate: Sequence[str], what: str, *, yes: bool, quiet: bool) -> bool:
+    """Print what a long job will probably cost; whether the user agrees, by `--yes` or at the prompt.
+
+    Raises `UsageError` if there is no terminal to ask on, `ConductorError` if the result could not be printed.
+    """
+    if problem := stdout_problem():
+        raise problem
+    if not quiet:
+        for line in estimate:
+            print_notice(line)
+    if yes:
+        return True
+    if not can_prompt():
+        raise UsageError(
+            f"{what} may cost money and needs a confirmation", hint="check the estimate, then run it again with --yes"
+        )
+    # Inside an event loop, Ctrl-C would otherwise wait for the line to be read.
+    with handle_signal(signal.SIGINT, signal.default_int_handler):
+        return confirm("Continue?", default=False)

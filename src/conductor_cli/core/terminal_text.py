@@ -1,0 +1,294 @@
+"""Making untrusted text safe for a terminal. Pure, and cheap where there is nothing to do.
+
+It removes escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and the marks
+that reverse the reading order. It keeps newline, tab and every printable character. Line ends of any kind become
+newlines. A lone surrogate, which no encoding can write, becomes the replacement character.
+
+Plain-text tables that fit a width. Pure; used for every list that the program prints.
+
+On a narrow screen the columns that may shrink are cropped or wrapped down to their least width; then the least
+important columns are left out, which a line below the table says; then every other column is cropped, the first one
+last. No rich here: its import costs more than a whole `trace list`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_LINE_ENDS = "\r\x0b\x0c\x85\u2028\u2029"
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+UNSEEN: Final = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""The characters that nobody can see, as a set of a regular expression: joiners, marks of direction, fillers, tags."""
+_UNSEEN_RUN = re.compile(f"[{UNSEEN}]+")
+_BLANK = re.compile(f"[{UNSEEN}\\s\ufe00-\ufe0f\u2800]*")
+_JOINERS = "\u200c\u200d"
+_MOST_NAMED = 3
+
+# Each pattern is a sequence without its end. The bounds keep a sequence that never ends from swallowing the text.
+_CSI = "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}"  # colours, cursor, erase
+_STRING = "(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]{0,4096}"  # OSC, DCS, SOS, PM, APC: one line
+_SHORT = "\x1b[ -/]{0,8}"  # two-character and character-set escapes
+_PIECES = re.compile(f"{_CSI}[@-~]|{_STRING}(?:\x07|\x9c|\x1b\\\\)|{_SHORT}[0-~]|\r\n|{_UNSAFE.pattern}")
+_TAIL = re.compile(f"(?:\r|{_CSI}|{_STRING}\x1b?|{_SHORT})\\Z")
+
+
+def is_sanitized(text: str) -> bool:
+    """Whether `sanitize` would leave `text` unchanged."""
+    return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
+
+
+def sanitize(text: str) -> str:
+    """`text` without anything that a terminal would obey instead of displaying."""
+    return text if is_sanitized(text) else _PIECES.sub(_replacement, text)
+
+
+def one_line(text: str) -> str:
+    """`text`, sanitized, with every run of white space as one space: for places with room for one line."""
+    return " ".join(sanitize(text).split())
+
+
+def reveal(text: str) -> str:
+    """`text` with a name such as ⟨U+200B⟩ for each character that nobody can see; long rows of them are counted.
+
+    A joiner after a letter or sign of a script that needs it, as in Persian or between emoji, stays.
+    """
+    return text if text.isascii() else _UNSEEN_RUN.sub(_revealed, text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in `text`."""
+    return _BLANK.fullmatch(text) is not None
+
+
+def without_controls(text: str) -> str:
+    """`text` without escape sequences and control characters; all else stays as it is, line ends too."""
+    return text if is_sanitized(text) else _PIECES.sub(_without_control, text)
+
+
+def escape_unseen(line: str) -> str:
+    """The same line of JSON, with escapes for the characters that nobody can see."""
+    return line if line.isascii() else _UNSEEN_RUN.sub(lambda found: json.dumps(found[0])[1:-1], line)
+
+
+def escape_json(line: str) -> str:
+    """The same line of JSON, with escapes for whatever is unsafe in it."""
+    return line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
+
+
+def _replacement(found: re.Match[str]) -> str:
+    piece = found[0]
+    if piece == "\r\n" or (len(piece) == 1 and piece in _LINE_ENDS):
+        return "\n"
+    return "\ufffd" if "\ud800" <= piece <= "\udfff" else ""
+
+
+def _revealed(found: re.Match[str]) -> str:
+    run, before = found[0], found.string[found.start() - 1 : found.start()]
+    if run in _JOINERS and not before.isascii() and not before.isspace():
+        return run
+    named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:_MOST_NAMED])
+    rest = len(run) - _MOST_NAMED
+    return f"{named}\u27e8and {rest} more that cannot be seen\u27e9" if rest > 0 else named
+
+
+def _without_control(found: re.Match[str]) -> str:
+    piece = found[0]
+    if piece == "\r\n" or (len(piece) == 1 and (piece in "\r\x0b\x0c" or piece >= "\u2028")):
+        return piece
+    return "\n" if piece == "\x85" else ""
+
+
+class StreamSanitizer:
+    """`sanitize` for text that comes in pieces: it recognizes an escape sequence that is split between two pieces."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What may be shown now. A sequence that has begun at the end of the text is held back."""
+        if not self._held and is_sanitized(piece):
+            return piece
+        text = self._held + piece
+        tail = _TAIL.search(text)
+        self._held = tail[0] if tail else ""
+        return sanitize(text[: len(text) - len(self._held)])
+
+    def close(self) -> str:
+        """What was held back, now that nothing can complete it."""
+        held, self._held = self._held, ""
+        return sanitize(held)
+
+
+GAP: Final = 2
+"""Spaces between two columns."""
+
+LEAST_WRAPPED: Final = 20
+"""The narrowest column that text is wrapped into."""
+
+ELLIPSIS: Final = "…"
+
+
+class Column(NamedTuple):
+    """How one column is shown.
+
+    `drop` orders the columns that a narrow screen leaves out: the highest first, 0 never. `shrink` allows cropping down
+    to that many cells before a column is left out, `wrap` allows several lines.
+    """
+
+    head: str
+    right: bool = False
+    drop: int = 0
+    shrink: int = 0
+    wrap: bool = False
+
+
+class TableLines(NamedTuple):
+    """A rendered table: the heading line, the lines of each row, and the line that says what is left out, if anything.
+
+    For callers that put something between the rows.
+    """
+
+    head: list[str]
+    rows: list[list[str]]
+    foot: list[str]
+
+
+def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """The table as lines of at most `width` cells; 0 means no limit. Only a wrapped word may be longer."""
+    head, blocks, foot = render_rows(columns, rows, width)
+    return [*head, *(line for block in blocks for line in block), *foot]
+
+
+def shown_heads(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """The headings of the columns that are not left out at this width."""
+    rows = [[_clean_cell(cell) for cell in row] for row in rows]
+    return [columns[index].head for index in _kept_columns(columns, _natural_widths(columns, rows), width)]
+
+
+def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> TableLines:
+    """The table row by row."""
+    rows = [[_clean_cell(cell) for cell in row] for row in rows]
+    natural = _natural_widths(columns, rows)
+    kept = _kept_columns(columns, natural, width)
+    sizes = _fitted_widths(columns, natural, kept, width)
+    shown = [(columns[index], sizes[index]) for index in kept]
+    head = _render_row(shown, [crop_text(column.head, size) for column, size in shown])
+    left_out = [column.head for index, column in enumerate(columns) if index not in kept]
+    foot = [crop_text(f"not shown here: {', '.join(left_out)}", width)] if left_out else []
+    return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows], foot)
+
+
+def _fitted_widths(
+    columns: Sequence[Column], natural: Sequence[int], kept: Sequence[int], width: int
+) -> dict[int, int]:
+    """The cells of each column that is shown: the widest one gives way first."""
+    least = _least_widths(columns, natural)
+    shrinking = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
+    sizes = {index: natural[index] for index in kept}
+    for floor in (least, shrinking, [shrinking[0], *(1 for _ in columns[1:])], [1 for _ in columns]):
+        while width and (excess := _total(list(sizes.values()), range(len(kept))) - width) > 0:
+            wider = [index for index in kept if sizes[index] > floor[index]]
+            if not wider:
+                break
+            widest = max(wider, key=lambda index: sizes[index])
+            sizes[widest] = max(floor[widest], sizes[widest] - excess)
+    return sizes
+
+
+def _natural_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The cells that each column would take."""
+    return [
+        max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
+        for index, column in enumerate(columns)
+    ]
+
+
+def _kept_columns(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
+    """Which columns are shown at a width."""
+    least, kept = _least_widths(columns, natural), list(range(len(columns)))
+    while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
+        kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
+    return kept
+
+
+def _clean_cell(cell: str) -> str:
+    """The cell as one line that is safe for a terminal."""
+    if cell.isprintable():
+        return cell
+
+    return one_line(cell)
+
+
+def _least_widths(columns: Sequence[Column], natural: Sequence[int]) -> list[int]:
+    return [_least_width(column, size) for column, size in zip(columns, natural, strict=True)]
+
+
+def _least_width(column: Column, natural: int) -> int:
+    """How narrow a column may become."""
+    if column.wrap:
+        return min(natural, LEAST_WRAPPED)
+    return max(min(natural, column.shrink), display_width(column.head)) if column.shrink else natural
+
+
+def _total(sizes: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(sizes[index] for index in kept) + GAP * (len(kept) - 1)
+
+
+def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
+    """One row of the table; it takes several lines where a cell is wrapped."""
+    cells = [
+        wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
+        for (column, size), cell in zip(columns, row, strict=True)
+    ]
+    lines = []
+    for number in range(max(map(len, cells), default=0)):
+        parts = [
+            pad_text(cell[number] if number < len(cell) else "", size, right=column.right)
+            for (column, size), cell in zip(columns, cells, strict=True)
+        ]
+        lines.append((" " * GAP).join(parts).rstrip())
+    return lines
+
+
+def display_width(text: str) -> int:
+    """How many terminal cells a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width  # most lists are ASCII and never load it
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def pad_text(text: str, width: int, *, right: bool = False) -> str:
+    """The text with spaces up to a width; before it when it is aligned to the right."""
+    space = " " * (width - display_width(text))
+    return space + text if right else text + space
+
+
+def crop_text(text: str, width: int) -> str:
+    """The beginning of a text that fits, with an ellipsis when something was cut."""
+    if display_width(text) <= width:
+        return text
+    end = max(width - 1, 0)
+    while end > 0 and display_width(text[:end]) > width - 1:
+        end -= 1
+    return text[:end] + ELLIPSIS
+
+
+def wrap_text(text: str, width: int) -> list[str]:
+    """The text as lines broken between words. A word stays whole, so that paths and options can be copied."""
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and display_width(joined) > width:
+            lines.append(word)
+        else:
+            lines[-1] = joined
+    return lines

@@ -1,0 +1,170 @@
+"""What a run needs to know of tools: which are offered to a worker, how one is called, and what it gives back.
+
+`conductor_cli.tools` has the tools of MCP servers; tests and other callers can give a run another tool box.
+
+The calls of tools in a model's replies: joined from their pieces, and held to their bounds. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from conductor_cli.core.chat import Attachment, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.terminal_text import one_line
+
+LONGEST_ABOUT: Final = 120
+"""Characters of what the planner reads of a server of tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTool:
+    """A tool as it is offered to a worker.
+
+    `tool.name` is unique among all that are offered and fits every provider's rules; `own_name` is what `server` calls
+    it. `read_only` says that a call changes nothing, `allowed` that it needs no approval.
+    """
+
+    tool: Tool
+    server: str
+    own_name: str
+    read_only: bool = False
+    allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a call of a tool gave. `error` says that it failed; `text` then says why, for the worker to read."""
+
+    text: str
+    error: bool = False
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ToolBox(Protocol):
+    """The tools of one run. Its servers start when they are first needed, and the steps of the run share them."""
+
+    async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
+        """The tools of these servers as they are now. A server that cannot be used has none, and a notice says so."""
+        ...
+
+    async def call(self, tool: OfferedTool, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. Whatever goes wrong is a result with `error`; only a cancellation is raised."""
+        ...
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What the user should know and has not been told yet."""
+        ...
+
+    async def close(self) -> None:
+        """End every server, within about a second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTools:
+    """The tools that runs may use. `open` makes the tool box of one run; nothing is started by it.
+
+    `about` says what the tools of a server are for, by its name. `asks` says that somebody can be asked about a call
+    that needs approval; otherwise such a call is refused.
+    """
+
+    open: Callable[[], ToolBox]
+    about: Mapping[str, str] = field(default_factory=dict)
+    asks: bool = False
+
+
+def tool_party(server: str) -> str:
+    """The name by which policies know a server of tools."""
+    return f"tool:{server}"
+
+
+def describe_tools(name: str, servers: Sequence[str], about: Mapping[str, str]) -> str:
+    """What the planner reads of the tools of a worker, in one line; `name` is how it knows the worker."""
+    told = "; ".join(one_line(about.get(server, "") or server)[:LONGEST_ABOUT] for server in servers)
+    return f"{name} can use tools: {told}."
+
+
+LARGEST_ARGUMENTS: Final = 1 << 20
+"""Characters of the arguments of one reply; a model that writes more is broken."""
+CALLS_PER_REPLY: Final = 64
+LOOP: Final = 3
+"""So many calls of one tool with the same arguments in one step are enough: the next one gives nothing new."""
+FAULTS: Final = 5
+"""So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions."""
+CALLS_PER_STEP: Final = 50
+CALLS_PER_RUN: Final = 100
+"""Calls of a run without a limit of its own (`limits.tool_calls`)."""
+
+
+class CallCollector:
+    """Joins the pieces of the calls of one reply. Raises `ModelError` where they exceed every bound."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[int, list[ToolCallDelta]] = {}
+        self._length = 0
+
+    def add(self, delta: ToolCallDelta) -> None:
+        self._length += len(delta.arguments)
+        self._pieces.setdefault(delta.index, []).append(delta)
+        if self._length > LARGEST_ARGUMENTS or len(self._pieces) > CALLS_PER_REPLY:
+            raise ModelError("broken", "the reply asks for more tool calls, or for larger ones, than any reply may")
+
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls in order, each with an id that no other call of this reply has."""
+        found: dict[str, ToolCall] = {}
+        for index, pieces in sorted(self._pieces.items()):
+            name = next((piece.name for piece in pieces if piece.name), "")
+            call_id = next((piece.id for piece in pieces if piece.id), "")
+            if not call_id or call_id in found:
+                call_id = f"call_{index}"
+            found[call_id] = ToolCall(id=call_id, name=name, arguments="".join(piece.arguments for piece in pieces))
+        return tuple(found.values())
+
+
+def parse_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments of a call; without any, an empty object. Raises `ValueError` that says what is wrong."""
+    if not call.arguments.strip():
+        return {}
+    try:
+        value = json.loads(call.arguments)
+    except ValueError as error:
+        raise ValueError(f"the arguments are not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("the arguments are nested too deep") from None
+    if not isinstance(value, dict):
+        raise ValueError("the arguments are not a JSON object")  # noqa: TRY004 - a wrong value, not a wrong type
+    return value
+
+
+class CallBounds:
+    """Counts the calls of one step, and says when it has had enough of them."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, int] = {}
+        self._calls = 0
+        self._faults = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the step gets no more calls and has to end with what it knows."""
+        return self._faults >= FAULTS or self._calls >= CALLS_PER_STEP
+
+    def add_fault(self) -> None:
+        """A call was wrong and was not made."""
+        self._faults += 1
+
+    def admit(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Count a call that is about to be made. Returns why it must not be made, empty where it may."""
+        if self._calls >= CALLS_PER_STEP:
+            return f"not called: a step may call tools {CALLS_PER_STEP} times. Answer with what you have."
+        key = name + json.dumps(arguments, sort_keys=True)
+        made = self._made[key] = self._made.get(key, 0) + 1
+        if made > LOOP:
+            self.add_fault()
+            return f"not called: it was called {LOOP} times with the same arguments. Use the results that you have."
+        self._calls += 1
+        return ""

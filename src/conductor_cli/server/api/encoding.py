@@ -1,0 +1,118 @@
+"""What a request used, under the names that clients know, and the `conductor` object with the rest. Pure.
+
+`orchestration_input_tokens`, `orchestration_input_cached_tokens` and `orchestration_output_tokens` are Fugu's names.
+The tokens of a reply are those of the answering step alone, because clients take them for the length of their
+conversation and shorten it when they are too many. What planning and the other steps used stands beside them.
+
+Server-sent events as bytes (WHATWG HTML, section 9.2). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, Final
+
+from conductor_cli.core.usage import Usage
+from conductor_cli.server.api.request import Outcome, ServedUsage
+
+
+def chat_usage(usage: ServedUsage) -> dict[str, Any]:
+    """The `usage` of Chat Completions."""
+    return {
+        "prompt_tokens": usage.answer.tokens_in,
+        "completion_tokens": usage.answer.tokens_out,
+        "total_tokens": usage.answer.tokens,
+        "prompt_tokens_details": _details_in(usage),
+        "completion_tokens_details": _details_out(usage),
+    }
+
+
+def responses_usage(usage: ServedUsage) -> dict[str, Any]:
+    """The `usage` of Responses."""
+    return {
+        "input_tokens": usage.answer.tokens_in,
+        "input_tokens_details": _details_in(usage) | {"cache_write_tokens": usage.answer.tokens_stored},
+        "output_tokens": usage.answer.tokens_out,
+        "output_tokens_details": _details_out(usage),
+        "total_tokens": usage.answer.tokens,
+    }
+
+
+def _details_in(usage: ServedUsage) -> dict[str, int]:
+    return {
+        "cached_tokens": usage.answer.tokens_cached,
+        "orchestration_input_tokens": usage.orchestration.tokens_in,
+        "orchestration_input_cached_tokens": usage.orchestration.tokens_cached,
+    }
+
+
+def _details_out(usage: ServedUsage) -> dict[str, int]:
+    return {
+        "reasoning_tokens": usage.answer.tokens_reasoning,
+        "orchestration_output_tokens": usage.orchestration.tokens_out,
+    }
+
+
+def conductor_object(outcome: Outcome) -> dict[str, Any]:
+    """What only this server says: the run, what all of it used and cost, and the same for each step.
+
+    Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls without one.
+    `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
+    """
+    usage = outcome.usage
+    return {
+        "run": outcome.run,
+        "cost": _dollars(usage.total.cost),
+        "unpriced_calls": usage.total.unpriced,
+        "usage": {
+            "answer": _tokens(usage.answer),
+            "orchestration": _tokens(usage.orchestration),
+            "total": _tokens(usage.total),
+        },
+        "steps": [
+            {"step": each.step, "worker": each.worker, "model": each.model, **_tokens(each.usage)}
+            | {"seconds": round(each.usage.seconds, 3)}
+            for each in usage.steps
+        ],
+    }
+
+
+def _tokens(usage: Usage) -> dict[str, Any]:
+    return {
+        "calls": usage.calls,
+        "input_tokens": usage.tokens_in,
+        "cached_tokens": usage.tokens_cached,
+        "output_tokens": usage.tokens_out,
+        "reasoning_tokens": usage.tokens_reasoning,
+        "cost": _dollars(usage.cost),
+    }
+
+
+def _dollars(cost: Decimal | None) -> float | None:
+    return None if cost is None else float(cost)
+
+
+# Only ASCII, because some clients end a line at U+2028, and a lone surrogate has no UTF-8.
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+HEARTBEAT: Final = b": heartbeat\n\n"
+"""A comment, which clients skip."""
+
+DONE: Final = b"data: [DONE]\n\n"
+"""What ends a stream of Chat Completions."""
+
+
+def json_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """A JSON value in one line."""
+    return _ENCODE(value).encode()
+
+
+def data_event(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """A JSON value as an event without a name."""
+    return b"data: %b\n\n" % json_bytes(value)
+
+
+def named_event(name: str, value: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """A JSON value as an event of this name."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), json_bytes(value))

@@ -1,0 +1,138 @@
+"""What a client is told when a run, or what comes before it, fails: one table for every API. Pure.
+
+What a client is told of a conversation that no model can hold: in the words by which clients know it. Pure.
+
+A coding client that knows them shortens its conversation and goes on; any other wording ends its work. The numbers are
+those that the worker's provider said.
+
+The error object of OpenAI's APIs. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from conductor_cli.core.errors import Failure, FailureKind
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.server.api.request import RequestError
+
+TOO_LONG: Final = "context_length_exceeded"
+"""The code of this error, which is OpenAI's."""
+
+_NUMBER: Final = r"(?<![\w.-])(\d[\d,]{2,11})(?![\w-])"
+
+_LIMITS: Final = tuple(
+    re.compile(pattern.replace("NUM", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"\bn_ctx\W{0,4}NUM",
+        r"NUM maximum\b",
+        r"\bholds NUM",
+        r">=?\s*NUM",
+        r"(?:(?:context|model|prompt) (?:length|size|window|limit)|configured limit|allowed)(?! by\b)\D{0,20}?NUM",
+    )
+)
+"""How providers say how many tokens a model holds. The first that fits counts."""
+
+
+def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | None:
+    """How many tokens a conversation has and how many its model holds, as a provider's error says it.
+
+    Where the error has only the second number, `about` is the first, if it is larger. None where a number is missing.
+    """
+    limit = next((_count(found[1]) for pattern in _LIMITS if (found := pattern.search(message))), None)
+    if limit is None:
+        return None
+    most = max(_count(number) for number in re.findall(_NUMBER, message))
+    used = most if most > limit else about or 0
+    return (used, limit) if used > limit else None
+
+
+def openai_words(message: str) -> str:
+    """OpenAI's sentence for it, with the numbers if they are known, else with the provider's own words."""
+    counts = tokens_over(message)
+    if counts is None:
+        return (
+            f"Your input exceeds the context window of this model: {message}. Please reduce the length of the messages."
+        )
+    used, limit = counts
+    return (
+        f"This model's maximum context length is {limit} tokens. However, your messages resulted in {used} tokens. "
+        "Please reduce the length of the messages."
+    )
+
+
+def anthropic_words(message: str, about: int | None = None) -> str:
+    """Anthropic's sentence for it. `about` is an estimate of how many tokens the conversation has."""
+    counts = tokens_over(message, about)
+    return (
+        f"prompt is too long: {message}"
+        if counts is None
+        else f"prompt is too long: {counts[0]} tokens > {counts[1]} maximum"
+    )
+
+
+def _count(number: str) -> int:
+    return int(number.replace(",", ""))
+
+
+BUSY_SECONDS: Final = 30.0
+"""Seconds after which a client may try again where something of the server's own is missing."""
+
+_STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
+    "usage": (400, "invalid_request"),
+    "policy": (403, "policy"),
+    # Never 401: a client would ask its user for the key of this server.
+    "key": (502, "upstream_key"),
+    "config": (503, "config"),
+    "conductor": (503, "planner_unusable"),
+    "worker": (502, "workers_failed"),
+    "unreachable": (503, "unreachable"),
+    "cancelled": (499, "cancelled"),
+    "terminated": (503, "server_is_ending"),
+}
+"""The status and the code of each kind of failure; 500 for any other."""
+
+_RETRY_AFTER: Final[dict[FailureKind, float]] = {
+    "config": BUSY_SECONDS, "conductor": BUSY_SECONDS, "unreachable": 10.0, "terminated": 5.0
+}  # fmt: skip
+
+
+def request_error(failure: Failure, run: str = "", *, now: datetime | None = None) -> RequestError:
+    """The error for a failure of the run `run`, or of what comes before one. `now` is the local time."""
+    status, code = _STATUS.get(failure.kind, (500, "internal"))
+    retry_after = _RETRY_AFTER.get(failure.kind)
+    if failure.kind == "limit":
+        # A limit of the run stays reached however often it is tried; that of a day ends at midnight.
+        code = failure.reason or "limit"
+        status = 504 if code == "limit_time" else 429
+        retry_after = _until_midnight(now) if code.endswith("_day") and now is not None else None
+    if failure.reason == "length":
+        status, code, retry_after = 400, TOO_LONG, None
+    said = one_line(failure.message)[:1000]
+    hint = one_line(failure.hint)[:400]
+    message = f"{said} ({hint})" if hint else said
+    if status >= 500 and run:
+        message = f"{message} [run {run}]"
+    return RequestError(status, code, message, retry_after=retry_after)
+
+
+def _until_midnight(now: datetime) -> float:
+    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return (midnight - now).total_seconds()
+
+
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def error_object(error: RequestError) -> dict[str, Any]:
+    """`{"message", "type", "param", "code"}`, as the clients of both APIs read it."""
+    is_too_long = error.code == TOO_LONG
+    other = "server_error" if error.status >= 500 else "invalid_request_error"
+    return {
+        "message": openai_words(error.message) if is_too_long else error.message,
+        "type": _TYPES.get(error.status, other),
+        "param": "messages" if is_too_long else error.param,
+        "code": error.code,
+    }

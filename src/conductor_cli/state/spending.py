@@ -1,0 +1,462 @@
+"""What all processes spend on each day, in one SQLite file, held to the limits of a day.
+
+Each call is a row, which is there before the call is made: it holds the most that the call may cost until that is
+known. So a call whose process is killed counts, because its provider may charge for it. With limits, `BEGIN IMMEDIATE`
+lets one process decide at a time, so that processes side by side cannot overshoot a limit together.
+
+Days are those of the local calendar, and a call counts for the day on which it began. A clock that is set back by up to
+a day opens no new day.
+
+A client of a server may have a limit of its own on each day, beside those of the user.
+
+The file of what is spent: its table, what it says of past days, and how it stores money.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from conductor_cli.core.errors import ConfigError, LimitReached, describe_system_error
+from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
+from conductor_cli.core.pool import DayLimits, Worker
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.models.disk import make_private_directory
+from conductor_cli.models.presets import recipient_of
+
+FILE: Final = "spending.sqlite"
+
+BUSY_SECONDS: Final = 10.0
+"""How long a process waits for another one that is writing."""
+
+SWITCH_POLL_SECONDS: Final = 0.002
+"""Time between two tries to switch a new database to a write-ahead log."""
+
+_CREATING: Final = threading.Lock()
+"""Held by the thread that creates the file: another one opens it only when its descriptor is closed."""
+
+_NANO: Final = 10**9
+"""Money is stored in billionths of a dollar: SQLite adds up integers exactly."""
+
+MOST: Final = 10**15
+"""The most that one row counts, in tokens and in billionths of a dollar. A worker that states an absurd number of
+tokens must use the limit up; it must not make the sum too large for SQLite."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+    id INTEGER PRIMARY KEY,
+    day TEXT NOT NULL,
+    owner TEXT,  -- the process of a call that has not ended, NULL once it has. Such a row holds the most it may use
+    worker TEXT NOT NULL DEFAULT '',
+    client TEXT NOT NULL DEFAULT '',  -- the name of the key with which a client of the server asked
+    provider TEXT NOT NULL DEFAULT '',  -- who read it: a kind, a host, or this machine
+    model TEXT NOT NULL DEFAULT '',
+    worker_call INTEGER NOT NULL,  -- 1 if limits.calls_day counts it: the conductor's own calls are not counted
+    failed INTEGER NOT NULL DEFAULT 0,  -- 1 if nothing of the reply was used
+    calls INTEGER NOT NULL DEFAULT 0,
+    unpriced INTEGER NOT NULL DEFAULT 0,
+    tokens_in INTEGER NOT NULL DEFAULT 0,
+    tokens_out INTEGER NOT NULL DEFAULT 0,
+    cost INTEGER
+);
+CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
+"""
+
+_ADDED: Final = {"client": ("TEXT NOT NULL DEFAULT ''", "''"), "failed": ("INTEGER NOT NULL DEFAULT 0", "0")}
+"""Columns that a file of an earlier version lacks: their definition, and the value that rows without them have."""
+
+_GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
+"""Of whom a row is: four columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpentRow:
+    """What one worker, or the requests with one key, used on one day.
+
+    `key` is the name of a client's key where rows are by key; empty is who asks without one. `provider`, `worker` and
+    `model` are empty then. `calls` are those that limits count, `usage.calls` all.
+    `failed` are the calls whose replies were not used, because the call broke off or the plan was not valid, and their
+    cost; both are a part of `usage`. `open` are the calls that have no end: they are under way, or their process was
+    killed. `usage` has the most that they may cost, with all of their tokens as `tokens_in`.
+    """
+
+    day: date
+    provider: str
+    worker: str
+    model: str
+    usage: Usage
+    calls: int
+    key: str = ""
+    failed: Usage = NO_USAGE
+    open: int = 0
+
+
+def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection:
+    """The file, begun where it is not there. Raises `OSError` and `sqlite3.Error`.
+
+    Without `checkpoints`, somebody has to call `checkpoint` now and then.
+    """
+    make_private_directory(path.parent)
+    # SQLite would make it readable for everybody. A process that closes any descriptor of a file loses all the locks
+    # that its connections hold on that file, so a file that is there is left to SQLite, also while it is being created.
+    with _CREATING, suppress(FileExistsError):
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    # A run and its clean-up may be in different threads, though never at the same time.
+    database = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        # In this mode a call costs no wait for the disk; what a power failure may lose is the last seconds.
+        database.execute("PRAGMA page_size = 1024")  # of a new file: a call changes some hundred bytes
+        _switch_to_wal(database)
+        database.execute("PRAGMA synchronous = NORMAL")
+        if not checkpoints:
+            database.execute("PRAGMA wal_autocheckpoint = 0")
+        database.executescript(_SCHEMA)
+        _add_columns(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def checkpoint(directory: Path) -> None:
+    """Move what the write-ahead log holds into the file. Nobody who reads or writes has to wait; raises nothing."""
+    uri = f"{(directory / FILE).absolute().as_uri()}?mode=rw"  # a file that was removed is not created here
+    with suppress(OSError, sqlite3.Error), closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+def _switch_to_wal(database: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log, which only the first of several processes that open a new file at once really does.
+
+    SQLite does not apply its timeout to the switch: it fails at once while another process makes it.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        else:
+            return
+        time.sleep(SWITCH_POLL_SECONDS)
+
+
+def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
+    """The columns that the table lacks."""
+    there = {row[1] for row in database.execute("PRAGMA table_info(calls)")}
+    return {name: column for name, column in _ADDED.items() if name not in there}
+
+
+def _add_columns(database: sqlite3.Connection) -> None:
+    """Give a file of an earlier version the columns that it lacks."""
+    if not _absent(database):
+        return
+    with database:
+        database.execute("BEGIN IMMEDIATE")  # another process may do the same
+        for name, (kind, _) in _absent(database).items():
+            database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
+
+
+def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
+    """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `ConfigError`."""
+    path = directory / FILE
+    try:
+        path.stat()
+        # A reader writes too: beside a write-ahead log, and to undo what a killed process left half done.
+        writable = os.access(directory, os.W_OK) and os.access(path, os.W_OK)
+        immutable = not os.access(directory, os.W_OK) and not path.with_name(f"{FILE}-wal").exists()
+        uri = f"{path.absolute().as_uri()}?mode={'rw' if writable else 'ro'}{'&immutable=1' if immutable else ''}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as database:
+            if not database.execute("PRAGMA table_info(calls)").fetchall():
+                return ()  # a process was killed when it had just created the file
+            defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]
+            rows = database.execute(
+                f"SELECT day, {_GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608 - constants
+                " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost END),"
+                " COUNT(owner)"
+                f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
+                " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+                (str(first),),
+            ).fetchall()
+        return tuple(map(_spent_row, rows))
+    except FileNotFoundError:
+        return ()
+    except (OSError, sqlite3.Error, ValueError) as error:
+        message = f"{path} cannot be read: {describe_system_error(error)}"
+        raise ConfigError(message, hint="fix its permissions, or move it away") from None
+
+
+def _spent_row(row: tuple[Any, ...]) -> SpentRow:
+    (
+        day,
+        provider,
+        worker,
+        model,
+        key,
+        worker_calls,
+        calls,
+        unpriced,
+        tokens_in,
+        tokens_out,
+        cost,
+        failed,
+        lost,
+        unended,
+    ) = row
+    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=calls, unpriced=unpriced, cost=_dollars(cost))
+    return SpentRow(
+        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, key=key, usage=usage,
+        calls=worker_calls, failed=Usage(calls=failed, cost=_dollars(lost)),
+        open=unended,
+    )  # fmt: skip
+
+
+def _dollars(nano: int | None) -> Decimal | None:
+    return None if nano is None else exact_dollars(nano)
+
+
+def exact_dollars(nano: int) -> Decimal:
+    """Dollars of billionths of them."""
+    return Decimal(nano) / _NANO
+
+
+def nano_dollars(amount: Decimal) -> int:
+    """Billionths of dollars, rounded up, so that many small calls are never counted as less than they cost."""
+    if not amount.is_finite():
+        return MOST
+    # Bounded before it is multiplied: the product of a number with many digits is an error.
+    bounded = min(max(amount, Decimal(0)), exact_dollars(MOST))
+    return int((bounded * _NANO).to_integral_value(ROUND_CEILING))
+
+
+CONDUCTOR: Final = "conductor"
+
+
+def local_now() -> datetime:
+    """The time by the local calendar."""
+    return datetime.now().astimezone()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spender:
+    """Who spends: a client of a server, by the name of its key, and the US dollars that it may spend on one day."""
+
+    name: str = ""
+    cost: Decimal | None = None
+
+
+USER: Final = Spender()
+"""The user of this machine."""
+
+
+class DailySpend:
+    """The spending of one process among that of all, held to `limits`. `planner` calls without being a worker.
+
+    Where a `client` of a server asks, its own spending is held to its limit too.
+    """
+
+    def __init__(
+        self, directory: Path, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None,
+        client: Spender = USER, now: Callable[[], datetime] = local_now,
+    ) -> None:  # fmt: skip
+        self.directory = directory
+        self.limits = limits
+        self.client = client
+        self._problem = ""
+        self._planner = planner
+        self._now = now
+        self.checkpoints = True
+        """Whether the log is moved into the file by calls, which wait for the disk; else somebody else moves it."""
+        # Not the process id alone: another container that shares the directory may have the same.
+        self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._database: sqlite3.Connection | None = None
+        self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
+        """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
+
+    @property
+    def cost_limit(self) -> Decimal | None:
+        """The limit on money that calls are held to: the user's, or else the client's."""
+        return self.client.cost if self.limits.cost is None else self.limits.cost
+
+    @property
+    def _has_limits(self) -> bool:
+        return bool(self.limits) or self.client.cost is not None
+
+    def check(self) -> None:
+        """Raise `ConfigError` if there are limits and spending cannot be recorded."""
+        if not self._has_limits:
+            return
+        problem = self.find_problem()
+        if problem:
+            raise ConfigError(
+                f"the limits per day cannot be enforced: {self.directory}: {problem}",
+                hint="free some disk space, fix the permissions, or unset limits.cost_day, limits.tokens_day and"
+                " limits.calls_day",
+            )
+
+    def find_problem(self) -> str:
+        """Why nothing can be recorded; empty where it can."""
+        try:
+            with self._transaction():
+                return ""
+        except (OSError, sqlite3.Error) as error:
+            return describe_system_error(error)
+
+    def take_problem(self) -> str:
+        """Why something that was spent is not recorded; empty if it is, or if that was asked before."""
+        problem, self._problem = self._problem, ""
+        return problem
+
+    def today(self) -> DayBudget:
+        """What is spent and reserved by now. Raises `OSError` and `sqlite3.Error`."""
+        with self._transaction() as database:
+            return self._budget(database, self._day(database))
+
+    def reserve(
+        self,
+        decide: Callable[[DayBudget], Reservation | None],
+        release: Callable[[Reservation], None],
+        worker: Worker | None = None,
+    ) -> Reservation | None:
+        """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
+
+        It is recorded before another process decides. Without limits, a call is made even if it cannot be recorded;
+        with them, `release` is called with the reservation, which does not hold. Raises `LimitReached`.
+        """
+        if not self._has_limits:
+            return self._reserve_without_limits(decide, worker)
+        reservation = None
+        try:
+            with self._transaction() as database:
+                day = self._day(database)
+                reservation = decide(self._budget(database, day))
+                if reservation is not None:
+                    row = self._record_reservation(database, day, reservation, worker)
+                    self._begun[id(reservation)] = row, day, worker
+        except (OSError, sqlite3.Error) as error:
+            if reservation is not None:
+                self._begun.pop(id(reservation), None)
+                release(reservation)
+            message = f"today's limit cannot be enforced: {self.directory}: {describe_system_error(error)}"
+            raise LimitReached(message, hint="free some disk space or fix the permissions, then run it again") from None
+        return reservation
+
+    def _reserve_without_limits(
+        self, decide: Callable[[DayBudget], Reservation | None], worker: Worker | None
+    ) -> Reservation | None:
+        reservation = decide(NO_DAY_LIMITS)
+        if reservation is None:
+            return None
+        row, day = None, self._now().date()
+        with suppress(OSError, sqlite3.Error), self._transaction() as database:
+            day = self._day(database)
+            row = self._record_reservation(database, day, reservation, worker)
+        self._begun[id(reservation)] = row, day, worker
+        return reservation
+
+    def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
+        """A call has ended. `failed`: nothing of its reply is used. See `take_problem`."""
+        row, day, worker = self._begun.pop(id(reservation))
+        if row is None and usage == NO_USAGE:
+            return
+        try:
+            with self._transaction() as database:
+                if usage == NO_USAGE:
+                    database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
+                elif not self._end(database, row, usage, failed=failed):
+                    row = self._record_reservation(database, day, reservation, worker)
+                    self._end(database, row, usage, failed=failed)
+        except (OSError, sqlite3.Error) as error:
+            self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """The database, which no other process writes meanwhile. Raises `OSError` and `sqlite3.Error`."""
+        path = self.directory / FILE
+        if self._database is not None and not path.exists():
+            self._database.close()
+            self._database = None  # the user removed the file: begin a new one
+        if self._database is None:
+            self._database = open_database(path, checkpoints=self.checkpoints)
+        with self._database:  # commits at the end, or rolls back
+            self._database.execute("BEGIN IMMEDIATE")
+            yield self._database
+
+    def _day(self, database: sqlite3.Connection) -> date:
+        """Today; tomorrow if the clock was there already."""
+        today = self._now().date()
+        tomorrow = today + timedelta(days=1)
+        found = database.execute("SELECT 1 FROM calls WHERE day = ? LIMIT 1", (str(tomorrow),)).fetchone()
+        return tomorrow if found else today
+
+    def _budget(self, database: sqlite3.Connection, day: date) -> DayBudget:
+        """What has ended on a day, and what is reserved: by calls under way, and by those whose process was killed."""
+        cost, tokens, calls, of_client = database.execute(
+            "SELECT COALESCE(SUM(cost), 0), COALESCE(SUM(tokens_in + tokens_out), 0), COALESCE(SUM(worker_call), 0),"
+            " COALESCE(SUM(CASE WHEN client = ? THEN cost END), 0) FROM calls WHERE day = ?",
+            (self.client.name, str(day)),
+        ).fetchone()
+        budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
+        return self._with_client(budget, exact_dollars(of_client))
+
+    def _with_client(self, budget: DayBudget, spent: Decimal) -> DayBudget:
+        """The budget, with the money of the client instead of the user's where that leaves less."""
+        limit, most = self.limits.cost, self.client.cost
+        if most is None or (limit is not None and limit - budget.cost <= most - spent):
+            return budget
+        return replace(budget, limits=replace(self.limits, cost=most), cost=spent)
+
+    def _record_reservation(
+        self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
+    ) -> int | None:
+        who = self._name(worker)
+        # Without a price the reserved cost is 0, and what the call costs is unknown.
+        cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
+        return database.execute(
+            "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, unpriced, tokens_in,"
+            " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
+            (
+                str(day), self._owner, who.name, recipient_of(who), who.model, self.client.name, room.call,
+                cost is None, _clamped(room.tokens), cost,
+            ),
+        ).lastrowid  # fmt: skip
+
+    def _end(self, database: sqlite3.Connection, row: int | None, usage: Usage, *, failed: bool) -> bool:
+        """Put what a call used in the place of its reservation; false where there is none.
+
+        That row is looked for by its owner too: where the user has removed the file, another process may have its
+        number in the new one.
+        """
+        cost = None if usage.cost is None else nano_dollars(usage.cost)
+        tokens_in, tokens_out = _clamped(usage.tokens_in), _clamped(usage.tokens_out)
+        changed = database.execute(
+            "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, tokens_out = ?, cost = ?,"
+            " failed = ? WHERE id = ? AND owner = ?",
+            (usage.calls, usage.unpriced, tokens_in, tokens_out, cost, failed, row, self._owner),
+        )
+        return bool(changed.rowcount)
+
+    def _name(self, worker: Worker | None) -> Worker:
+        """Who is called, where None is the conductor."""
+        return worker or self._planner or Worker(name=CONDUCTOR, kind="")
+
+
+def _clamped(amount: int) -> int:
+    return min(max(amount, 0), MOST)

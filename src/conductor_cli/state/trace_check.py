@@ -1,0 +1,272 @@
+"""Whether a trace is whole: its chain of hashes, from the question to the end of the run; and keeping what is whole.
+
+A chain without a key detects damage and careless edits, but not a person who calculates all hashes again. A file that
+was cut behind a complete line looks like one of an interrupted run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.serialization import DecodeError
+from conductor_cli.models.disk import link_or_copy, write_atomically
+from conductor_cli.state.trace_file import (
+    START,
+    HashedLine,
+    RawLine,
+    add_hash,
+    raw_lines,
+    read_hash,
+    read_line,
+    split_records,
+)
+from conductor_cli.state.trace_lines import LineReader
+
+Fault = Literal["changed", "added", "missing", "incomplete", "joined", "behind_end", "no_end", "foreign", "empty"]
+"""What is wrong with a line, or before it (`missing`), or behind it (`no_end`)."""
+
+ASIDE: Final = ".damaged-"
+"""Between the name of a trace and a number, in the name of what it was before it was repaired."""
+
+_NOT_KEPT: Final = frozenset({"changed", "added", "incomplete", "behind_end", "foreign"})
+_ENDS: Final = (b'{"kind":"run_finished"', b'{"kind":"run_failed"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFault:
+    """One fault, as a sentence. `line` is 0 for the whole file."""
+
+    line: int
+    fault: Fault
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCheck:
+    """What was found in a trace. `link` is the end of the chain: it stands for all that is before it."""
+
+    run: str
+    lines: int
+    link: str
+    running: bool = False
+    faults: tuple[TraceFault, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return not self.faults
+
+
+class _Record(NamedTuple):
+    """A record and the number of its line. `hashed` is None where it has no hash."""
+
+    line: int
+    data: bytes
+    hashed: HashedLine | None
+    size: int
+
+
+def check_trace(path: Path, *, running: bool = False) -> TraceCheck:
+    """Follow the chain of a trace; of one that is being written, as far as it has come. Raises `OSError`."""
+    checker = _Checker()
+    with path.open("rb") as file:
+        for line in raw_lines(file):
+            checker.add_line(line, running=running)
+    checker.close(running=running)
+    faults = list(checker.faults)
+    if checker.run and checker.run != path.stem:
+        faults.append(_fault(1, "foreign", f"line 1 begins the run {checker.run}, and the file has another name"))
+    faults.sort(key=lambda fault: fault.line)
+    link = (checker.good or START).decode()
+    return TraceCheck(run=path.stem, lines=checker.lines, link=link, running=running, faults=tuple(faults))
+
+
+@dataclass(slots=True)
+class _Checker:
+    """Reads records in order. `good` is the link of the last one that is known to be in its place.
+
+    Which fault a record has may only be known from the next one: `open` are those that wait for it.
+    """
+
+    faults: list[TraceFault] = field(default_factory=list)
+    good: bytes = START
+    open: list[_Record] = field(default_factory=list)
+    lines: int = 0
+    run: str = ""
+    ended: bool = False
+
+    def add_line(self, line: RawLine, *, running: bool) -> None:
+        self.lines = line.number
+        if not line.complete:
+            if not running:
+                self._add(line.number, "incomplete", "is incomplete: whatever wrote it was stopped")
+            return
+        records = split_records(line.data)
+        if len(records) > 1:
+            text = f"has {format_count(len(records), 'record')}: line breaks are missing"
+            self._add(line.number, "joined", text)
+        for data in records:
+            self._add_record(_Record(line.number, data, read_hash(data), line.size))
+        if line.number == 1:
+            self._read_beginning(line)
+
+    def _read_beginning(self, line: RawLine) -> None:
+        """What the first line says of the run."""
+        events, problem = read_line(line, LineReader(strict=False))
+        first = events[0] if events else None
+        if not isinstance(first, ev.RunStarted):
+            text = f"is not the start of a run in format {ev.FORMAT}"
+            self._add(1, "foreign", f"{text}: {problem}" if problem else text)
+        elif first.format != ev.FORMAT:
+            self._add(1, "foreign", f"is in format {first.format}; this version of conductor reads format {ev.FORMAT}")
+        else:
+            self.run = first.run
+
+    def _add_record(self, record: _Record) -> None:
+        hashed = record.hashed
+        if self.ended:
+            self._add(record.line, "behind_end", "comes after the end of the run")
+        elif hashed is None or not hashed.is_unchanged:
+            self.open.append(record)
+        elif hashed.follows(self.good):
+            for waiting in self.open:
+                self._add(waiting.line, "added", "was added, or moved here")
+            self._accept(record, hashed)
+        elif self._has_changed_link(hashed):
+            self._add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
+            self._accept(record, hashed)
+        elif not self.open:
+            self.open.append(record)
+        elif self._follows_open(hashed):
+            self._settle()
+            self._accept(record, hashed)
+        else:
+            self._settle()
+            self.open.append(record)
+
+    def _has_changed_link(self, hashed: HashedLine) -> bool:
+        """Whether a record follows the one that waits as it was before somebody changed the link in its hash."""
+        waiting = self.open[0].hashed if len(self.open) == 1 else None
+        return waiting is not None and waiting.is_unchanged and hashed.follows(waiting.link_behind(self.good))
+
+    def _follows_open(self, hashed: HashedLine) -> bool:
+        """Whether a record follows the last one that waits. One whose link is lost may be what it follows."""
+        last = self.open[-1].hashed
+        return last is None or hashed.follows(last.link) or not last.is_unchanged
+
+    def _accept(self, record: _Record, hashed: HashedLine) -> None:
+        self.open.clear()
+        self.good = hashed.link
+        self.ended = record.data.startswith(_ENDS)
+
+    def _settle(self) -> None:
+        """Say what is wrong with the records that wait: they are where they belong."""
+        for record in self.open:
+            if record.hashed is not None and record.hashed.is_unchanged:
+                self._add(record.line, "missing", f"lines are missing before line {record.line}")
+                self.good = record.hashed.link
+                self.ended = record.data.startswith(_ENDS)
+            else:
+                self._add(record.line, "changed", _describe_changed(record))
+        self.open.clear()
+
+    def close(self, *, running: bool) -> None:
+        """The records that nothing follows, and the end."""
+        ends = [record for record in self.open if record.data.startswith(_ENDS)]
+        self._settle()
+        if not self.lines:
+            self._add(0, "empty", "the file is empty")
+        elif not (self.ended or ends or running):
+            text = f"nothing follows line {self.lines}: the run was interrupted, or the end was cut off"
+            self._add(self.lines, "no_end", text)
+
+    def _add(self, line: int, fault: Fault, text: str) -> None:
+        whole = text if fault in ("missing", "no_end", "empty") else f"line {line} {text}"
+        self.faults.append(_fault(line, fault, whole))
+
+
+def repair_trace(path: Path, check: TraceCheck) -> Path | None:
+    """Keep the lines that are whole, with a notice for what is not; the file as it was gets another name.
+
+    Returns that name, None where nothing has to be done. Raises `UsageError` where nothing can be kept, and `OSError`.
+    """
+    kinds = {fault.fault for fault in check.faults} - {"no_end"}
+    if not kinds:
+        return None
+    if "empty" in kinds or any(fault.line == 1 and fault.fault in _NOT_KEPT for fault in check.faults):
+        raise UsageError(
+            f"nothing can be kept of {path}: its first line, which begins the run, is not whole",
+            hint=f"conductor trace rm {check.run} deletes it",
+        )
+    content, link = list[bytes](), START
+    for record in _repaired_records(path, check.faults):
+        line, link = add_hash(record, link)
+        content += [line, b"\n"]
+    names = (path.with_name(f"{path.name}{ASIDE}{number}") for number in count(1))
+    aside = next(name for name in names if not name.exists())
+    # The old file has its second name before the new one takes its first: a kill in between loses nothing.
+    link_or_copy(path, aside)
+    write_atomically(path, b"".join(content), mode=0o600)
+    return aside
+
+
+def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
+    """The records that are kept, without hashes, and a notice at each place where there were others."""
+    left_out = {fault.line for fault in faults if fault.fault in _NOT_KEPT}
+    missing = {fault.line for fault in faults if fault.fault == "missing"}
+    records, gap, reader = list[bytes](), list[str](), LineReader()
+    with path.open("rb") as file:
+        for line in raw_lines(file):
+            if line.number in left_out:
+                gap.append(f"line {line.number} was set aside")
+                continue
+            gap += ["lines were missing"] if line.number in missing else []
+            for data in split_records(line.data):
+                hashed = read_hash(data)
+                if hashed is None:
+                    continue
+                if not _is_readable(hashed.body + b"}", reader):
+                    gap.append(f"line {line.number} repeats what was set aside")
+                    continue
+                records += [*([_notice(records, gap)] if gap else []), hashed.body + b"}"]
+                gap.clear()
+    if gap:  # no event follows the end of a run
+        place = len(records) - records[-1].startswith(_ENDS)
+        records.insert(place, _notice(records[:place], gap))
+    return records
+
+
+def _is_readable(record: bytes, reader: LineReader) -> bool:
+    try:
+        reader.read_line(record.decode("utf-8", "replace"))
+    except DecodeError:
+        return False
+    return True
+
+
+def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
+    """A notice at the time of the event before it."""
+    at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at if before else 0.0
+    text = "the trace was repaired: " + (gap[0] if len(gap) == 1 else f"{gap[0]}, and {len(gap) - 1} more")
+    return ev.to_line(ev.Notice(at=at, text=text, reason="trace_damaged")).encode()
+
+
+def _fault(line: int, fault: Fault, text: str) -> TraceFault:
+    return TraceFault(line=line, fault=fault, text=text)
+
+
+def _describe_changed(record: _Record) -> str:
+    """What can be said about a record whose own hash does not fit."""
+    line = RawLine(record.line, 0, record.size, record.data, complete=True)
+    if b"\0" in record.data:
+        return "was changed: it has NUL bytes"
+    _, problem = read_line(line, LineReader(strict=False))
+    if problem:
+        return f"was changed: {problem[:200]}"
+    return "was changed" if record.hashed is not None else "has no hash: another program wrote or changed it"

@@ -1,0 +1,429 @@
+"""A run as one self-contained HTML file: no scripts, no other files, no network. Pure.
+
+Workers may write anything, so control characters are removed from every value, and the template engine escapes it.
+Only `markdown_html` makes HTML of a text, and takes out what could act. The page's own policy forbids scripts, forms
+and fetches in case one is missed.
+
+The plan of a run as a drawing: a box for each step, and an arrow to each step that reads its answer. Pure.
+
+Steps that read no other are at the top, and each other step is one row below those that it reads. The drawing is
+as wide as a phone, so that it can be read there without scrolling; wider screens only enlarge it.
+
+When each attempt of a run began and ended, as bars in percent of the whole time. Pure.
+
+Markdown that a model wrote, as HTML that can only be read: nothing in it links, loads or runs. Pure.
+
+Only tokens of the kinds named here keep their element, and no element keeps an attribute of the text. The address of a
+link is shown as text, because a reader who is not able to see it would have to trust it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from html import escape
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_list
+from conductor_cli.core.plan import GIVEN, Plan
+from conductor_cli.core.terminal_text import crop_text, one_line, sanitize
+from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.views.base import WIDEST, Screen, line_texts
+from conductor_cli.views.run_text import (
+    LONGEST_MESSAGE,
+    describe_access,
+    describe_file,
+    describe_notice,
+    describe_outcome,
+    describe_setup,
+    describe_totals,
+    describe_worker,
+    message_text,
+    question_line,
+)
+from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, tree_lines
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+
+WIDTH: Final = 368
+SIDE: Final = 22
+"""Room at both sides, where arrows pass by the rows that they skip."""
+GAP: Final = 8
+"""Between two boxes of a row."""
+WIDEST_BOX: Final = 156
+ROW_GAP: Final = 34
+LINE: Final = 17
+PADDING: Final = 9
+LETTER: Final = 7.6
+"""About the width of a letter in a box."""
+PER_ROW: Final = 3
+"""Boxes in a row; the names in narrower ones could not be read."""
+
+MARKS: Final = {"done": "✓", "failed": "✗", "stopped": "■", "skipped": "–", "running": "●", "waiting": "○"}
+"""What stands for each state of a step, always beside its word."""
+
+
+class Box(NamedTuple):
+    """A step: the corner and the size of its box, the lines in it, and what it says in full."""
+
+    number: int
+    x: float
+    y: float
+    width: float
+    height: float
+    lines: tuple[str, ...]
+    state: str
+    title: str
+
+    @property
+    def middle(self) -> float:
+        return self.x + self.width / 2
+
+    def baseline(self, index: int) -> float:
+        """Where one of its lines is written; all of them together are in the middle."""
+        return self.y + (self.height - LINE * len(self.lines)) / 2 + LINE * index + 13
+
+
+class Arrow(NamedTuple):
+    """An SVG path from one step to another that reads its answer, and the path of its head."""
+
+    path: str
+    head: str
+    title: str
+
+
+class PlanGraph(NamedTuple):
+    """The drawing; `words` say what it shows."""
+
+    height: float
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+    words: str
+
+
+def plan_graph(trace: Trace) -> PlanGraph:
+    """The graph of all steps that are planned so far."""
+    access = {record.number: record.step.access for record in trace.steps}
+    records = {record.number: record for record in trace.steps}
+    if any(GIVEN in seen for seen in access.values()):
+        access = {GIVEN: (), **access}
+    rows = _rows(access)
+    lines = {number: _box_lines(records.get(number), trace) for number in access}
+    height = 2 * PADDING + LINE * max((len(found) for found in lines.values()), default=0)
+    boxes: dict[int, Box] = {}
+    for index, row in enumerate(rows):
+        width = min(WIDEST_BOX, (WIDTH - 2 * SIDE - GAP * (len(row) - 1)) / len(row))
+        left = (WIDTH - width * len(row) - GAP * (len(row) - 1)) / 2
+        for place, number in enumerate(row):
+            boxes[number] = Box(
+                number, left + place * (width + GAP), 2 + index * (height + ROW_GAP), width, height,
+                tuple(crop_text(line, int((width - PADDING) / LETTER)) for line in lines[number]),
+                records[number].state if number in records else "given", " ".join(lines[number]),
+            )  # fmt: skip
+    row_of = {number: index for index, row in enumerate(rows) for number in row}
+    arrows = [
+        _arrow(boxes[seen], boxes[number], _landing(place, len(known)),
+               [boxes[other] for row in rows[row_of[seen] + 1 : row_of[number]] for other in row])
+        for number in access
+        for known in [[seen for seen in access[number] if seen in boxes]]
+        for place, seen in enumerate(known)
+    ]  # fmt: skip
+    words = "; ".join(
+        f"step {one.number}, {one_line(one.worker)}, {describe_access(one.step.access)}" for one in trace.steps
+    )
+    return PlanGraph(len(rows) * (height + ROW_GAP) - ROW_GAP + 4, tuple(boxes.values()), tuple(arrows), words)
+
+
+def _rows(access: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """The numbers of each row, from the top. A level with many steps takes several rows."""
+    level: dict[int, int] = {}
+    for number, seen in access.items():
+        level[number] = 1 + max((level[other] for other in seen if other in level), default=-1)
+    levels = [
+        [number for number in access if level[number] == wanted]
+        for wanted in range(max(level.values(), default=-1) + 1)
+    ]
+    return [found[start : start + PER_ROW] for found in levels for start in range(0, len(found), PER_ROW)]
+
+
+def _box_lines(record: StepRecord | None, trace: Trace) -> tuple[str, ...]:
+    """Number and worker, the planned worker if another one took over, and how it went."""
+    if record is None:
+        return ("given answer",)
+    worker, planned = one_line(record.worker), one_line(record.step.worker)
+    took = format_duration(record.seconds(trace.at)) if record.started is not None else ""
+    # That a step is done is the rule, and its box may have no room for the word.
+    how = took if took and record.state == "done" else f"{record.state} {took}".rstrip()
+    instead = (f"for {planned}",) if worker != planned else ()
+    return (f"{record.number} {worker}", *instead, f"{MARKS[record.state]} {how}")
+
+
+def _landing(place: int, count: int) -> float:
+    """How far from the middle of its box the one of several arrows ends."""
+    return 12 * (place - (count - 1) / 2)
+
+
+def _arrow(source: Box, target: Box, landing: float, between: Sequence[Box]) -> Arrow:
+    """A curve from below one box to the top of another, around the boxes of the rows `between` them."""
+    x, y = source.middle, source.y + source.height
+    end, top = target.middle + landing, target.y - 1
+    bend = ROW_GAP / 2
+    if between:
+        right = x + end >= 2 * (WIDTH / 2)
+        edge = max(box.x + box.width for box in between) + 10 if right else min(box.x for box in between) - 10
+        side = min(max(edge, 4), WIDTH - 4)
+        first, last = between[0].y, between[-1].y + between[-1].height
+        path = (
+            f"M{x:.1f} {y:.1f}C{x:.1f} {y + bend:.1f} {side:.1f} {first - bend:.1f} {side:.1f} {first:.1f}"
+            f"V{last:.1f}C{side:.1f} {last + bend:.1f} {end:.1f} {top - bend:.1f} {end:.1f} {top:.1f}"
+        )
+    else:
+        path = f"M{x:.1f} {y:.1f}C{x:.1f} {y + bend:.1f} {end:.1f} {top - bend:.1f} {end:.1f} {top:.1f}"
+    head = f"M{end - 4:.1f} {top - 6:.1f}L{end:.1f} {top:.1f}L{end + 4:.1f} {top - 6:.1f}"
+    names = format_list([str(source.number or "the given answer"), str(target.number)])
+    return Arrow(path, head, f"from {names}")
+
+
+LEAST: Final = 0.8
+"""Percent of a bar that is shown, however short it was."""
+
+
+class Bar(NamedTuple):
+    """What happened from `start` on, for `length` percent of the time: a state of a step, `planning` or `waited`.
+
+    An attempt that failed is a bar of its own, and so is the wait after it.
+    """
+
+    kind: str
+    start: float
+    length: float
+    title: str
+
+
+class TimelineRow(NamedTuple):
+    """The planner or one worker at one step: the label, how long it took in all, and its bars."""
+
+    label: str
+    took: str
+    bars: tuple[Bar, ...]
+
+
+class Timeline(NamedTuple):
+    """The rows, and what the beginning, the middle and the end of the axis are called."""
+
+    rows: tuple[TimelineRow, ...]
+    ticks: tuple[str, ...]
+
+
+def timeline(trace: Trace) -> Timeline:
+    """The planner and all steps that have started, those of nested runs below the step they belong to."""
+    whole = max(trace.at, 0.0)
+    rows = [*_planning(trace, whole), *_steps(trace, whole, 0.0, "")]
+    return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
+
+
+def _planning(trace: Trace, whole: float) -> Iterator[TimelineRow]:
+    """Until the last step was planned."""
+    end = max((record.planned for record in trace.steps), default=trace.at)
+    if trace.planning.calls or trace.plan_text:
+        yield TimelineRow("planner", format_duration(end), (_bar("planning", 0.0, end, whole, "planning"),))
+
+
+def _steps(trace: Trace, whole: float, begin: float, outer: str) -> Iterator[TimelineRow]:
+    """The rows of a run that began at `begin`; `outer` is the number of the step that it is."""
+    for record in trace.steps:
+        if record.started is None and not record.failed:
+            continue
+        number = f"{outer}{record.number}"
+        bars = tuple(_bars(record, trace, whole, begin))
+        yield TimelineRow(f"{number} {one_line(record.worker)}", format_duration(record.seconds(trace.at)), bars)
+        if record.nested is not None:
+            yield from _steps(record.nested, whole, begin + (record.started or 0.0), f"{number}.")
+
+
+def _bars(record: StepRecord, trace: Trace, whole: float, begin: float) -> Iterator[Bar]:
+    """The failed attempts with the waits after them, and the attempt that ended the step."""
+    for failed in record.failed:
+        if failed.started is None:
+            continue  # this worker was not asked at all
+        yield _bar("failed", begin + failed.started, begin + failed.ended, whole, _failure(failed))
+        if failed.retry_in:
+            after = begin + failed.ended
+            yield _bar("waited", after, after + failed.retry_in, whole, f"waited {format_duration(failed.retry_in)}")
+    if record.started is None or (record.state == "failed" and record.failed):
+        return
+    start = record.started if record.attempted is None else record.attempted
+    end = trace.at if record.ended is None else record.ended
+    yield _bar(record.state, begin + start, begin + end, whole, f"{one_line(record.worker)} {record.state}")
+
+
+def _failure(failed: FailedAttempt) -> str:
+    return f"{one_line(failed.worker)}, attempt {failed.attempt} failed: {one_line(failed.message)[:LONGEST_MESSAGE]}"
+
+
+def _bar(kind: str, start: float, end: float, whole: float, title: str) -> Bar:
+    """From `start` to `end` seconds, within the whole."""
+    if whole <= 0:
+        return Bar(kind, 0.0, 100.0, title)
+    first, last = (min(max(100 * at / whole, 0.0), 100.0) for at in (start, end))
+    length = max(last - first, LEAST)
+    return Bar(kind, min(first, 100 - length), length, title)
+
+
+LONGEST: Final = 200_000
+"""Characters that are parsed; a longer text is shown as it was written."""
+
+_BLOCKS: Final = frozenset(
+    {
+        "paragraph", "heading", "blockquote", "bullet_list", "ordered_list", "list_item", "table", "thead", "tbody",
+        "tr", "th", "td", "em", "strong", "s",
+    }
+)  # fmt: skip
+"""Tokens that open and close an element."""
+_SINGLE: Final = frozenset({"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"})
+_DEEPER: Final = 2
+"""How many levels the headings of a text are below their own: the page has headings above them."""
+
+
+def markdown_html(text: str) -> str:
+    """The HTML of a text, safe to put into a page as it is."""
+    text = sanitize(text)
+    if len(text) <= LONGEST:
+        try:
+            return _render(text)
+        except Exception:  # noqa: BLE001, S110 - whatever a parser fails on, the text is shown
+            pass
+    return f"<pre>{escape(text)}</pre>\n"
+
+
+def _render(text: str) -> str:
+    parser = _parser()
+    tokens = list(_harmless(parser.parse(text)))
+    return parser.renderer.render(tokens, parser.options, {})  # type: ignore[no-any-return] # it returns a text
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # only pages need it
+
+    # Models write one line per thought, so line breaks are kept. Definitions would make links of other parts.
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": False})
+    return parser.enable(["table", "strikethrough"]).disable(["reference", "image"])
+
+
+def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
+    """The tokens without what could act. An unknown kind becomes its text."""
+    addresses: list[str] = []
+    for token in tokens:
+        kind = token.type.removesuffix("_open").removesuffix("_close")
+        if kind == "link":
+            yield _as_text(token, _link_text(token, addresses))
+            continue
+        if kind not in _BLOCKS | _SINGLE:
+            yield _as_text(token, token.content)
+            continue
+        start = token.attrs.get("start") if kind == "ordered_list" else None
+        token.attrs = {"start": start} if isinstance(start, int) else {}
+        token.info = ""  # the language of a block of code would become a class
+        # Entities have become characters by now, which may be unsafe ones.
+        token.content = sanitize(token.content)
+        if kind == "heading":
+            token.tag = f"h{min(6, int(token.tag[1:]) + _DEEPER)}"
+        if token.children is not None:
+            token.children = list(_harmless(token.children))
+        yield token
+
+
+def _link_text(token: Token, addresses: list[str]) -> str:
+    """Nothing where a link begins, and its address where it ends, unless the link's text is the address."""
+    if token.nesting == 1:
+        automatic = token.markup == "autolink"
+        addresses.append("" if automatic else str(token.attrs.get("href", "")))
+        return ""
+    address = addresses.pop() if addresses else ""
+    return f" ({address})" if address else ""
+
+
+def _as_text(token: Token, text: str) -> Token:
+    token.type, token.tag, token.nesting, token.attrs = "text", "", 0, {}
+    token.content, token.children, token.block = sanitize(text), None, False
+    return token
+
+
+_KEYS: Final = (
+    ("planning", "planning"), ("done", "answered"), ("failed", "failed attempt"), ("waited", "wait before the next"),
+)  # fmt: skip
+"""The kinds of bars that the key under the timeline explains."""
+
+
+def html_page(trace: Trace, *, live: bool = False) -> str:
+    """The whole file: question, answer, plan and times as drawings, and each step with its prompt and response."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and only pages need it
+
+    environment = Environment(
+        loader=PackageLoader("conductor_cli"), autoescape=True, undefined=StrictUndefined, finalize=_finalize,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["line"] = one_line
+    environment.filters["markdown"] = markdown_html
+    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {trace.time}"]
+    if trace.resumed:
+        facts.append(f"resumes run {trace.resumed}")
+    root = run_tree(trace)
+    tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
+    times = timeline(trace)
+    return environment.get_template("run.html.j2").render(
+        title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
+        state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
+        outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
+        drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
+        usage=list(usage_rows(trace)), tree=tree,
+        reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
+        root=_without_notices(root, trace), records=dict(_records(trace)), longest=LONGEST_MESSAGE,
+        describe_worker=describe_worker, describe_access=describe_access, describe_file=describe_file,
+        message_text=message_text,
+    )  # fmt: skip
+
+
+def _finalize(value: object) -> object:
+    """What the template prints for a value. Markup, which is a subclass of `str`, is what a macro has rendered."""
+    if type(value) is str:
+        return sanitize(value)
+    return f"{value:.1f}" if isinstance(value, float) else value
+
+
+def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
+    """Every step by its number in the tree, `2.1` for step 1 of the run nested in step 2."""
+    for record in trace.steps:
+        yield f"{outer}{record.number}", record
+        if record.nested is not None:
+            yield from _records(record.nested, f"{outer}{record.number}.")
+
+
+def _without_notices(root: Node, trace: Trace) -> Node:
+    """The tree without the notices at its root, which are told above it."""
+    told = {notice.text for notice in trace.notices}
+    return replace(
+        root, children=tuple(node for node in root.children if node.kind != "note" or node.label not in told)
+    )
+
+
+def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:
+    """What the planner, each step and all together used, in the words of the page's table."""
+    if trace.planning.calls:
+        yield _usage_row("planner", trace.planning)
+    for record in trace.steps:
+        yield _usage_row(f"{record.number} {describe_worker(record)}", record.usage)
+    yield _usage_row("total", trace.usage)
+
+
+def _usage_row(label: str, usage: Usage) -> tuple[str, ...]:
+    if not usage.calls:
+        return (label, UNKNOWN, UNKNOWN, "0", UNKNOWN)
+    cost = format_cost_cell(usage.cost, usage.unpriced)
+    return (label, f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", f"{usage.calls:,}", cost)
