@@ -1,6 +1,7 @@
 """What holds for every test: a home of its own, no keys, no keyring, no network but this machine's own.
 
-With CI_NO_SKIPS=1 a skipped test is a failed one.
+With CI_NO_SKIPS=1 a skipped test fails. With CI_SKIPPED=FILE the id of each skipped test or module is appended to the
+file, so that `pytest @FILE` runs these again. With CI=true, property tests try more examples.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -45,8 +47,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says how busy the machine is.
-    hypothesis.settings.register_profile("conductor", deadline=None)
-    hypothesis.settings.load_profile("conductor")
+    hypothesis.settings.register_profile("local", deadline=None, max_examples=25)
+    hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
+    hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +66,9 @@ def _no_offline_mode() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory: whatever a test writes for a user ends here, also from a child process."""
-    place = tmp_path_factory.mktemp("home")
+    homes = tmp_path_factory.getbasetemp() / "homes"
+    homes.mkdir(exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="", dir=homes))  # pytest's `mktemp` reads the names of all earlier ones
     for name in HOMES:
         monkeypatch.setenv(name, str(place))
     for name in XDG:
@@ -122,8 +127,13 @@ def _stay_on_this_machine(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(f"tried to reach {', '.join(tried)}")
 
 
-def _no_skips(report: pytest.TestReport | pytest.CollectReport) -> None:
-    if os.environ.get("CI_NO_SKIPS") and report.skipped and not hasattr(report, "wasxfail"):
+def _count_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    if path := os.environ.get("CI_SKIPPED"):
+        with Path(path).open("a", encoding="utf-8") as file:  # each process of xdist appends
+            file.write(f"{report.nodeid}\n")
+    if os.environ.get("CI_NO_SKIPS"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{reason} (CI_NO_SKIPS is set: a skipped test is a failed one)"
@@ -133,7 +143,7 @@ def _no_skips(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that skips itself."""
     report = yield
-    _no_skips(report)
+    _count_skip(report)
     return report
 
 
@@ -141,5 +151,5 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """A module that skips itself."""
     report = yield
-    _no_skips(report)
+    _count_skip(report)
     return report

@@ -57,7 +57,7 @@ def run(place: Path, suite: str, *, ignored: bool = False, **environment: str) -
     place.joinpath("conftest.py").write_text(CONFTEST.read_text())
     place.joinpath("test_suite.py").write_text(suite)
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rootdir", str(place), str(place)]
-    inherited = {name: value for name, value in os.environ.items() if name != "CI_NO_SKIPS"}
+    inherited = {name: value for name, value in os.environ.items() if name not in {"CI_NO_SKIPS", "CI_SKIPPED"}}
     done = subprocess.run(
         command,
         env={**inherited, **environment},
@@ -154,3 +154,12 @@ def test_programs_can_be_interrupted_when_the_tests_were_started_by_nohup(tmp_pa
     """A parent that ignores SIGINT does not make the programs ignore it that the tests start."""
     code, shown = run(tmp_path, CTRL_C, ignored=True)
     assert (code, "1 passed" in shown) == (0, True)
+
+
+def test_what_was_skipped_is_written_down_for_a_second_run(tmp_path: Path) -> None:
+    """Pytest takes the file as it is; a test that is known to fail is not in it."""
+    suite, skipped = tmp_path / "suite", tmp_path / "skipped"
+    suite.mkdir()
+    code, _ = run(suite, SUITE, CI_SKIPPED=str(skipped))
+    assert code == 0
+    assert skipped.read_text() == "test_suite.py::test_skips\n"

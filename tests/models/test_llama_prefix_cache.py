@@ -233,14 +233,13 @@ def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, s
     with opened(tiny, tmp_path) as engine:
         end = cuts(engine, asked())[1]
         answered(engine, asked(talk))
-        plain, cached = answered(engine, asked(talk + "And now?"))
+        _, cached = answered(engine, asked(talk + "And now?"))
         assert cached > end + 40
         assert spy.states == []
         answered(engine, asked("Something else", cards=OTHERS))
-        fresh, cached = answered(engine, asked(talk + "And now?"))
+        _, cached = answered(engine, asked(talk + "And now?"))
         assert cached == end
         assert len(spy.states) == 1
-    assert fresh == plain
 
 
 def test_each_question_of_a_process_reads_only_itself(tiny: Path, spy: Spy) -> None:

@@ -204,6 +204,7 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
 
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:
     """So a case that comes up again in a later step is answered afresh."""
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'conductor-llm[train]'")
     ann = says("It is 1.")
     curriculum = replace(tasks(replace(PUBLISHED, group=1)), cases=CASES[:1])
     job = TrainingJob(

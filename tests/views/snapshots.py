@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 from conductor_cli.core import events as ev
@@ -12,16 +14,18 @@ from tests.views.terminals import Clock, Drawn, Sink, emulated
 SIZES = {"120": (120, 40, "utf-8"), "80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
 
 
-def pictures() -> dict[Path, str]:
-    """The text of every snapshot by its file."""
-    found: dict[Path, str] = {}
-    for run in RUNS:
-        events = run()
-        for name, (width, height, encoding) in SIZES.items():
-            found[FOLDER / f"{run.__name__}.{name}.txt"] = story(events, width, height, encoding)
-        found[FOLDER / f"{run.__name__}.shared.txt"] = shared(events)
-        found[FOLDER / f"{run.__name__}.plain.txt"] = plain(events)
-    return found
+KINDS = (*SIZES, "shared", "plain")
+
+
+def path_of(run: Callable[[], list[ev.Event]], kind: str) -> Path:
+    return FOLDER / f"{run.__name__}.{kind}.txt"
+
+
+def picture(run: Callable[[], list[ev.Event]], kind: str) -> str:
+    """The text of one snapshot."""
+    if kind in SIZES:
+        return story(run(), *SIZES[kind])
+    return shared(run()) if kind == "shared" else plain(run())
 
 
 def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str:
@@ -32,7 +36,7 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
         drawn.show(event)
         following = events[number + 1] if number + 1 < len(events) else None
         if following is not None and not (is_piece(event) and is_piece(following)):
-            parts += [f"--- event {number}, {event.at:.1f} s: {kind(event)}", *drawn.live()]
+            parts += [f"--- event {number}, {event.at:.1f} s: {kind_of(event)}", *drawn.live()]
     drawn.tree.close()
     return text([*parts, "--- at the end", *drawn.screen()])
 
@@ -63,20 +67,21 @@ def text(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def kind(event: ev.Event) -> str:
+def kind_of(event: ev.Event) -> str:
     """The kind of an event, with the nested runs that it comes from."""
-    return f"inner {kind(event.event)}" if isinstance(event, ev.NestedEvent) else event.kind
+    return f"inner {kind_of(event.event)}" if isinstance(event, ev.NestedEvent) else event.kind
 
 
 def is_piece(event: ev.Event) -> bool:
-    return kind(event).endswith("delta")
+    return kind_of(event).endswith("delta")
 
 
 def write() -> list[str]:
     """Rewrite the files that differ, and return their names."""
     changed = []
-    for path, picture in pictures().items():
-        if not path.exists() or path.read_text(encoding="utf-8") != picture:
-            path.write_text(picture, encoding="utf-8", newline="\n")
+    for run, kind in itertools.product(RUNS, KINDS):
+        path, drawn = path_of(run, kind), picture(run, kind)
+        if not path.exists() or path.read_text(encoding="utf-8") != drawn:
+            path.write_text(drawn, encoding="utf-8", newline="\n")
             changed.append(path.name)
     return changed

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply_event
 from tests.traces.make import FOLDER, RUNS
-from tests.views.snapshots import pictures
+from tests.views.snapshots import KINDS, path_of, picture
 
 Run = Callable[[], list[ev.Event]]
-
-PICTURES = pictures()
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -39,12 +36,13 @@ def test_a_canned_run_follows_the_rules_of_the_stream(run: Run) -> None:
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 
-@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
-def test_a_run_looks_like_its_snapshot(path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_looks_like_its_snapshot(run: Run, kind: str) -> None:
     """The output equals the file beside the canned run."""
-    assert PICTURES[path] == path.read_text(encoding="utf-8")
+    assert picture(run, kind) == path_of(run, kind).read_text(encoding="utf-8")
 
 
 def test_every_snapshot_belongs_to_a_canned_run() -> None:
     """No file is left over."""
-    assert set(FOLDER.glob("*.txt")) == set(PICTURES)
+    assert set(FOLDER.glob("*.txt")) == {path_of(run, kind) for run in RUNS for kind in KINDS}
