@@ -1,6 +1,6 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
-.PHONY: help setup train-setup demo test check lint types contracts shape docs docs-check bench bench-conductor \
+.PHONY: help setup train-setup demo test check lint types contracts docs docs-check bench bench-conductor \
   rehearsal smollm2 faults screens audit sbom lock clean
 PYTHON ?= python3
 BIN := .venv/bin
@@ -23,7 +23,7 @@ demo: setup ## answer one question with the models that ship: no account, no key
 test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-check: lint types contracts shape docs-check test ## run everything that must pass before a commit
+check: lint types contracts docs-check test ## run everything that must pass before a commit
 
 lint: setup ## check style, format and spelling
 	@$(BIN)/ruff check && $(BIN)/ruff format --check && $(BIN)/codespell
@@ -31,11 +31,8 @@ lint: setup ## check style, format and spelling
 types: setup ## run mypy in strict mode
 	@$(BIN)/mypy
 
-contracts: setup ## check the import layers
-	@$(BIN)/lint-imports
-
-shape: setup ## check lengths of modules and functions, names, import cycles
-	@$(BIN)/python scripts/check_shape.py
+contracts: setup ## check the import layers, and that no import goes in a circle
+	@$(BIN)/lint-imports && $(BIN)/python scripts/check_cycles.py
 
 docs: setup ## generate completions, man pages, docs/cli.md, config.md and events.md
 	@$(BIN)/python -m scripts.reference

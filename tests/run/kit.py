@@ -177,7 +177,7 @@ def sum_of(events: Sequence[ev.Event]) -> Usage:
     return sum((event.usage for event in told), Usage())
 
 
-def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:  # noqa: C901 - a case for each event
+def sound(events: Sequence[ev.Event], *, planned_only: bool = False) -> None:
     """A stream by itself: its begin, its one end, its order, its times, its texts, and the same for what is nested."""
     assert isinstance(events[0], ev.RunStarted)
     assert [isinstance(event, (ev.RunFinished, ev.RunFailed)) for event in events].count(True) == 1

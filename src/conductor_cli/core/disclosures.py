@@ -138,7 +138,7 @@ class _RunReader:
     planning: bool = False
     """The conductor is writing, and no event has reported the call yet."""
 
-    def follow(self, event: ev.Event) -> None:  # noqa: C901 - a case for each event
+    def follow(self, event: ev.Event) -> None:
         match event:
             case ev.RunStarted():
                 self.question, self.pool, self.recipient = event.question, event.pool, event.recipient or UNKNOWN

@@ -266,7 +266,7 @@ def changed(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the fiel
 _STARTED: Final = tuple(item.name for item in fields(ev.RunStarted) if item.name != "at")
 
 
-def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:  # noqa: C901, PLR0911, PLR0912 - one per event
+def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
     """The fields of the trace that an event changes."""
     match event:
         case (
@@ -364,7 +364,7 @@ def _recovered_plan(trace: Trace, event: ev.PlanReady) -> tuple[ev.Notice, ...]:
     return trace.recovered if known else (*trace.recovered, ev.Notice(at=event.at, text=text, recovered=True))
 
 
-def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:  # noqa: PLR0911 - one for each kind of event
+def _record_after(record: StepRecord, event: _StepEvent) -> StepRecord:
     """The step after one of its events."""
     match event:
         case ev.StepStarted():

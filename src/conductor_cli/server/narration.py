@@ -41,7 +41,7 @@ from conductor_cli.views.run_text import (
 )
 
 
-def describe_event(event: ev.Event, trace: Trace) -> str:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
+def describe_event(event: ev.Event, trace: Trace) -> str:
     """One line about an event that a client should hear of; empty for any other."""
     match event:
         case ev.RunStarted():

@@ -44,9 +44,7 @@ LONGEST_SUBTASK: Final = 60
 """Characters of the subtask of a step that has ended. The log has the whole of it since the step was planned."""
 
 
-def log_lines(  # noqa: C901, PLR0911 - one per event
-    event: ev.Event, trace: Trace, *, stored: bool, asked: bool = False, outer: str = ""
-) -> list[str]:
+def log_lines(event: ev.Event, trace: Trace, *, stored: bool, asked: bool = False, outer: str = "") -> list[str]:
     """What a log says about `event`, given the trace after it; nothing about streamed texts.
 
     `asked`: the question is not repeated. `outer` stands before the step numbers of a nested run: `2.`.

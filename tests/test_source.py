@@ -1,0 +1,49 @@
+"""What holds for all source files: no import cycle, and a sentence in every test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.check_cycles import find_cycle
+
+TESTS = Path(__file__).resolve().parent
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """No import of the source goes in a circle."""
+    assert find_cycle() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import b",
+        "from b import x",
+        "def f() -> None:\n    import b",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import b",
+    ],
+    ids=["module", "name", "inside a function", "for the type checker"],
+)
+def test_an_import_cycle_is_found(tmp_path: Path, text: str) -> None:
+    """Two modules that import each other are reported, however the import is written."""
+    tmp_path.joinpath("a.py").write_text(f"{text}\n")
+    tmp_path.joinpath("b.py").write_text("import a\n")
+    assert set(find_cycle(tmp_path)) == {"a", "b"}
+
+
+def test_every_test_says_in_a_sentence_what_holds() -> None:
+    """Each test function has a docstring: the fact it holds."""
+    import ast
+
+    silent = [
+        f"{path.relative_to(TESTS)}:{node.lineno} {node.name}"
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if "node_modules" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
+    ]
+    assert silent == []
