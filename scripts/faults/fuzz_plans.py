@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.config import load_settings
+from conductor_cli.core.bounded import parse_toml
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConfigError, ModelError, PlanError, UsageError
 from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, check_plan
@@ -18,7 +19,6 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormat
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import labels_of
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.serialization import parse_toml
 from conductor_cli.models.api_errors import parse_frame
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import DONE, Parser

@@ -479,7 +479,7 @@ def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: p
 
 def test_banner_is_printed_before_anything_is_loaded() -> None:
     """What prints the first lines loads neither Typer nor the settings nor prompt_toolkit."""
-    code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.terminal_input\nprint(*sys.modules)"
+    code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.keypress\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"typer", "pydantic", "rich", "asyncio", "prompt_toolkit", "conductor_cli.config"} & {*loaded} == set()
 

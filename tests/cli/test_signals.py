@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from conductor_cli.cli import terminal_input
-from conductor_cli.cli.terminal_input import keep_typed_text, restore_terminal
+from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
 from tests.cli.stage import ONE, PLANNER, TWO, Stage, explained, finished, refuses, says, stalls, until
 from tests.cli.test_terminal import Gate
 from tests.servers import SeenStep, Wire

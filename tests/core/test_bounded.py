@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.serialization import LARGEST_TOML, MOST_JSON_VALUES, MOST_KEY_PARTS, parse_json, parse_toml
+from conductor_cli.core.bounded import LARGEST_TOML, MOST_JSON_VALUES, MOST_KEY_PARTS, parse_json, parse_toml
 
 HOSTILE = {
     "dotted": "a." * 8000 + "b=1",

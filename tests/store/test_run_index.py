@@ -27,7 +27,7 @@ from conductor_cli.state import run_index, run_summary
 from conductor_cli.state import run_summary as summaries
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.run_list import run_lines
-from conductor_cli.state.run_summary import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.state.trace_store import TraceStore
 
 STEP = Step(worker="alpha", subtask="Count the pears")

@@ -8,7 +8,7 @@ import pytest
 
 from conductor_cli.core.terminal_text import display_width
 from conductor_cli.state.run_list import matching_texts, run_lines
-from conductor_cli.state.run_summary import SEPARATOR, StoredRun
+from conductor_cli.state.stored_run import SEPARATOR, StoredRun
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 ROW = StoredRun(

@@ -26,7 +26,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.run_summary import RunQuery, StoredRun, normalize_terms
+from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_check import TraceCheck
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.html import html_page

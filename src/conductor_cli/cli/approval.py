@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
+from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
 from conductor_cli.cli.output import print_error, print_json, print_line
-from conductor_cli.cli.terminal_input import Keyboard, NoAnswer, can_ask
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
 from conductor_cli.core.events import ToolOffered

@@ -27,7 +27,7 @@ def greet_early(arguments: Sequence[str]) -> Iterator[bool]:
         return
     import signal
 
-    from conductor_cli.cli.terminal_input import keep_typed_text
+    from conductor_cli.cli.keypress import keep_typed_text
 
     # The prompt itself takes most of a second to load; these lines are there before that.
     try:

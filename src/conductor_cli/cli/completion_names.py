@@ -103,7 +103,7 @@ def _tables(path: str, section: str) -> dict[str, dict[str, Any]]:
 
 
 def _read_toml(path: str) -> dict[str, Any]:
-    from conductor_cli.core.serialization import LARGEST_TOML, parse_toml  # names of models need none
+    from conductor_cli.core.bounded import LARGEST_TOML, parse_toml  # names of models need none
 
     try:
         with open(path, "rb") as file:

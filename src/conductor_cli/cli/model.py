@@ -37,7 +37,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
-from conductor_cli.cli.terminal_input import can_prompt, confirm, handle_signal
+from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorUnusable, UsageError
@@ -109,7 +109,7 @@ def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
 
     _check_room(model)
     memory = read_memory()
-    if yes or not can_prompt() or not model.memory > memory.available > 0:
+    if yes or not can_ask() or not model.memory > memory.available > 0:
         return True
     free = (
         f"{model.name} needs about {format_size(model.memory)} of memory, and {format_size(memory.available)} are free"
@@ -169,7 +169,7 @@ def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> 
 
     Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
     """
-    if quiet or not can_prompt() or not has_no_model(settings):
+    if quiet or not can_ask() or not has_no_model(settings):
         return
     from conductor_cli.app.models import USUAL_RATE, first_model_to_pull, remember_refusal
     from conductor_cli.config.files import set_value
@@ -413,7 +413,7 @@ def rm(
     """Remove a model. Files that conductor did not put there are kept."""
     settings = opt.stored_settings(context)
     planned = plan_model_removal(name, settings)
-    if not yes and not can_prompt():
+    if not yes and not can_ask():
         raise UsageError(f"removing {name} needs a confirmation", hint=f"conductor model rm {name} --yes")
     for adapter in planned.adapters:
         print_notice(f"{adapter} is an adapter for it, and cannot be used without it")

@@ -25,11 +25,12 @@ from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
 from conductor_cli.app.run_session import ALWAYS, RunResult, drive, keeps_trace
 from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
+from conductor_cli.cli.keypress import can_ask
 from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import FLAGS, GlobalOptions, RunOptions
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
-from conductor_cli.cli.terminal_input import can_ask, on_signal, stop_on_signals
+from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
 from conductor_cli.config import Settings, format_value, load_settings, with_lower_limits
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import continue_conversation

@@ -26,7 +26,7 @@ from conductor_cli.app.setup import (
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
 from conductor_cli.cli.start import run as run_command
-from conductor_cli.cli.terminal_input import can_prompt, confirm, read_line
+from conductor_cli.cli.terminal_input import can_ask, confirm, read_line
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.state.trace_store import TraceStore
@@ -53,7 +53,7 @@ def setup(
     json: opt.Json = False,
 ) -> None:
     """Set up what is missing: keys, workers, limits, the conductor model. Can be run again at any time."""
-    interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_prompt())
+    interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
     if json:
         proposal = [step.data() for step in propose_steps(interview.findings, interview.settings, model or "")]
         # The commands that do the steps print their results, and standard output must be JSON alone.

@@ -36,7 +36,7 @@ from conductor_cli.cli.output import (
     print_styled,
     print_text,
 )
-from conductor_cli.cli.terminal_input import can_prompt, confirm
+from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
@@ -49,7 +49,7 @@ from conductor_cli.views.replay import open_replay_view, replay_events
 from conductor_cli.views.trace_text import comparison_text, step_lines, trace_lines
 
 if TYPE_CHECKING:
-    from conductor_cli.state.run_summary import RunQuery
+    from conductor_cli.state.stored_run import RunQuery
 
 MOST_FAULTS = 20
 """Faults of one trace that are printed."""
@@ -306,7 +306,7 @@ def prune(
         print_line(f"would delete {size}")
         return
     if old and not yes:
-        if not can_prompt():
+        if not can_ask():
             hint = "preview with --dry-run, then use --yes"
             raise UsageError(f"deleting {format_count(len(old), 'run')} needs a confirmation", hint=hint)
         if not confirm(f"Delete {size}?", default=False):

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.schema import PREFIX
+from conductor_cli.core.bounded import LARGEST_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.serialization import LARGEST_TOML, parse_toml
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 
 APP: Final = "conductor-llm"

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from conductor_cli.core.bounded import parse_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.question import Question
-from conductor_cli.core.serialization import DecodeError, dump, load, parse_json
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.terminal_text import escape_json, escape_unseen
 
 FORMAT: Final = 1

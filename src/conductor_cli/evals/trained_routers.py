@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.core.bounded import parse_json
 from conductor_cli.core.errors import UsageError, describe_system_error
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.serialization import DecodeError, dump, load, parse_json
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.outcomes import Outcome

@@ -262,7 +262,7 @@ CLASSES: Final = {"chat_completions": "ChatCompletions", "responses": "Responses
 @cache
 def load_api(module: str) -> ClientApi | None:
     """The API of a module; None where this version has none."""
-    name = f"{__package__}.{module}"
+    name = f"conductor_cli.server.api.{module}"
     if util.find_spec(name) is None:
         return None
     return cast("ClientApi", getattr(import_module(name), CLASSES[module])())

@@ -48,7 +48,7 @@ from conductor_cli.server.page_data import (
 from conductor_cli.server.run_registry import ServedRun
 from conductor_cli.server.runs import ANYONE, confidential, may_read, may_see
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.run_summary import RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.json_output import run_data
 from conductor_cli.views.run_tree import run_tree

@@ -38,7 +38,8 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.server.run_registry import ServedRun
 from conductor_cli.server.runs import may_read, may_see
-from conductor_cli.state.run_summary import RunQuery, StoredRun, make_stored_run
+from conductor_cli.state.run_summary import make_stored_run
+from conductor_cli.state.stored_run import RunQuery, StoredRun
 from conductor_cli.state.trace_file import is_live
 from conductor_cli.state.trace_lines import LineReader
 from conductor_cli.views.html import TimelineRow, markdown_html, timeline, usage_rows

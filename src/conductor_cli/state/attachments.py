@@ -16,7 +16,7 @@ from typing import Final
 from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
-from conductor_cli.state.run_summary import SUFFIX
+from conductor_cli.state.stored_run import SUFFIX
 
 _NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')
 """How an event names an attachment."""

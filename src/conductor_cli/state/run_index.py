@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from conductor_cli.state.run_summary import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
+from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, SUFFIX, RunQuery, StoredRun
 
 VERSION: Final = 7
 """Raise it when rows are computed differently, so that existing indexes are rebuilt."""

@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
 from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.run_summary import SEPARATOR, RunQuery, StoredRun, stored_run_data
+from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
 
 LONGEST_QUESTION: Final = 100
 """Cells of a question when the width is not limited."""
@@ -142,7 +142,7 @@ def _fast_answer(words: Sequence[str], traces: str) -> list[str] | None:
     terms = words[1:] if words[:1] == ["search"] else ()
     if not (listed or terms) or any(word.startswith("-") or not word.isprintable() for word in terms):
         return None
-    from conductor_cli.state.run_summary import RunQuery, normalize_terms
+    from conductor_cli.state.stored_run import RunQuery, normalize_terms
 
     query = RunQuery(terms=normalize_terms(terms))
     if terms and not query.terms:

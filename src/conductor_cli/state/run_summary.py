@@ -1,10 +1,6 @@
 """A trace file as one row of the list, with the texts that are searched.
 
 Many trace files as rows of the list: by several processes where that is quicker, which reads 10,000 in seconds.
-
-What a list shows of a stored run, and which runs a list asks for.
-
-These are named tuples, because importing dataclasses alone would double the time that a list takes.
 """
 
 from __future__ import annotations
@@ -13,98 +9,18 @@ import gc
 import marshal
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.events import Notice
 from conductor_cli.core.serialization import LARGEST_WHOLE
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
+from conductor_cli.state.stored_run import SEPARATOR, SUFFIX, StoredRun
 from conductor_cli.state.trace_file import is_live, read_events
-
-SUFFIX: Final = ".jsonl"
-"""The extension of trace files."""
-
-SEPARATOR: Final = "\x1f"
-"""Separates texts that are stored in one column; no text contains it."""
-
-LONGEST_TITLE: Final = 300
-"""Characters of a question that a list shows."""
-
-
-class StoredRun(NamedTuple):
-    """A stored run as a list shows it, and its texts, which can be searched.
-
-    `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US
-    dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
-    steps were taken over. `conductor` is the model that planned. `state` is finished, partial, failed, running,
-    interrupted or unreadable; `problem` says why a file is unreadable or what is damaged in it. `recovered` are the
-    texts about what the run recovered by itself. `origin` is who asked, as the trace says it. Each text is one
-    line; several in one field are joined by `SEPARATOR`.
-    """
-
-    run: str
-    written: int = 0
-    size: int = 0
-    state: str = "unreadable"
-    time: str = ""
-    workers: str = ""
-    cost: str = ""
-    unpriced: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    resumed: str = ""
-    conductor: str = ""
-    problem: str = ""
-    recovered: str = ""
-    question: str = ""
-    subtasks: str = ""
-    answers: str = ""
-    origin: str = ""
-
-    @property
-    def title(self) -> str:
-        """The beginning of the question."""
-        return self.question[:LONGEST_TITLE]
-
-
-class RunQuery(NamedTuple):
-    """Which runs: in the state, with the worker, and with each term in one of their texts.
-
-    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are asked for.
-    """
-
-    state: str = ""
-    worker: str = ""
-    since: str = ""
-    before: str = ""
-    origin: str = ""
-    terms: tuple[str, ...] = ()
-
-
-EVERY_RUN: Final = RunQuery()
-
-
-def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
-    """The run as a JSON object. Unknown values are null; money is text."""
-    return {
-        "run": row.run, "time": row.time, "state": row.state, "question": row.title,
-        "conductor": row.conductor or None, "workers": row.workers.split(SEPARATOR) if row.workers else [],
-        "cost": row.cost or None,
-        "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
-        "resumed": row.resumed or None, "problem": row.problem or None,
-        "recovered": row.recovered.split(SEPARATOR) if row.recovered else [],
-        "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
-    }  # fmt: skip
-
-
-def normalize_terms(terms: Iterable[str]) -> tuple[str, ...]:
-    """Search terms with single spaces, as the indexed texts have them. Blank terms are left out."""
-    found = (" ".join(term.split()) for term in terms)
-    return tuple(term for term in found if term)
 
 
 def summarize_run(directory: str, run: str) -> StoredRun:

@@ -14,7 +14,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.run_summary import SUFFIX, StoredRun
+from conductor_cli.state.stored_run import SUFFIX, StoredRun
 from conductor_cli.state.trace_check import ASIDE, TraceCheck, check_trace, repair_trace
 from conductor_cli.state.trace_file import TraceWriter, is_live, read_events, unreadable
 

@@ -1,24 +1,13 @@
-"""Where output goes: the streams, whether they take colours, and consoles and printers for them.
-
-Lines in the terminal's own colours, for Rich to print, and a part at the bottom that is redrawn in place.
-"""
+"""Where output goes: the streams, whether they take colours, and consoles and printers for them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TextIO, cast
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
-from rich.control import Control
-from rich.live import Live
-from rich.segment import ControlType, Segment
-from rich.style import Style
-
-from conductor_cli.views.base import Clock, Line, Stdout
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from conductor_cli.views.base import Clock, Stdout
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,73 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from conductor_cli.views.base import Line, Screen
-
-
-STYLES: Final[dict[str, str]] = {
-    "question": "bold", "number": "dim", "guide": "dim", "worker": "bold", "plain": "", "quiet": "dim",
-    "thinking": "dim italic", "waiting": "dim", "skipped": "dim", "planning": "cyan", "running": "cyan",
-    "answering": "cyan", "done": "green", "retrying": "yellow", "stopped": "yellow", "note": "yellow",
-    "rejected": "yellow", "failed": "red",
-}  # fmt: skip
-_STYLES: Final = {name: Style.parse(style) for name, style in STYLES.items()}
-
-
-class StyledLines:
-    """Lines for Rich to print: computed at each drawing, not wrapped, and without markup."""
-
-    def __init__(self, lines: Callable[[], Iterable[Line]]) -> None:
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for line in self._lines():
-            yield from (Segment(text, _STYLES[style]) for text, style in line if text)
-            yield Segment.line()
-
-
-class LiveLines(Live):
-    """Shows something at the bottom of the terminal until `stop`, which erases it. Drawn only by `refresh`.
-
-    Most terminals wrap the lines that they show when they become narrower (`reflows`). Rich erases as many rows as it
-    has drawn, so the first ones would stay above the next drawing; the further rows are erased here. Rows that have
-    left the screen by then cannot be erased.
-    """
-
-    def __init__(self, console: Console, shown: ConsoleRenderable, *, reflows: bool = True) -> None:
-        self._measured = _Measured(shown)
-        self._reflows = reflows
-        super().__init__(
-            self._measured, console=console, auto_refresh=False, transient=True, redirect_stdout=False,
-            redirect_stderr=False,
-        )  # fmt: skip
-        self.start()
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """What Rich prints for one drawing, after the erasing of wrapped rows."""
-        further = self._measured.further_rows(self.console.width) if self._reflows else 0
-        drawn = super().process_renderables(renderables)
-        return [Control(*((ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)) * further), *drawn]
-
-
-class _Measured:
-    """What is drawn, and what its lines were when it was drawn last."""
-
-    def __init__(self, shown: ConsoleRenderable) -> None:
-        self._shown = shown
-        self._segments: list[Segment] = []
-        self._width = 0
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self._segments, self._width = list(console.render(self._shown, options)), options.max_width
-        return iter(self._segments)
-
-    def further_rows(self, width: int) -> int:
-        """How many more rows than lines a terminal of this width shows."""
-        if width >= self._width:
-            return 0
-        # Rich crops longer lines.
-        lengths = (min(Segment.get_line_length(line), self._width) for line in Segment.split_lines(self._segments))
-        return sum(max(0, length - 1) // max(1, width) for length in lengths)
-
 
 ColorName = Literal["auto", "always", "never"]
 
@@ -183,6 +105,8 @@ class Printer:
         """Write the lines. Errors of the stream are raised."""
         shown = list(lines)
         if self._stream.terminal:
+            from conductor_cli.views.styled_lines import StyledLines
+
             self._open().print(StyledLines(lambda: shown), end="", crop=False)
         else:
             self._stream.write("".join(f"{''.join(text for text, _ in line).rstrip()}\n" for line in shown))

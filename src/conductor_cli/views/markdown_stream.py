@@ -19,7 +19,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from conductor_cli.views.base import UNSEEN, WIDEST, Timer
-from conductor_cli.views.console import LiveLines
+from conductor_cli.views.styled_lines import LiveLines
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -24,13 +24,14 @@ from prompt_toolkit.document import Document
 from conductor_cli.app.planner_resolution import has_no_model
 from conductor_cli.app.traces import describe_offer
 from conductor_cli.cli.chat_banner import is_plain_terminal
+from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
 from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import check_settings
 from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table
 from conductor_cli.cli.repl.chat_session import ChatSession
 from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
 from conductor_cli.cli.session import pasted_file
-from conductor_cli.cli.terminal_input import end_on_ctrl_d, handle_signal, has_typed_text, keep_typed_text, on_signal
+from conductor_cli.cli.terminal_input import handle_signal, on_signal
 from conductor_cli.config import Setting, Settings, find_setting, format_value
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from conductor_cli.cli.chat_banner import is_plain_terminal, print_banner
+from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.repl.prompt import ChatEnded, Prompt
-from conductor_cli.cli.terminal_input import default_signals, keep_typed_text
+from conductor_cli.cli.terminal_input import default_signals
 from conductor_cli.core.errors import ConductorError
 
 if TYPE_CHECKING:

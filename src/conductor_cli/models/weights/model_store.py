@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from conductor_cli.core.bounded import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
-from conductor_cli.core.serialization import dump, load, parse_toml
+from conductor_cli.core.serialization import dump, load
 from conductor_cli.models import disk
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from conductor_cli.core.bounded import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.profile import PROFILES
-from conductor_cli.core.serialization import DecodeError, load, parse_toml
+from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.models.weights.model_store import Manifest
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.run import Run
 from conductor_cli.server.runs import confidential, restricts_texts
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.run_summary import RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms, stored_run_data
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.run_text import describe_notice, describe_outcome, find_step, with_hint

@@ -1,0 +1,166 @@
+"""What a person types at the terminal: one key, one line, or text while no prompt is shown.
+
+`Keyboard` works also where stdin is a pipe, and on any thread. Its waiting can be ended, since a run that is stopped
+meanwhile needs no answer any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TERMINAL: Final = "/dev/tty"
+CTRL_D: Final = b"\x04"
+_NO_KEY: Final = b"\0"
+_changed: Final[list[tuple[int, list[Any]]]] = []
+"""The terminals whose mode is changed now, each with its mode before."""
+LONGEST: Final = 4096
+"""Bytes of a line that a terminal takes."""
+
+
+class NoAnswer(Exception):
+    """There is no answer: the terminal is gone, its input has ended, or somebody ended the waiting."""
+
+
+class Keyboard:
+    """The terminal that this process belongs to. Close it."""
+
+    def __init__(self) -> None:
+        """Raises `OSError` where there is none, as on Windows."""
+        self.file = os.open(TERMINAL, os.O_RDWR)
+        # A byte in this pipe ends the waiting in `_read`, which no exception from another thread could do.
+        self._woken, self._wake = os.pipe()
+
+    def wake(self) -> None:
+        """End the waiting, now and later. From any thread."""
+        with suppress(OSError):
+            os.write(self._wake, b".")
+
+    @property
+    def woken(self) -> bool:
+        return bool(select.select([self._woken], [], [], 0)[0])
+
+    def key(self) -> str:
+        """The next key, without Enter. Keys that were pressed before are discarded. Raises `NoAnswer`."""
+        with _terminal_mode(self.file, echo=False, lines=False):
+            return self._read(1)
+
+    def line(self) -> str:
+        """The next line, edited as the terminal does it, without its end; Ctrl-D ends it. Raises `NoAnswer`."""
+        with _terminal_mode(self.file):
+            return self._read(LONGEST).rstrip("\r\n")
+
+    def _read(self, most: int) -> str:
+        try:
+            ready = select.select([self.file, self._woken], [], [])[0]
+            data = b"" if self._woken in ready else os.read(self.file, most)
+        except OSError:
+            data = b""
+        if data in (b"", CTRL_D):
+            raise NoAnswer
+        return data.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        for file in (self.file, self._woken, self._wake):
+            with suppress(OSError):
+                os.close(file)
+
+
+@contextmanager
+def _terminal_mode(
+    file: int, *, end: bytes = CTRL_D, echo: bool = True, lines: bool = True, drops: bool = True
+) -> Iterator[None]:
+    """The terminal takes `end` for the end of what is typed, and shows that with `echo`. Raises `NoAnswer`.
+
+    Without `lines` it gives each key as it is pressed, and drops what was typed before. Ctrl-C interrupts, and with
+    `drops` also drops what was typed before it.
+    """
+    import termios
+
+    try:
+        before = termios.tcgetattr(file)
+        # Index 3 holds the local flags and index 6 the control characters; see `termios.tcgetattr`.
+        wanted = [*before[:6], [*before[6]]]
+        wanted[6][termios.VEOF] = end
+        if not echo:
+            wanted[3] &= ~termios.ECHO
+        if not drops:
+            wanted[3] |= termios.NOFLSH
+        if not lines:
+            wanted[3] &= ~termios.ICANON
+            wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
+        termios.tcsetattr(file, termios.TCSADRAIN if lines else termios.TCSAFLUSH, wanted)
+    except termios.error:
+        raise NoAnswer from None
+    _changed.append((file, before))
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(file, termios.TCSADRAIN, before)
+        _changed.remove((file, before))
+
+
+def restore_terminal() -> None:
+    """Give the terminal its first mode back, for a process that ends at once. What was typed is dropped.
+
+    A shell would otherwise run it.
+    """
+    if not _changed:
+        return
+    import termios
+
+    file, before = _changed[0]
+    with suppress(termios.error):
+        termios.tcflush(file, termios.TCIFLUSH)
+        termios.tcsetattr(file, termios.TCSANOW, before)
+
+
+def can_ask() -> bool:
+    """Whether a person sees stderr and can answer."""
+    try:
+        Keyboard().close()
+        return sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False
+
+
+def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
+    """Have the terminal keep what is typed until a prompt reads it, Ctrl-D included; show it only with `echo`.
+
+    Without this, a terminal turns Ctrl-D into an end of input that no prompt can read. Text that is not shown also
+    survives a Ctrl-C, which stops the run during which it was typed.
+    """
+    if sys.platform == "win32":
+        return nullcontext()
+    return _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo, drops=echo)
+
+
+def has_typed_text() -> bool:
+    """Whether the terminal holds what was typed and not read yet, be it a whole line or the beginning of one."""
+    if sys.platform == "win32":
+        return False
+    import termios
+
+    file = sys.stdin.fileno()
+    try:
+        before = termios.tcgetattr(file)
+        # Only without lines does a terminal report the beginning of one.
+        termios.tcsetattr(file, termios.TCSANOW, [*before[:3], before[3] & ~termios.ICANON, *before[4:]])
+        try:
+            return bool(select.select([file], [], [], 0)[0])
+        finally:
+            termios.tcsetattr(file, termios.TCSANOW, before)
+    except termios.error:
+        return False
+
+
+def end_on_ctrl_d() -> AbstractContextManager[None]:
+    """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
+    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno())
