@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -45,6 +46,8 @@ UNIT = dump_tests(
 @pytest.fixture(scope="module")
 def engine() -> Engine | None:
     """The sandbox of this system; None where it can make none."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
     try:
         return find_engine("bubblewrap", os.environ)
     except NoSandbox:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +25,8 @@ SMALL = Limits(
 @pytest.fixture(scope="module")
 def engine() -> Engine | None:
     """The sandbox of this system; None where it can make none, and then it must say why and what to do."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
     try:
         return find_engine("bubblewrap", os.environ)
     except NoSandbox:
