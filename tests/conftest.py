@@ -1,7 +1,7 @@
 """What holds for every test: a home of its own, no keys, no keyring, no network but this machine's own.
 
 With CI_NO_SKIPS=1 a skipped test fails. With CI_SKIPPED=FILE the id of each skipped test or module is appended to the
-file, so that `pytest @FILE` runs these again. With CI=true, property tests try more examples.
+file, so that `pytest @FILE` runs these again. CI_EXAMPLES is how many examples a property test tries.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says how busy the machine is.
-    hypothesis.settings.register_profile("local", deadline=None, max_examples=25)
-    hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
-    hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+    examples = int(os.environ.get("CI_EXAMPLES", "25"))
+    hypothesis.settings.register_profile("conductor", deadline=None, max_examples=examples)
+    hypothesis.settings.load_profile("conductor")
 
 
 @pytest.fixture(autouse=True)

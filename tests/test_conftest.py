@@ -53,11 +53,11 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run(place: Path, suite: str, *, ignored: bool = False, **environment: str) -> tuple[int, str]:
+def run(place: Path, suite: str, *words: str, ignored: bool = False, **environment: str) -> tuple[int, str]:
     place.joinpath("conftest.py").write_text(CONFTEST.read_text())
     place.joinpath("test_suite.py").write_text(suite)
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rootdir", str(place), str(place)]
-    inherited = {name: value for name, value in os.environ.items() if name not in {"CI_NO_SKIPS", "CI_SKIPPED"}}
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rootdir", str(place), *words]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
     done = subprocess.run(
         command,
         env={**inherited, **environment},
@@ -147,6 +147,18 @@ def test_a_whole_module_that_skips_is_a_failure_too(tmp_path: Path) -> None:
     """A module that skips itself while it is read counts as well."""
     code, shown = run(tmp_path, 'import pytest\npytest.importorskip("no_such_module_here")\n', CI_NO_SKIPS="1")
     assert (code != 0, "no_such_module_here" in shown) == (True, True)
+
+
+@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "two processes"])
+def test_what_was_skipped_is_written_down_and_can_be_run_again(tmp_path: Path, processes: tuple[str, ...]) -> None:
+    """The file names single tests and whole modules, for one process and for several, in the form of `pytest @FILE`."""
+    skipped = tmp_path / "skipped"
+    tmp_path.joinpath("test_module.py").write_text('import pytest\npytest.importorskip("no_such_module_here")\n')
+    assert run(tmp_path, SUITE, *processes, CI_SKIPPED=str(skipped))[0] == 0
+    assert set(skipped.read_text().splitlines()) == {"test_module.py", "test_suite.py::test_skips"}
+    tmp_path.joinpath("test_module.py").write_text("def test_of_it():\n    pass\n")
+    code, shown = run(tmp_path, SUITE.replace("pytest.skip", "print"), *processes, f"@{skipped}", CI_NO_SKIPS="1")
+    assert (code, "2 passed" in shown) == (0, True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers that a child process inherits")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -87,14 +86,11 @@ def test_words_that_name_files_are_told(folder: Path) -> None:
     assert describe_files([], ["what is make?"]) == []
 
 
-def shells() -> Sequence[str]:
-    """Shells of this machine, which turn `*` into words."""
-    return [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)]
-
-
-@pytest.mark.parametrize("shell", shells())
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_pattern_of_the_shell_attaches_every_file(stage: Stage, folder: Path, shell: str) -> None:
     """`-f *.txt` and names with spaces reach the planner as files; one line says so."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
     folder.joinpath("my notes.txt").write_text("in my notes.md")
     line = f"{shlex.join(COMMAND)} ask Compare -f *.txt"
     done = subprocess.run([shell, "-c", line], env=stage.environ(), capture_output=True, text=True, check=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import tomllib
 from pathlib import Path
 
@@ -78,11 +77,9 @@ def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> 
     slow = '[workers.slow]\nkind = "command"\ncommand = ["sh", "-c", "sleep 1; echo done"]\n'
     stage.configure(more=f"{timeouts}{slow}seconds = 20", workers=())
     assert stage.inside("ask", "hi", "--workers", "slow").out == "done\n"
-    stage.configure(more=slow.replace("sleep 1", "sleep 30") + "seconds = 0.5\n[limits]\nattempts = 1", workers=())
-    began = time.monotonic()
+    stage.configure(more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1", workers=())
     done = stage.inside("ask", "hi", "--workers", "slow")
     assert (done.code, "within 0.5 s" in done.err) == (8, True), done.err
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("rule", ["--local-only", "files", "deny"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -227,10 +226,9 @@ def test_a_mistyped_variable_is_an_error(files: dict[str, str], name: str, hint:
     load_settings(files | {name: "", "CONDUCTOR_LLM_REGISTRY": "x", "CONDUCTOR_LLM_CONFIG": "", "CONDUCTOR_MODE": "x"})
 
 
+@pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize("begin", ["", "[", "a"])
 def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
     """Also in a hostile file with lines of nothing but spaces."""
-    source = Source(path=Path("conductor.toml"), values={}, text=f"{begin}{' ' * 20_000}\n[ limits ]\n cost = 1\n")
-    began = time.process_time()
+    source = Source(path=Path("conductor.toml"), values={}, text=f"{begin}{' ' * 200_000}\n[ limits ]\n cost = 1\n")
     assert source.where("limits", "cost") == "conductor.toml, line 3"
-    assert time.process_time() - began < 1

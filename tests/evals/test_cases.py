@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import UsageError
@@ -54,7 +54,6 @@ texts = st.text(min_size=1, max_size=20).filter(lambda text: text.strip())
 tags = texts.map(one_line).filter(bool)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.builds(Case, id=texts, question=texts, answer=texts.map(lambda t: f"a{t}a"), tags=st.tuples(tags)),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ConfigError, UsageError
@@ -173,7 +173,6 @@ values = (
 )
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(sorted(SUITES)),
     st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *MMLU_PRO, *RLPR, *LCB, *BCB})), values),

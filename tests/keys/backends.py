@@ -90,6 +90,6 @@ class Hanging(Kept):
     """Starts a helper that holds the output open, and both wait forever."""
 
     def get_password(self, service: str, username: str) -> str | None:
-        waits = [sys.executable, "-c", "import sys, time; time.sleep(6)"]
+        waits = [sys.executable, "-c", "import sys, time; time.sleep(90)"]
         subprocess.run(waits, stdin=subprocess.DEVNULL, check=True)
         return None

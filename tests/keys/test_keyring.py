@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
+from conductor_cli.keys import key_store
 from conductor_cli.keys.key_store import KeyStore
-from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringError, ask_keyring, keyring_timeout
+from conductor_cli.keys.keyring import SECONDS, VARIABLE, KeyringAnswer, KeyringError, ask_keyring, keyring_timeout
 from tests.keys.bus import bus, gnome_keyring, items, lock, own_backend, wedged
 
 KEY = "sk-test-0123456789abcdef"
@@ -169,21 +169,26 @@ def test_a_wedged_keyring_blocks_nobody(address: str, home: Path, monkeypatch: p
     (home / "data").mkdir()
     names = ("openai", "mistral", "gemini", "xai", "groq")
     (home / "data/keys.json").write_text(json.dumps({"keys": dict.fromkeys(names, entry)}))
+    asked: list[Sequence[tuple[str, ...]]] = []
+
+    def counted(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> KeyringAnswer:
+        asked.append(orders)
+        return ask_keyring(orders, environ)
+
+    monkeypatch.setattr(key_store, "ask_keyring", counted)
     with wedged(address):
-        began = time.monotonic()
         faults = {stored.fault.message for stored in open_store(home).read().values() if stored.fault}
-        assert 1.4 < time.monotonic() - began < 1.5 + 2.0
+        assert len(asked) == 1
         assert faults == {"the keyring did not answer within 1.5 s"}
         with pytest.raises(KeyringError, match="did not answer"):
             open_store(home).set("openai", URL, KEY)
 
 
+@pytest.mark.timeout(60)
 def test_what_a_hanging_keyring_has_started_is_not_waited_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A helper that holds the output open, as a program that asks for a password does, holds nobody up."""
-    began = time.monotonic()
     with pytest.raises(KeyringError, match="did not answer within 1 s"):
         ask_keyring([("get", "openai")], {**os.environ, **own_backend("Hanging"), VARIABLE: "1"})
-    assert time.monotonic() - began < 1.0 + 2.0
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_good_key_is_good() -> None:
     server = answering(200, {"data": []})
     result = checked(server)
     assert result.state == "good"
-    assert 0 < result.seconds < 5
+    assert result.seconds > 0
     [seen] = server.requests
     assert (seen.method, seen.path, seen.headers["authorization"]) == ("GET", "/models", f"Bearer {KEY}")
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
@@ -384,30 +383,27 @@ def undisturbed(slow: Path) -> str:
 
 
 @pytest.mark.parametrize("how", ["cancel", "close"])
-def test_a_long_prompt_is_cancelled_within_a_fifth_of_a_second(
+def test_a_long_prompt_is_cancelled_between_batches(
     slow: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Cancelling a task and closing its stream stop llama.cpp within a batch; complete batches are reused."""
+    """Cancelling a task and closing its stream stop llama.cpp before the end; complete batches are reused."""
 
-    async def go() -> tuple[float, list[Chunk]]:
+    async def go() -> list[Chunk]:
         model = Llama(slow, ROOM)
         await model.load()
         stream = model.stream(LONG)
         task = asyncio.ensure_future(anext(stream))
         with reached(monkeypatch, batches=3) as event:
             await asyncio.to_thread(event.wait)
-        began = time.monotonic()
         task.cancel()
         await asyncio.wait({task})
         if how == "close":
             await stream.aclose()
-        took = time.monotonic() - began
         chunks = await reply(model, LONG)
         await model.close()
-        return took, chunks
+        return chunks
 
-    took, chunks = asyncio.run(go())
-    assert took < 0.2
+    chunks = asyncio.run(go())
     assert chunks[-1].usage is not None
     assert 1024 <= chunks[-1].usage.tokens_cached < chunks[-1].usage.tokens_in - 512
     assert text(chunks) == undisturbed
@@ -571,11 +567,14 @@ asyncio.run(go())
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_a_long_prompt_at_once(slow: Path) -> None:
-    """Ctrl-C while llama.cpp reads ends the program within a second."""
+    """Ctrl-C while llama.cpp reads ends the program before half of the prompt is read."""
     script = """
 import asyncio, signal, sys
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama.kv_cache import KVCache
+read, check = [0], KVCache.check_cancelled
+KVCache.check_cancelled = lambda cache: (read.append(len(cache.tokens)), check(cache))
 async def go():
     model = Llama(sys.argv[1], LlamaOptions(context=8192))
     await model.load()
@@ -587,6 +586,7 @@ async def go():
 try:
     asyncio.run(go())
 except asyncio.CancelledError:
+    print(max(read))
     sys.exit(130)
 """
     command = [sys.executable, "-c", script, str(slow)]
@@ -594,11 +594,10 @@ except asyncio.CancelledError:
     with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        began = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
-        assert time.monotonic() - began < 1.0
-    assert (process.returncode, out, error) == (130, "", "")
+    assert (process.returncode, error) == (130, "")
+    assert int(out) < 3000  # of 7515 tokens
 
 
 def test_the_users_openmp_settings_are_kept() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
@@ -231,7 +231,6 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
         check_model_file(tmp_path / "model.gguf")
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever bytes stand in a header, reading it raises `ModelError` or nothing."""

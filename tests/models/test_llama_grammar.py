@@ -30,7 +30,7 @@ def compiled(loaded: LoadedModel, grammar: str) -> Any:
 
 
 @pytest.mark.parametrize("name", tuple(PLAN_FORMATS))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_llama_accepts_every_grammar_that_we_generate(
     loaded: LoadedModel, name: str, data: st.DataObject, capfd: pytest.CaptureFixture[str]

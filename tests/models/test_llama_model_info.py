@@ -309,7 +309,7 @@ def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -
         assert problem in error.message
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(length=st.one_of(st.integers(0, 500), st.integers(0, 4000)))
 def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int) -> None:
     """Wherever it ends, the model does not load with a part of it."""

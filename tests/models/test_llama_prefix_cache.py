@@ -405,10 +405,10 @@ def kept(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]
         assert kept.again() == (answer, end)
 
 
-often = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+shared_files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@often
+@shared_files
 @given(length=st.one_of(st.integers(0, 400), st.integers(0, 40_000)), rest=st.binary(max_size=9))
 def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int, rest: bytes) -> None:
     """Wherever it ends, and whatever follows: llama.cpp never sees it, and the file is written again."""
@@ -419,7 +419,7 @@ def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int
     assert spy.states == []
 
 
-@often
+@shared_files
 @given(place=st.one_of(st.integers(0, 260), st.integers(0, 100_000)), bit=st.integers(0, 7), behind=st.booleans())
 def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, place: int, bit: int, behind: bool) -> None:
     """Whichever bit is wrong, llama.cpp never sees the state; a byte too many is damage too."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import subprocess
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +16,6 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import prompt as template
 from conductor_cli.models.llama.prompt import (
     MAX_SLICE,
-    WALL_SECONDS,
     ChatTemplate,
     Piece,
     opens_thinking,
@@ -144,11 +142,10 @@ HOSTILE = {
 def test_a_hostile_template_is_stopped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It neither runs on nor fills the memory of this process or of the machine."""
     monkeypatch.setattr(template, "CPU_SECONDS", 1)
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     earlier = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # the largest child of any test before this one
     with pytest.raises(ModelError, match=r"the chat template in m\.gguf cannot be used: ."):
         prompt(HOSTILE[name] + "{{ messages[0].content }}", TALK)
-    assert time.monotonic() - began < WALL_SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < max(2 * MEMORY >> 10, earlier + 1)
 

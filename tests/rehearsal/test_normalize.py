@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.rehearsal.words import find_operands, normalize
@@ -103,7 +103,6 @@ def test_no_word_of_the_world_is_taken_for_a_slip() -> None:
     assert normalize("the element with symbol u") == "the element with symbol U"
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), split=st.sampled_from(["train", "test"]))
 def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) -> None:
     """Small, without stop, and read twice: always the same text."""
@@ -113,7 +112,6 @@ def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) 
         assert {normalize(way) for way in ways} == {read}
 
 
-@settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=80))
 def test_any_text_can_be_normalized(text: str) -> None:
     """Whatever is typed, what the models read is plain ASCII on one line, without double spaces."""

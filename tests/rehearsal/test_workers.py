@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message
@@ -86,7 +86,6 @@ def test_a_step_that_failed_is_not_shown() -> None:
     assert render(ASKED, step("reverse PARIS", 1), (seen(None),)).count("a:") == 1
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     question=st.text(max_size=2000),
     subtask=st.text(max_size=2000),

@@ -13,8 +13,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hypothesis import settings
-
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import MAX_STEPS, Plan, Step
@@ -26,9 +24,6 @@ from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.run import Conductor, Run
 
 T = TypeVar("T")
-
-unhurried = settings(deadline=None, max_examples=60)
-"""Each example is a whole run or two; how long one takes on a busy machine says nothing."""
 
 QUESTION = Question(text="What is 6 times 7?")
 

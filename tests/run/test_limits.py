@@ -14,7 +14,7 @@ from conductor_cli.core.errors import Failure, ModelError, PolicyError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting, unhurried
+from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
 ROOM_FOR_ONE = Limits(cost=Decimal("0.043"))
@@ -216,7 +216,6 @@ amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), m
 
 
 @pytest.mark.parametrize("kind", ["tokens", "cost", "calls"])
-@unhurried
 @given(drawn=amounts, amount=st.integers(1, 12), parallel=st.integers(1, 4), recursion=st.integers(0, 1))
 def test_no_limit_is_ever_overshot(
     kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int

@@ -23,7 +23,7 @@ from conductor_cli.core.question import File, Question, Turn
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
-from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting, unhurried
+from tests.run.kit import kinds, notices, of, plan_of, play, play_and_stop, says, setting
 
 ASKED, FILED = "WHATISASKED", "WHATISFILED"
 NAMES = ("ann", "bob", "cyd")
@@ -112,7 +112,6 @@ def check(text: str, policy: Policy, who: Party, question: Question, *, plans: b
 
 
 @given(policies, lines, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2), st.sampled_from([0, 1]))
-@unhurried
 def test_no_worker_is_sent_what_a_rule_forbids(
     policy: Policy,
     lines: list[tuple[str, str]],
@@ -147,7 +146,6 @@ def test_no_worker_is_sent_what_a_rule_forbids(
 
 
 @given(policies, parties, questions, st.sets(st.sampled_from(NAMES), max_size=2))
-@unhurried
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
@@ -315,7 +313,6 @@ few_rules = st.builds(
 
 
 @given(st.lists(few_rules, min_size=3, max_size=3), lines, lines, parties, questions, st.sets(st.sampled_from(NAMES)))
-@unhurried
 def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
     question: Question, first: set[str],

@@ -28,7 +28,6 @@ from tests.run.kit import (
     pool_of,
     says,
     setting,
-    unhurried,
 )
 
 PLAN = "A | - | one\nB | 1 | two\nC | 1 2 | three"
@@ -244,7 +243,6 @@ def test_a_plan_goes_before_a_trace() -> None:
     assert run.trace.answer == "from bob"
 
 
-@unhurried
 @given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
 def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
     """A file that ends after any event, as a crash leaves it, is brought to an answer; what is done stays done."""

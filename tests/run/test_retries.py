@@ -11,7 +11,7 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, of, play, play_and_stop, says, setting, unhurried
+from tests.run.kit import Counting, of, play, play_and_stop, says, setting
 
 
 def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
@@ -173,7 +173,6 @@ def test_a_run_that_winds_down_tries_nothing_again() -> None:
     assert run.trace.exit_code == 130
 
 
-@unhurried
 @given(st.lists(st.sampled_from([*sorted(RETRYABLE), "refused", "auth"]), max_size=6), st.integers(1, 3))
 def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
     reasons: list[ModelErrorReason], attempts: int

@@ -36,7 +36,6 @@ from tests.run.kit import (
     says,
     setting,
     sound,
-    unhurried,
     virtually,
 )
 
@@ -169,7 +168,6 @@ plans = st.lists(
 )
 
 
-@unhurried
 @given(plans, st.integers(1, 3), st.integers(1, 3))
 def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, float]], parallel: int, own: int) -> None:
     """Each step starts once, after all it sees, within both bounds, and none later than it could."""

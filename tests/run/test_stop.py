@@ -24,7 +24,6 @@ from tests.run.kit import (
     read,
     says,
     setting,
-    unhurried,
     virtually,
 )
 
@@ -171,7 +170,6 @@ planners = st.lists(
 )
 
 
-@unhurried
 @given(
     planners,
     scripts,
@@ -199,7 +197,6 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
     assert all(worker.closed == len(worker.requests) for worker in workers.values())
 
 
-@unhurried
 @given(planners, scripts, scripts, st.integers(0, 60), st.booleans())
 def test_leaving_at_any_time_gives_a_complete_stream(
     plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], after: int, cancel: bool

@@ -31,6 +31,7 @@ from conductor_cli.core.usage import Price
 from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules
 from conductor_cli.server.client_keys import ClientKey, make_key
 from conductor_cli.server.page import page_routes
+from conductor_cli.server.page_data import TICK
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
@@ -196,11 +197,9 @@ def test_a_run_is_shown_while_it_is_written(server: tuple[httpx.Client, TraceSto
         while '"compare both counts' not in text.lower():
             text += next(chunks)
         assert "event: end" not in text
-        begun = time.monotonic()
         writer.write(others[-1])
         for chunk in chunks:
             text += chunk
-        assert time.monotonic() - begun < 1
     writer.close()
     *_, last, end = messages(text)
     assert end == ("end", "", {"state": "finished"})
@@ -215,21 +214,18 @@ def test_a_run_whose_process_is_gone_is_interrupted(server: tuple[httpx.Client, 
     for event in make.parallel()[:12]:
         writer.write(event)
     writer.close()
-    begun = time.monotonic()
     assert messages(client.get(f"{RUNS}/{run}/events").text)[-1][2] == {"state": "interrupted"}
     *_, frame, end = messages(client.get(f"{RUNS}/{run}/frames").text)
     assert (frame[2]["state"], end[2]) == ("interrupted", {"state": "interrupted"})
-    assert time.monotonic() - begun < 4
 
 
 def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Client, TraceStore]) -> None:
-    """At 16 times its speed a run of 11 s takes under one; each frame is later than the one before."""
+    """At 16 times its speed a run of 11 s has the frames of one second at most; each is later than the one before."""
     client, store = server
     run = "20260401-100000-00000a"
     put(store, run, "parallel")
-    begun = time.monotonic()
     *frames, end = messages(client.get(f"{RUNS}/{run}/frames", params={"speed": 16, "from": 1}).text)
-    assert 0.3 < time.monotonic() - begun < 2
+    assert 1 < len(frames) <= 1 / TICK
     times = [data["at"] for _, _, data in frames]
     assert (times == sorted(times), times[0] < 2, times[-1]) == (True, True, 10.75)
     assert frames[0][2]["state"] == "planning"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
@@ -86,7 +86,6 @@ def test_a_torn_tail_an_empty_file_and_another_name_are_named(store: TraceStore)
     assert [fault.fault for fault in store.check("another").faults] == ["foreign"]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_no_changed_byte_goes_unnoticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """One byte that is changed, taken out or put in, anywhere, makes the trace not whole; and every reader reads it."""

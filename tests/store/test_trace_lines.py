@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
@@ -123,7 +123,6 @@ spots = st.tuples(
 )  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(spots, max_size=30))
 def test_pieces_of_several_streams_keep_order_time_and_place(drawn: list[tuple[Any, ...]]) -> None:
     """Whatever streams at once, in nested runs too: every piece is read back with its time, among all others."""

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
@@ -86,7 +86,6 @@ def stored(events: list[ev.Event], folder: Path, run: str = RUN) -> TraceStore:
     return store
 
 
-@settings(max_examples=60, deadline=None)
 @given(streams)
 def test_written_events_can_be_read_back(events: list[ev.Event]) -> None:
     """Any events are equal afterwards."""
@@ -98,7 +97,6 @@ def test_written_events_can_be_read_back(events: list[ev.Event]) -> None:
         )
 
 
-@settings(max_examples=60, deadline=None)
 @given(streams, st.data())
 def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], data: st.DataObject) -> None:
     """After a cut at any byte the events before it are read, no other, and the run is listed."""

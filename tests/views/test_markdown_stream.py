@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
@@ -96,7 +96,6 @@ def test_no_word_is_lost(text: str) -> None:
     assert [word for word in words(text.replace("&amp;", "&")) if word not in shown] == []
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.text(st.sampled_from("ab \n`*_#>-|[]()<>!~1.\\&\t\u00e9\u7ae0\u0301"), max_size=120))
 def test_no_text_causes_an_error(text: str) -> None:
     """Every text is shown at any width, and only our own control sequences are written."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, Step
@@ -22,7 +22,6 @@ from tests.core.strategies import plans_for, terms_for_tests
 
 NAMES = tuple(PLAN_FORMATS)
 chances = st.integers(0, 2**32).map(random.Random)
-unhurried = settings(deadline=None)
 
 
 def style(name: str) -> str:
@@ -88,7 +87,6 @@ def held(name: str, text: str, context: PlanFormatContext) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@unhurried
 @given(st.data(), chances)
 def test_every_text_that_a_grammar_admits_is_a_valid_plan(
     name: str, data: st.DataObject, chance: random.Random
@@ -101,7 +99,6 @@ def test_every_text_that_a_grammar_admits_is_a_valid_plan(
         held(name, grammar.draw(chance), context)
 
 
-@unhurried
 @given(st.data(), chances)
 def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.DataObject, chance: random.Random) -> None:
     """In `mini`: a worker that is up, or accept where there is an existing answer."""
@@ -170,7 +167,6 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-@unhurried
 @given(st.data())
 def test_rendered_plans_match_the_grammar(name: str, data: st.DataObject) -> None:
     """A rendered plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
@@ -262,7 +258,6 @@ def test_llama_cpp_reads_the_grammars_as_they_are_meant(name: str, vocabulary: A
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=30)
 @given(data=st.data(), chance=chances)
 def test_llama_cpp_compiles_every_grammar_and_admits_what_was_drawn(
     name: str, vocabulary: Any, data: st.DataObject, chance: random.Random

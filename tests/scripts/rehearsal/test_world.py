@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.plan import MAX_STEPS
@@ -35,7 +35,6 @@ def test_the_world_has_the_documented_size() -> None:
     assert len(SKILLS) == 10
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, split=st.sampled_from(["train", "test"]))
 def test_each_step_says_what_it_asks_for(seed: int, split: str) -> None:
     """Read from its words and the answers that it sees, a step leads to its answer, and to no other."""
@@ -48,7 +47,6 @@ def test_each_step_says_what_it_asks_for(seed: int, split: str) -> None:
                 assert found == {hop.answer}, (problem.question, hop)
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=SEEDS, count=st.integers(1, 20))
 def test_the_same_seed_gives_the_same_problems(seed: int, count: int) -> None:
     """A seed reproduces; more of them begin with the same ones; no two ask the same."""
@@ -134,7 +132,6 @@ def test_asking_for_too_many_problems_is_an_error(monkeypatch: pytest.MonkeyPatc
         draw_problems(4, 2)
 
 
-@settings(max_examples=20, deadline=None)
 @given(seed=SEEDS)
 def test_a_subtask_uses_the_words_of_the_question(seed: int) -> None:
     """Subtasks are made of the question's words, and of words for earlier answers."""

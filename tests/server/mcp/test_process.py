@@ -62,10 +62,8 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
         async with process_client(stage, mode="auto") as client:
             call = asyncio.create_task(client.call_tool("ask", {"question": "Why?"}))
             await asyncio.to_thread(wait_until_asked, stage)
-            begun = time.monotonic()
             call.cancel()
             assert await asyncio.to_thread(stage.asked("alpha")[0].closed.wait, 5)
-            assert time.monotonic() - begun < 2  # 0.1 s on a machine with nothing else to do
             stage.models["alpha"] = says("all of it")
             result = await client.call_tool("ask", {"question": "And now?"})
             assert result.structured_content["answer"] == "all of it"
@@ -94,10 +92,8 @@ def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
     client.call("ask", {"question": "Why?"}, 1)
     client.call("ask", {"question": "How?"}, 2)
     wait_until_asked(stage, 2)
-    begun = time.monotonic()
     code, err = client.close()
     assert (code, err) == (0, "")
-    assert time.monotonic() - begun < 4  # 0.4 s on a machine with nothing else to do
     assert {trace.question.text for trace in stored(stage)} == {"Why?", "How?"}
     assert all(trace.ended and trace.error is not None for trace in stored(stage))
 
