@@ -15,10 +15,10 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import BLANK, Line, Screen
 from conductor_cli.views.run_text import describe_totals
 from conductor_cli.views.run_tree import TreeLayout, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import StyledLines
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 FOLDER: Final = Path("docs/screens")
 QUESTION: Final = "Find the capital of Japan, then spell it backwards, then count its letters."

@@ -13,8 +13,8 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.usage import Price
-from conductor_cli.views.base import Line, Screen, cells
 from conductor_cli.views.plan_text import PlanOffer, flow_json, flow_lines, plan_lines, stand_in_lines
+from conductor_cli.views.text_layout import Line, Screen, cells
 
 PRICE = Price(input=Decimal(1), output=Decimal(10))
 POOL = Pool(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from conductor_cli.core.terminal_text import is_sanitized
-from conductor_cli.views.base import STRIDE, Screen
+from conductor_cli.views.text_layout import STRIDE, Screen
 
 TEXT = st.text(st.characters() | st.sampled_from(" \n漢é👩\u200d"), max_size=300)
 ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])

@@ -10,9 +10,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.terminal_text import is_sanitized, sanitize
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import Screen
 from conductor_cli.views.html import html_page
 from conductor_cli.views.run_text import message_text
+from conductor_cli.views.text_layout import Screen
 from conductor_cli.views.trace_text import WIDE, markdown_document, page_text, step_lines, trace_lines
 from tests.traces.make import CHART, hostile, tools
 

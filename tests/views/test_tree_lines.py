@@ -10,9 +10,9 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import Screen, cells, line_texts
 from conductor_cli.views.run_tree import MARKS, NodeState, TreeLayout, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import STYLES
+from conductor_cli.views.text_layout import Screen, cells, line_texts
 from tests.traces.make import ANSWER, COUNTED, RUNS, Writer, parallel, pieces, started, substitute
 
 Run = Callable[[], list[ev.Event]]

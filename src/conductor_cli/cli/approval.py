@@ -34,9 +34,10 @@ from conductor_cli.run import Run
 from conductor_cli.run.config import ToolVerdict
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import ColorName, OutputContext
-from conductor_cli.views.base import BLANK, Line, Screen, Stderr, Stdout
+from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run

@@ -37,7 +37,7 @@ COMMANDS: Final[CommandTable] = {
         "cost": ("conductor_cli.cli.cost:cost", "Show what was spent, by day, provider and worker."),
     },
     "Advanced": {
-        "pools": ("conductor_cli.cli.config:pools_app", "Name sets of workers and choose one of them."),
+        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:evaluate", "Compare ways of using the workers on the same cases."),
         "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
         "launch": ("conductor_cli.cli.serve:launch", "Start a coding client over a server of its own."),

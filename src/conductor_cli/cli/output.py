@@ -23,8 +23,8 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.run_list import terminal_width
 
 if TYPE_CHECKING:
-    from conductor_cli.views.base import Line
     from conductor_cli.views.console import OutputContext
+    from conductor_cli.views.text_layout import Line
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from conductor_cli.views.base import Line, Screen
+    from conductor_cli.views.text_layout import Line, Screen
 
 ColorName = Literal["auto", "always", "never"]
 
@@ -71,7 +71,7 @@ def cannot_redraw(environ: Mapping[str, str]) -> bool:
 
 def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen:
     """A screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
-    from conductor_cli.views.base import WIDEST, Screen  # loads a part of Rich
+    from conductor_cli.views.text_layout import WIDEST, Screen  # loads a part of Rich
 
     return Screen(width=min(width or WIDEST, WIDEST), encoding=encoding, words=cannot_redraw(environ))
 
@@ -96,7 +96,7 @@ class Printer:
     @property
     def screen(self) -> Screen:
         """The room there is now; a terminal's size may change."""
-        from conductor_cli.views.base import WIDEST, Screen  # loads a part of Rich
+        from conductor_cli.views.text_layout import WIDEST, Screen  # loads a part of Rich
 
         width = min(self._open().size.width, WIDEST) if self._stream.terminal else WIDEST
         return Screen(width=width, encoding=self._stream.encoding)

@@ -30,7 +30,6 @@ from conductor_cli.core.plan import GIVEN, Plan
 from conductor_cli.core.terminal_text import crop_text, one_line, sanitize
 from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.base import WIDEST, Screen, line_texts
 from conductor_cli.views.run_text import (
     LONGEST_MESSAGE,
     describe_access,
@@ -44,6 +43,7 @@ from conductor_cli.views.run_text import (
     question_line,
 )
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, tree_lines
+from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

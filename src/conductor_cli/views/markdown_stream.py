@@ -18,8 +18,9 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor_cli.views.base import UNSEEN, WIDEST, Timer
+from conductor_cli.views.base import Timer
 from conductor_cli.views.styled_lines import LiveLines
+from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -18,8 +18,8 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import tool_party
-from conductor_cli.views.base import BLANK, Line, Screen
 from conductor_cli.views.run_text import describe_access
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 PAD: Final = "    "
 """Stands before a subtask, under its worker's name."""

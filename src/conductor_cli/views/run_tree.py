@@ -20,7 +20,6 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import KeepAnswer
 from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolUse, Trace, describe_revised_plan
-from conductor_cli.views.base import Line, Screen, cells, cut, text_cells
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
@@ -31,6 +30,7 @@ from conductor_cli.views.run_text import (
     tokens_so_far,
     tool_name,
 )
+from conductor_cli.views.text_layout import Line, Screen, cells, cut, text_cells
 
 MOST_BETWEEN: Final = 2
 """So many plans between the first and the last one that was not valid are shown as one."""

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.segment import ControlType, Segment
 from rich.style import Style
 
-from conductor_cli.views.base import Line
+from conductor_cli.views.text_layout import Line
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult

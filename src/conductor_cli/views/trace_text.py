@@ -20,7 +20,6 @@ from conductor_cli.core.policy import Policy
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.base import BLANK, WIDEST, Line, Screen
 from conductor_cli.views.run_text import (
     also_worker,
     describe_file,
@@ -31,6 +30,7 @@ from conductor_cli.views.run_text import (
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
+from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 
 SHOWN_LINES: Final = 10
 """Lines of each response in the tree of a stored run."""

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import BLANK, WIDEST, Clock, Line, Screen, Timer
+from conductor_cli.views.base import Clock, Timer
 from conductor_cli.views.run_text import describe_totals, problem_lines
 from conductor_cli.views.run_tree import Node, TreeLayout, find_node, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import LiveLines, StyledLines
+from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 
 if TYPE_CHECKING:
     from rich.console import Console

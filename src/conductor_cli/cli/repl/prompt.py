@@ -199,7 +199,7 @@ class Prompt:
         """Print a message where it was typed, unless the terminal shows it there anyway."""
         if self._plain:
             return
-        from conductor_cli.views.base import Screen  # loaded by now, and not needed for the prompt itself
+        from conductor_cli.views.text_layout import Screen  # loaded by now, and not needed for the prompt itself
 
         size = self._session.app.output.get_size()
         screen = Screen(width=size.columns, height=size.rows, encoding=sys.stderr.encoding)

@@ -1,0 +1,170 @@
+"""Fitting text to a screen: widths in cells, cropping, wrapping, and encodings. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.terminal_text import one_line, reveal
+from conductor_cli.views.base import encodable
+
+Span = tuple[str, str]
+"""Text, and the name of its style."""
+
+Line = tuple[Span, ...]
+
+BLANK: Final[Line] = (("", "plain"),)
+
+WIDEST: Final = 100
+"""Beyond this many columns prose is hard to read, and figures at the right edge are too far from their row."""
+
+STRIDE: Final = 500
+"""A longer line is wrapped from a multiple of this many characters on, so that its breaks do not move as it grows."""
+
+LONGEST_LINE: Final = 4096
+"""Characters of a text that are looked at to make one cropped line."""
+
+_UNSURE = re.compile(
+    "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
+)
+"""Joiners, variation selectors, skin tones and invisible characters: terminals disagree about their width."""
+
+_MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+UNSEEN: Final = f"[{_MARKS[1:-1]}\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+"""A pattern for a character that takes no cell."""
+
+_FLOOD = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
+"""More marks on one letter than any script needs: they would cover other lines while counting as no cell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """The size of a screen, and its encoding. `words`: it is read out, so that words are better than marks."""
+
+    width: int = 80
+    height: int = 24
+    encoding: str = "utf-8"
+    words: bool = False
+
+    @property
+    def marks(self) -> bool:
+        """Whether it can show lines, dots and marks."""
+        return not self.words and _has_marks(self.encoding)
+
+    @property
+    def dots(self) -> str:
+        return "\u2026" if self.marks else "..."
+
+    @property
+    def bar(self) -> str:
+        return "\u2502" if self.marks else "|"
+
+    def line(self, text: str) -> str:
+        """`text` as one sanitized line that the encoding can write; what nobody can see is named."""
+        text = one_line(reveal(text))
+        return text if text.isascii() else encodable(_FLOOD.sub(r"\1", _UNSURE.sub("", text)), self.encoding)
+
+    def crop(self, text: str, width: int) -> str:
+        """`text` as one line of at most `width` cells."""
+        # Cut first, so that a text of megabytes is not sanitized for one line of it.
+        whole = len(text) <= LONGEST_LINE
+        text = self.line(text[:LONGEST_LINE])
+        if whole and text_cells(text) <= width:
+            return text
+        dots = self.dots[: max(0, width)]
+        return set_cell_size(text, max(0, width - len(dots))).rstrip() + dots
+
+    def wrap(self, text: str, width: int) -> list[str]:
+        """`text` as lines of at most `width` cells, broken between words if possible."""
+        lines: list[str] = []
+        width, used = max(1, width), 0
+        text = self.line(text)
+        measure = len if text.isascii() else text_cells
+        for word in text.split():
+            size = measure(word)
+            if lines and used + 1 + size <= width:
+                lines[-1] += f" {word}"
+                used += 1 + size
+            else:
+                lines += [word] if size <= width else chop_cells(word, width)
+                used = text_cells(lines[-1])
+        return lines
+
+    def head(self, text: str, width: int, count: int) -> list[str]:
+        """At most the first `count` lines of `text`, each of at most `width` cells. Dots say that more follows."""
+        read, lines = text[: count * STRIDE], list[str]()
+        for line in read.split("\n"):
+            if len(lines) > count:
+                break
+            lines += self.wrap(line, width)
+        more = len(lines) > count or len(read) < len(text.rstrip())
+        lines = lines[:count]
+        if more and lines:
+            lines[-1] = self.crop(f"{lines[-1]} {self.dots}", width)
+        return lines
+
+    def block(self, text: str, width: int) -> list[str]:
+        """All lines of `text`, wrapped; at most a third of the screen, and then how many lines follow: `+3 lines`."""
+        most, lines = max(3, self.height // 3), text.strip().splitlines()
+        left, shown = len(lines), list[str]()
+        for line in lines:
+            # No more of a very long line is wrapped than can be shown.
+            shown += self.wrap(line[: (most + 1) * width], width) or [""]
+            if len(shown) > most:
+                break  # this line is not shown whole
+            left -= 1
+            if len(shown) == most:
+                break
+        if left:
+            more = f"{self.dots} +{format_count(left, 'line')}" if len(lines) > 1 else self.dots
+            shown[most - 1 :] = [f"{set_cell_size(shown[most - 1], max(0, width - len(more) - 1)).rstrip()} {more}"]
+        return shown
+
+    def tail(self, text: str, width: int, count: int) -> list[str]:
+        """At most the last `count` lines of `text`, each of at most `width` cells. As fast for any length."""
+        lines: list[str] = []
+        end = len(text)
+        while end > 0 and len(lines) < count:
+            # A line without an end is cut at fixed places, so that it is not wrapped from its beginning each time.
+            start = max(text.rfind("\n", 0, end), (end // STRIDE - 1) * STRIDE, 0)
+            lines = self.wrap(text[start:end], width) + lines
+            end = start
+        return lines[-count:]
+
+
+@cache
+def _has_marks(encoding: str) -> bool:
+    marks = "\u2026\u2193\u2502\u251c\u2514\u2500\u25cf\u25cb\u21bb\u2713\u2717\u2013"
+    return encodable(marks, encoding) == marks
+
+
+def line_texts(lines: Iterable[Line]) -> list[str]:
+    """Lines without their colours."""
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+
+def text_cells(text: str) -> int:
+    """How many cells sanitized text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cells(line: Line) -> int:
+    """How many cells `line` takes."""
+    return sum(text_cells(text) for text, _ in line)
+
+
+def cut(line: Line, width: int) -> Line:
+    """`line` without what is beyond `width` cells."""
+    if cells(line) <= width:
+        return line
+    kept: list[Span] = []
+    for text, style in line:
+        kept.append((set_cell_size(text, min(text_cells(text), max(0, width))), style))
+        width -= text_cells(text)
+    return tuple(kept)
