@@ -9,7 +9,6 @@ A run that uses one as a worker shows it by the worker's kind.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, get_args, runtime_checkable
@@ -126,6 +125,8 @@ class ScriptedModel:
                 if isinstance(line, ModelError):
                     raise line
                 if isinstance(line, float):
+                    import asyncio
+
                     await asyncio.sleep(line)
                     continue
                 chunk = Chunk(text=line) if isinstance(line, str) else line

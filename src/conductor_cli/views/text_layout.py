@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from rich.cells import cell_len, chop_cells, set_cell_size
-
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.terminal_text import one_line, reveal
 from conductor_cli.views.base import encodable
@@ -72,6 +70,8 @@ class Screen:
 
     def crop(self, text: str, width: int) -> str:
         """`text` as one line of at most `width` cells."""
+        from rich.cells import set_cell_size
+
         # Cut first, so that a text of megabytes is not sanitized for one line of it.
         whole = len(text) <= LONGEST_LINE
         text = self.line(text[:LONGEST_LINE])
@@ -82,6 +82,8 @@ class Screen:
 
     def wrap(self, text: str, width: int) -> list[str]:
         """`text` as lines of at most `width` cells, broken between words if possible."""
+        from rich.cells import chop_cells
+
         lines: list[str] = []
         width, used = max(1, width), 0
         text = self.line(text)
@@ -111,6 +113,8 @@ class Screen:
 
     def block(self, text: str, width: int) -> list[str]:
         """All lines of `text`, wrapped; at most a third of the screen, and then how many lines follow: `+3 lines`."""
+        from rich.cells import set_cell_size
+
         most, lines = max(3, self.height // 3), text.strip().splitlines()
         left, shown = len(lines), list[str]()
         for line in lines:
@@ -151,6 +155,8 @@ def line_texts(lines: Iterable[Line]) -> list[str]:
 
 def text_cells(text: str) -> int:
     """How many cells sanitized text takes."""
+    from rich.cells import cell_len  # Rich takes long to load
+
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -161,6 +167,8 @@ def cells(line: Line) -> int:
 
 def cut(line: Line, width: int) -> Line:
     """`line` without what is beyond `width` cells."""
+    from rich.cells import set_cell_size  # Rich takes long to load
+
     if cells(line) <= width:
         return line
     kept: list[Span] = []
