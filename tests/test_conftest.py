@@ -151,7 +151,7 @@ def test_a_whole_module_that_skips_is_a_failure_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "two processes"])
 def test_what_was_skipped_is_written_down_and_can_be_run_again(tmp_path: Path, processes: tuple[str, ...]) -> None:
-    """The file names single tests and whole modules, for one process and for several, in the form of `pytest @FILE`."""
+    """The file names single tests and whole modules, as `pytest @FILE` takes them; a known failure is not in it."""
     skipped = tmp_path / "skipped"
     tmp_path.joinpath("test_module.py").write_text('import pytest\npytest.importorskip("no_such_module_here")\n')
     assert run(tmp_path, SUITE, *processes, CI_SKIPPED=str(skipped))[0] == 0
@@ -166,12 +166,3 @@ def test_programs_can_be_interrupted_when_the_tests_were_started_by_nohup(tmp_pa
     """A parent that ignores SIGINT does not make the programs ignore it that the tests start."""
     code, shown = run(tmp_path, CTRL_C, ignored=True)
     assert (code, "1 passed" in shown) == (0, True)
-
-
-def test_what_was_skipped_is_written_down_for_a_second_run(tmp_path: Path) -> None:
-    """Pytest takes the file as it is; a test that is known to fail is not in it."""
-    suite, skipped = tmp_path / "suite", tmp_path / "skipped"
-    suite.mkdir()
-    code, _ = run(suite, SUITE, CI_SKIPPED=str(skipped))
-    assert code == 0
-    assert skipped.read_text() == "test_suite.py::test_skips\n"
