@@ -52,10 +52,10 @@ train-setup: setup ## install torch, transformers, trl and peft (a CPU build of 
 	  $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements-train.lock; }
 
 rehearsal: setup train-setup ## train all models that ship, from scratch; resumes when called again (ARGS="--seeds 1,2,3")
-	@$(BIN)/python -m scripts.rehearsal $(ARGS)
+	@$(BIN)/python -m training.rehearsal $(ARGS)
 
 smollm2: setup train-setup ## train a small pretrained model to plan; resumes when called again (ARGS=--trial: the way in minutes)
-	@$(BIN)/python -m scripts.smollm2 $(ARGS)
+	@$(BIN)/python -m training.smollm2 $(ARGS)
 
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)

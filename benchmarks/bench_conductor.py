@@ -13,27 +13,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from figures import MEGABYTE, Figure, Table
-from forced import CONTEXT, PLAN, naive_job
+from figures import MEGABYTE, Figure, Table, ratio
+from live_conductor import CONTEXT, PLAN, naive_job
 from run import load_before, setting
 from shapes import SHAPES, model
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results-conductor.md"
 LIBRARIES: Final = ("llama-cpp-python", "numpy", "gguf")
-BOUND: Final = "7b"
-"""The shape that the ratios are for: with a smaller one loading and Python weigh more."""
-
+BOUND: Final = "7b"  # the shape that the ratios are for: with a smaller one loading and Python weigh more
 ROUNDS: Final = 3
-MEMORY: Final = 12e9
-"""Bytes that have to be available for the shape of 7B: the naive script holds its weights twice."""
-
+MEMORY: Final = 12e9  # bytes that have to be available for the shape of 7B: the naive script holds its weights twice
 QUESTIONS: Final = 20
-SETTLED: Final = 5
-"""The question after which a process should not grow any more."""
+SETTLED: Final = 5  # the question after which a process should not grow any more
 
 HEAD: Final = """\
 # Results of the local conductor
@@ -55,35 +51,37 @@ class Runs:
 
     def ours(self, what: str, number: int = -1) -> Found:
         """What live_conductor.py found."""
-        print(f"measuring {what} …", file=sys.stderr, flush=True)
         found, code = self._run("live_conductor.py", what, str(number))
-        return found or _die(f"live_conductor.py {what} ended with {code}")
+        if code:
+            raise SystemExit(f"live_conductor.py {what} ended with {code}")
+        return found
 
     def naive(self) -> Found:
         """What the naive script took; where llama.cpp's defaults crash, with weights that are not rearranged."""
-        print("measuring the naive script …", file=sys.stderr, flush=True)
         found, code = self._run("naive_conductor.py")
         if code < 0:
-            found, again = self._run("naive_conductor.py", "plain")
-            found["crash"] = code
-            code = again
-        return found if "took" in found else _die(f"naive_conductor.py ended with {code}")
+            crash = code
+            found, code = self._run("naive_conductor.py", "plain")
+            found["crash"] = crash
+        if code:
+            raise SystemExit(f"naive_conductor.py ended with {code}")
+        return found
 
     def _run(self, script: str, *more: str) -> tuple[Found, int]:
+        print(f"measuring {script} {' '.join(more)} …", file=sys.stderr, flush=True)
         command = [sys.executable, str(HERE / script), str(self._job), str(time.monotonic()), *more]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
         return (json.loads(done.stdout) if done.returncode == 0 else {}), done.returncode
 
 
-def _die(said: str) -> Found:
-    raise SystemExit(said)
-
-
 def measure(shape: str) -> Table:
     """All of it, in one run."""
-    path = model(shape)
-    require_memory(shape)
-    warm(path)
+    path, bounded = model(shape), shape == BOUND
+    if bounded and (free := available()) < MEMORY:
+        raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
+    with path.open("rb") as file:  # so that it is in the page cache for everybody
+        while file.read(16 * MEGABYTE):
+            pass
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         runs = Runs(path, Path(place))
         naive = runs.naive()
@@ -93,133 +91,85 @@ def measure(shape: str) -> Table:
         runs.ours("mini")
         minis = [runs.ours("mini") for _ in range(ROUNDS)]
         decoded, lived = runs.ours("decode", ROUNDS), runs.ours("live", QUESTIONS)
-    return Table(
-        title=f"conductor, {shape} shape",
-        about=about(path, naive, plans),
-        figures=(
-            *against_naive(shape, naive, plans, minis),
-            against_computing(shape, restored),
-            against_raw(decoded),
-            sampling([first, *plans]),
-            memory(path, [first, *plans, *minis], naive),
-            *alive(lived),
-            Figure(
-                what="the first process ever, to the plan", value=first["took"]["plan"], unit="s",
-                also=f"it computes the prefix; first step after {first['took']['step']:.1f} s",
-            ),
-        ),
-    )  # fmt: skip
+    return Table(f"conductor, {shape} shape", about(path, naive, plans), (
+        *against_naive(naive, plans, minis, bounded=bounded),
+        *decoding(restored, decoded, [first, *plans], bounded=bounded),
+        *memory(path.stat().st_size, [first, *plans, *minis], naive, lived),
+        Figure("the first process ever, to the plan", first["took"]["plan"], "s",
+               also=f"it computes the prefix; first step after {first['took']['step']:.1f} s"),
+    ))  # fmt: skip
+
+
+def available() -> float:
+    """Bytes of memory that are available: for ever where nobody says."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    return next((int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable")), float("inf"))
 
 
 def about(path: Path, naive: Found, plans: list[Found]) -> str:
     """How it was measured, under the heading."""
-    tokens, cached = plans[0]["read"], plans[0]["cached"]
     written, theirs = len(plans[0]["draws"]) - 1, naive["usage"]["completion_tokens"]
     crash = (
-        f" With llama.cpp's defaults the naive script ended with signal {-naive['crash']} here: it was measured with "
-        "weights that are not rearranged."
-        if "crash" in naive
-        else ""
+        f" With llama.cpp's defaults the naive script ended with signal {-naive.get('crash', 0)} here: it was measured "
     )
+    crash += "with weights that are not rearranged."
     return (
         f"Random weights, {path.stat().st_size / 1e9:.2f} GB, file in the page cache, context {CONTEXT}. The same plan "
         f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in JSON; prompts of "
-        f"{tokens} tokens, {cached} of them cached, and {naive['usage']['prompt_tokens']}. New processes, from "
-        f"their start on; the naive script once, ours the median of {ROUNDS}.{crash}"
+        f"{plans[0]['read']} tokens, {plans[0]['cached']} of them cached, and {naive['usage']['prompt_tokens']}. New "
+        f"processes, from their start on; the naive script once, ours the median of {ROUNDS}."
+        + (crash if "crash" in naive else "")
     )
 
 
-def against_naive(shape: str, naive: Found, plans: list[Found], minis: list[Found]) -> list[Figure]:
+def against_naive(naive: Found, plans: list[Found], minis: list[Found], *, bounded: bool) -> Iterator[Figure]:
     """How long a new process takes, as a share of the naive script's whole plan."""
     whole = naive["took"]["plan"]
-    rows = (
+    for what, found, name, bound in (
         ("to the full plan, against naive", plans, "plan", 0.20),
         ("to the first step at its worker, against naive's plan", plans, "step", 0.06),
         ("mini mode, to the worker's call, against naive's plan", minis, "step", 0.03),
-    )
-    figures = []
-    for what, found, name, bound in rows:
-        took = statistics.median(each["took"][name] for each in found)
-        also = f"{took:.2f} s; loaded after {statistics.median(each['took']['load'] for each in found):.2f} s"
-        figures.append(
-            Figure(what=what, value=took / whole, unit="ratio", bound=bound if shape == BOUND else None, also=also)
-        )
-    took = naive["took"]
-    also = f"loaded after {took['load']:.1f} s, first token after {took['first token']:.1f} s"
-    return [*figures, Figure(what="naive's plan itself", value=whole, unit="s", also=also)]
+    ):
+        took, loaded = (statistics.median(each["took"][key] for each in found) for key in (name, "load"))
+        also = f"{took:.2f} s; loaded after {loaded:.2f} s"
+        yield Figure(what, took / whole, "ratio", bound if bounded else None, also)
+    also = f"loaded after {naive['took']['load']:.1f} s, first token after {naive['took']['first token']:.1f} s"
+    yield Figure("naive's plan itself", whole, "s", also=also)
 
 
-def against_computing(shape: str, found: Found) -> Figure:
-    """The prefix from disk. What comes behind it was taken off both."""
-    took, computed = statistics.median(found["restored"]), found["computed"]
-    return Figure(
-        what="prefix from disk, against computing it", value=took / computed, unit="ratio",
-        bound=0.005 if shape == BOUND else None,
-        also=f"{found['tokens']} tokens: {took * 1e3:.0f} ms, computed {computed:.1f} s",
-    )  # fmt: skip
+def decoding(restored: Found, decoded: Found, plans: list[Found], *, bounded: bool) -> Iterator[Figure]:
+    """The prefix from disk, without what comes behind it; tokens a second beside the raw loop; constrained sampling."""
+    took, computed = statistics.median(restored["restored"]), restored["computed"]
+    also = f"{restored['tokens']} tokens: {took * 1e3:.0f} ms, computed {computed:.1f} s"
+    yield Figure("prefix from disk, against computing it", took / computed, "ratio", 0.005 if bounded else None, also)
+    ours, raw = (1 / statistics.median(decoded[name]) for name in ("ours", "theirs"))
+    also = f"{ours:.2f} and {raw:.2f} tokens/s, in {len(decoded['ours'])} rounds"
+    speed = ratio(decoded["theirs"], decoded["ours"])
+    yield Figure("decode, against the raw llama.cpp loop", speed, "ratio", 0.97, also, least=True)
+    draws, refused = [draw for plan in plans for draw in plan["draws"]], sum(plan["refusals"] for plan in plans)
+    also = f"{refused} of {len(draws)} refused first, {refused / len(draws):.1%}; median "
+    also += f"{statistics.median(draws) * 1e6:.0f} µs, most {max(draws) * 1e3:.1f} ms"
+    yield Figure("constrained sampling, a token", statistics.fmean(draws), "us", 500e-6, also)
 
 
-def against_raw(found: Found) -> Figure:
-    """Tokens a second, as a share of those of the raw loop, taken in turns."""
-    speed = statistics.median(raw / ours for ours, raw in zip(found["ours"], found["theirs"], strict=True))
-    ours, raw = (1 / statistics.median(found[name]) for name in ("ours", "theirs"))
-    return Figure(
-        what="decode, against the raw llama.cpp loop", value=speed, unit="ratio", bound=0.97, least=True,
-        also=f"{ours:.2f} and {raw:.2f} tokens/s, in {len(found['ours'])} rounds",
-    )  # fmt: skip
-
-
-def sampling(plans: list[Found]) -> Figure:
-    """The processor time of constrained sampling, with those tokens that the grammar refused."""
-    draws = [draw for plan in plans for draw in plan["draws"]]
-    refused = sum(plan["refusals"] for plan in plans)
-    return Figure(
-        what="constrained sampling, a token", value=statistics.fmean(draws), unit="us", bound=500e-6,
-        also=f"{refused} of {len(draws)} refused first, {refused / len(draws):.1%}; median "
-        f"{statistics.median(draws) * 1e6:.0f} µs, most {max(draws) * 1e3:.1f} ms",
-    )  # fmt: skip
-
-
-def memory(path: Path, found: list[Found], naive: Found) -> Figure:
-    """The most that any of our processes held: what it wrote and what it mapped."""
-    size = path.stat().st_size
+def memory(size: int, found: list[Found], naive: Found, lived: Found) -> Iterator[Figure]:
+    """The most that any of our processes held, written and mapped; then one process and many questions."""
     most = max(each["peak"] for each in found)
     also = f"{(most - size) / MEGABYTE:.0f} MB over the file; naive {naive['peak'] / MEGABYTE:.0f} MB"
-    return Figure(what="resident memory, peak", value=most, unit="MB", bound=size + 600 * MEGABYTE, also=also)
-
-
-def alive(found: Found) -> list[Figure]:
-    """One process and many questions."""
-    held = found["resident"]
-    beyond = max(read - own for read, own in zip(found["read"][1:], found["own"][1:], strict=True))
-    seconds = found["seconds"]
-    return [
-        Figure(
-            what=f"one process, question {SETTLED} to {QUESTIONS}: growth", value=held[-1] - held[SETTLED - 1],
-            unit="MB", bound=20 * MEGABYTE, also=f"{held[-1] / MEGABYTE:.0f} MB after the last",
-        ),
-        Figure(
-            what="prompt tokens that a question reads beyond its own", value=beyond, unit="tokens", bound=0,
-            also=f"reads {statistics.median(found['read'][1:]):.0f}; {statistics.median(seconds[1:]):.2f} s a question "
-            f"with a plan of two steps, the first {seconds[0]:.2f} s",
-        ),
-    ]  # fmt: skip
-
-
-def require_memory(shape: str) -> None:
-    """End here rather than by the system's hand."""
-    info = Path("/proc/meminfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
-    if shape == BOUND and free is not None and free < MEMORY:
-        raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
-
-
-def warm(path: Path) -> None:
-    """Read the file once, so that it is in the page cache for everybody."""
-    with path.open("rb") as file:
-        while file.read(16 * MEGABYTE):
-            pass
+    yield Figure("resident memory, peak", most, "MB", size + 600 * MEGABYTE, also)
+    held, seconds = lived["resident"], lived["seconds"]
+    what, also = (
+        f"one process, question {SETTLED} to {QUESTIONS}: growth",
+        f"{held[-1] / MEGABYTE:.0f} MB after the last",
+    )
+    yield Figure(what, held[-1] - held[SETTLED - 1], "MB", 20 * MEGABYTE, also)
+    beyond = max(read - own for read, own in zip(lived["read"][1:], lived["own"][1:], strict=True))
+    also = (
+        f"reads {statistics.median(lived['read'][1:]):.0f}; {statistics.median(seconds[1:]):.2f} s a question with a "
+    )
+    also += f"plan of two steps, the first {seconds[0]:.2f} s"
+    yield Figure("prompt tokens that a question reads beyond its own", beyond, "tokens", 0, also)
 
 
 def main(arguments: list[str]) -> int:

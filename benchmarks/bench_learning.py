@@ -24,33 +24,25 @@ from figures import Figure, Table, show
 
 from conductor_cli.app.learning import learning_key, make_exploration, with_learned_cards
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.learning import ALL_KINDS, Estimate, Exploration, Rating, choose_worker, learn, shares_of
+from conductor_cli.core.learning import ALL_KINDS, Exploration, Rating, SkillEstimate, choose_worker, learn, shares_of
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import ALL_FEATURES
-from conductor_cli.run import Conductor
+from conductor_cli.run import Conductor, start_run
 
 SEEDS: Final = 20
 BEFORE: Final = 100
 QUESTIONS: Final = 200
-EXPLORED: Final = 0.05
-"""The default of `learning.explore`."""
-
+EXPLORED: Final = 0.05  # the default of `learning.explore`
 CARDS: Final[Mapping[str, float]] = {"ada": 0.85, "ben": 0.75, "cem": 0.70, "dua": 0.55}
 """The figures of the cards, which are true until a worker gets worse."""
 
 WORSE: Final[Mapping[str, float]] = {**CARDS, "ada": 0.35}
 BETTER: Final[Mapping[str, float]] = {**CARDS, "cem": 0.95}
-RISE: Final = (BETTER["cem"] - BETTER["ada"]) * QUESTIONS
-"""The regret of fixed cards where a worker gets better."""
-
-HOUR: Final = 3600.0
-"""Seconds of simulated time between two questions."""
-
-LOGGED: Final = 20_000
-"""Stored steps from which the value of another choice is estimated."""
-
+RISE: Final = (BETTER["cem"] - BETTER["ada"]) * QUESTIONS  # the regret of fixed cards where a worker gets better
+HOUR: Final = 3600.0  # seconds of simulated time between two questions
+LOGGED: Final = 20_000  # stored steps from which the value of another choice is estimated
 _LINE: Final = re.compile(r"^([A-Z])  (\w+)\b.*\(math (\d\.\d+)\)$", re.MULTILINE)
 
 
@@ -66,33 +58,30 @@ def measure() -> Table:
     base = statistics.mean(fixed)
     errors = [off_policy_error(seed, LOGGED) for seed in range(SEEDS)]
     few = [off_policy_error(seed, 2_000) for seed in range(SEEDS)]
-    return Table(
-        title="learning",
-        about=(
-            f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four workers falls from "
-            f"0.85 to 0.35, then the {QUESTIONS} questions that count. Regret in right answers; intervals of 95 %."
-        ),
-        figures=(
-            Figure(what="regret with learning, as a share of that with fixed cards",
-                   value=statistics.mean(learned) / base, unit="ratio", bound=0.5,
-                   also=f"fixed {interval(fixed)}; learning {interval(learned)}"),
-            Figure(what="the same, the worst seed", value=max(two / one for one, two in pairs), unit="ratio"),
-            Figure(what="the same, 3 of 10 answers rated", value=statistics.mean(seldom) / base, unit="ratio",
-                   also=interval(seldom)),
-            Figure(what="the same, without exploring", value=statistics.mean(unexplored) / base, unit="ratio",
-                   also=interval(unexplored)),
-            Figure(what="another worker rises from 0.70 to 0.95 instead; regret with exploring",
-                   value=statistics.mean(rising) / RISE, unit="ratio", also=f"fixed {RISE:.1f}; {interval(rising)}"),
-            Figure(what="the same, without exploring", value=statistics.mean(unseen) / RISE, unit="ratio",
-                   also=interval(unseen)),
-            Figure(what="right answers lost where no worker gets worse", value=statistics.mean(healthy) / QUESTIONS,
-                   unit="percent", also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none"),
-            Figure(what=f"value of another choice, from {LOGGED:,} stored steps: largest error of {SEEDS} seeds",
-                   value=max(map(abs, errors)), unit="ratio", bound=0.03, also=f"mean {interval(errors, 4)}"),
-            Figure(what="the same from 2,000 stored steps", value=max(map(abs, few)), unit="ratio",
-                   also=f"mean {interval(few, 4)}"),
-        ),
-    )  # fmt: skip
+    about = (
+        f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four workers falls from "
+        f"0.85 to 0.35, then the {QUESTIONS} questions that count. Regret in right answers; intervals of 95 %."
+    )
+    return Table("learning", about, (
+        Figure("regret with learning, as a share of that with fixed cards",
+               statistics.mean(learned) / base, "ratio", bound=0.5,
+               also=f"fixed {interval(fixed)}; learning {interval(learned)}"),
+        Figure("the same, the worst seed", max(two / one for one, two in pairs), "ratio"),
+        Figure("the same, 3 of 10 answers rated", statistics.mean(seldom) / base, "ratio",
+               also=interval(seldom)),
+        Figure("the same, without exploring", statistics.mean(unexplored) / base, "ratio",
+               also=interval(unexplored)),
+        Figure("another worker rises from 0.70 to 0.95 instead; regret with exploring",
+               statistics.mean(rising) / RISE, "ratio", also=f"fixed {RISE:.1f}; {interval(rising)}"),
+        Figure("the same, without exploring", statistics.mean(unseen) / RISE, "ratio",
+               also=interval(unseen)),
+        Figure("right answers lost where no worker gets worse", statistics.mean(healthy) / QUESTIONS,
+               "percent", also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none"),
+        Figure(f"value of another choice, from {LOGGED:,} stored steps: largest error of {SEEDS} seeds",
+               max(map(abs, errors)), "ratio", bound=0.03, also=f"mean {interval(errors, 4)}"),
+        Figure("the same from 2,000 stored steps", max(map(abs, few)), "ratio",
+               also=f"mean {interval(few, 4)}"),
+    ))  # fmt: skip
 
 
 def interval(values: Sequence[float], digits: int = 1) -> str:
@@ -149,7 +138,7 @@ class World:
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.draw = random.Random(self.seed)  # noqa: S311 - a reproducible draw, not a secret
+        self.draw = random.Random(self.seed)
         self.models = {name: Simulated(share, self.draw) for name, share in CARDS.items()}
         self.pool = Pool(
             workers=tuple(
@@ -167,15 +156,13 @@ class World:
             model=CardReader(), pool=with_learned_cards(self.pool, learned), workers=self.models, random=self.draw,
             exploration=make_exploration(self.pool, learned, self.explored) if explores else None,
         )  # fmt: skip
-        run = conductor.run(Question(text="What is it?"))
+        run = start_run(conductor, Question(text="What is it?"))
         async for _ in run:
             pass
         trace = run.trace
         if self.draw.random() < self.rated:
             verdict = "good" if trace.answer == "right" else "bad"
-            shares = [
-                replace(share, key=learning_key(self.pool[share.worker])) for share in shares_of(trace, verdict)
-            ]  # fmt: skip
+            shares = [replace(share, key=learning_key(self.pool[share.worker])) for share in shares_of(trace, verdict)]
             self.ratings.append(
                 Rating(run=trace.run, step=0, verdict=verdict, by="check", time=self.now, shares=tuple(shares))
             )
@@ -212,11 +199,11 @@ def off_policy_error(seed: int, steps: int) -> float:
 
     The estimate is self-normalised inverse propensity weighting: each step that ben did counts 1 / propensity.
     """
-    draw = random.Random(seed)  # noqa: S311 - the same
+    draw = random.Random(seed)
     exploration = Exploration(
         probability=EXPLORED,
         estimates={
-            name: {ALL_KINDS: Estimate(card=0.7)} | {kind: Estimate(card=KINDS[kind][name]) for kind in KINDS}
+            name: {ALL_KINDS: SkillEstimate(card=0.7)} | {kind: SkillEstimate(card=KINDS[kind][name]) for kind in KINDS}
             for name in ("ada", "ben")
         },
     )

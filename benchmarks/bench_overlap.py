@@ -26,14 +26,10 @@ from conductor_cli.core.profile import PROMPTED
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Conductor, start_run
 
-PACE: Final = 6.0
-"""Tokens a second."""
-
-STEP: Final = 3.0
-"""Seconds that each step takes."""
-
+PACE: Final = 6.0  # tokens a second
+STEP: Final = 3.0  # seconds that each step takes
 PAIRS: Final = 3
 
 QUESTION: Final = Question(text="Is the retry loop of this client safe?")
@@ -55,24 +51,21 @@ def measure() -> Table:
     planning = len(pieces) / PACE
     ideal = planning + STEP
     first = statistics.median(start for _, start in overlapped)
-    return Table(
-        title="overlap",
-        about=(
-            f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of {STEP:g} s. "
-            f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of {PAIRS} pairs."
+    about = (
+        f"A plan of three independent steps, {len(pieces)} tokens at {PACE:g} tokens/s; steps of {STEP:g} s. "
+        f"Ideal: {planning:.2f} s until the last line is complete, and {STEP:g} s. Median of {PAIRS} pairs."
+    )
+    return Table("overlap", about, (
+        Figure(
+            "wall time over the ideal", statistics.median(walls) / ideal - 1, "percent", bound=0.05,
+            also=f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s",
         ),
-        figures=(
-            Figure(
-                what="wall time over the ideal", value=statistics.median(walls) / ideal - 1, unit="percent", bound=0.05,
-                also=f"{statistics.median(walls):.2f} s, ideal {ideal:.2f} s",
-            ),
-            Figure(
-                what="as a share of plan, then run in sequence", value=ratio(walls, sequence), unit="ratio", bound=0.70,
-                also=f"{statistics.median(sequence):.2f} s in sequence",
-            ),
-            Figure(what="first step starts", value=first, unit="s", also=f"the plan is whole after {planning:.2f} s"),
+        Figure(
+            "as a share of plan, then run in sequence", ratio(walls, sequence), "ratio", bound=0.70,
+            also=f"{statistics.median(sequence):.2f} s in sequence",
         ),
-    )  # fmt: skip
+        Figure("first step starts", first, "s", also=f"the plan is whole after {planning:.2f} s"),
+    ))  # fmt: skip
 
 
 def text() -> str:
@@ -97,7 +90,7 @@ async def _overlapped(pieces: list[str]) -> tuple[float, float]:
     """Seconds of one question, and when its first step started."""
     began = time.perf_counter()
     first = 0.0
-    async for event in _conductor(pieces, Limits()).run(QUESTION):
+    async for event, _ in start_run(_conductor(pieces, Limits()), QUESTION):
         if isinstance(event, StepStarted):
             first = first or time.perf_counter() - began
     return time.perf_counter() - began, first
@@ -107,12 +100,12 @@ async def _in_sequence(pieces: list[str]) -> tuple[float, float]:
     """Seconds of writing the plan to its end, then running it one step at a time."""
     began = time.perf_counter()
     conductor = _conductor(pieces, Limits(parallel=1))
-    planning = conductor.run(QUESTION, plan_only=True)
+    planning = start_run(conductor, QUESTION, plan_only=True)
     async for _ in planning:
         pass
     if planning.trace.plan != PLAN:
         raise SystemExit(f"the plan that was read is not the one that was written: {planning.trace.plan}")
-    run = conductor.run(QUESTION, plan=PLAN)
+    run = start_run(conductor, QUESTION, plan=PLAN)
     async for _ in run:
         pass
     return time.perf_counter() - began, 0.0

@@ -26,11 +26,8 @@ from bench_serve import read, read_all, served, upstream
 from figures import Figure, Table, show
 
 CONNECTIONS: Final = 16
-SECONDS: Final = 10.0
-"""How long requests are sent, one after the other on each connection."""
-
-STREAMS: Final = 40
-"""Streams at once, of 50 tokens a second each, while the processor time of a token is measured."""
+SECONDS: Final = 10.0  # how long requests are sent, one after the other on each connection
+STREAMS: Final = 40  # streams at once, of 50 tokens a second each, while the processor time of a token is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +46,24 @@ def measure(program: str) -> Table:
             ours = measure_one(url, process, "conductor-mini")
         with litellm_proxy(program, worker) as (url, process):
             theirs = measure_one(url, process, "alpha")
-    return Table(
-        title="proxy",
-        about=(
-            f"conductor serve, which plans each request first, beside litellm's proxy, which does not: {CONNECTIONS} "
-            f"connections that ask for one token, and {STREAMS} streams of 50 tokens a second."
+    about = (
+        f"conductor serve, which plans each request first, beside litellm's proxy, which does not: {CONNECTIONS} "
+        f"connections that ask for one token, and {STREAMS} streams of 50 tokens a second."
+    )
+    return Table("proxy", about, (
+        Figure(
+            "requests a second, of litellm's", ours.requests / theirs.requests, "ratio", bound=3,
+            least=True, also=f"{ours.requests:.0f} and {theirs.requests:.0f}",
         ),
-        figures=(
-            Figure(
-                what="requests a second, of litellm's", value=ours.requests / theirs.requests, unit="ratio", bound=3,
-                least=True, also=f"{ours.requests:.0f} and {theirs.requests:.0f}",
-            ),
-            Figure(
-                what="processor time of a token, of litellm's", value=ours.processor / theirs.processor, unit="ratio",
-                bound=1 / 3, also=f"{ours.processor * 1e6:.0f} and {theirs.processor * 1e6:.0f} µs",
-            ),
-            Figure(
-                what="memory, of litellm's", value=ours.memory / theirs.memory, unit="ratio", bound=0.5,
-                also=f"{ours.memory / 2**20:.0f} and {theirs.memory / 2**20:.0f} MB",
-            ),
+        Figure(
+            "processor time of a token, of litellm's", ours.processor / theirs.processor, "ratio",
+            bound=1 / 3, also=f"{ours.processor * 1e6:.0f} and {theirs.processor * 1e6:.0f} µs",
         ),
-    )  # fmt: skip
+        Figure(
+            "memory, of litellm's", ours.memory / theirs.memory, "ratio", bound=0.5,
+            also=f"{ours.memory / 2**20:.0f} and {theirs.memory / 2**20:.0f} MB",
+        ),
+    ))  # fmt: skip
 
 
 def measure_one(url: str, process: psutil.Process, model: str) -> Measured:

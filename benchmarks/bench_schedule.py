@@ -24,11 +24,9 @@ from conductor_cli.core.plan import MAX_STEPS, Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
+from conductor_cli.run import Conductor, start_run
 
-STEP: Final = 0.05
-"""Seconds that each step waits."""
-
+STEP: Final = 0.05  # seconds that each step waits
 PLANS: Final = 100
 SEED: Final = 20251204
 NAMES: Final = ("ada", "ben", "cem", "dua", "eli")
@@ -56,30 +54,24 @@ class Took:
 
 def measure() -> Table:
     """One plan after the other, in one process."""
-    draw = random.Random(SEED)  # noqa: S311 - a reproducible draw, not a secret
+    draw = random.Random(SEED)
     runs = asyncio.run(_run_all([drawn(draw) for _ in range(PLANS + 5)]))[5:]
     over, flat, bare = sorted(run.over for run in runs), [run.over_flat for run in runs], [run.bare for run in runs]
     walls, paths = sum(run.wall for run in runs), sum(critical_path(run.plan, run.steps) for run in runs)
     also = f"nine of ten within {shown(over[int(len(over) * 0.9)], 'percent')}, worst {shown(over[-1], 'percent')}"
-    return Table(
-        title="schedule",
-        about=f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}.",
-        figures=(
-            Figure(what="median plan", value=statistics.median(over), unit="percent", bound=0.02, also=also),
-            Figure(
-                what="all plans together", value=walls / paths - 1, unit="percent", bound=0.02,
-                also=f"{walls:.2f} s of workflows",
-            ),
-            Figure(
-                what="median, over bare tasks of asyncio", value=ratio([run.wall for run in runs], bare) - 1,
-                unit="percent", also=f"the bare tasks: {sum(bare):.2f} s",
-            ),
-            Figure(
-                what="median, steps counted as 50 ms flat", value=statistics.median(flat), unit="percent",
-                also="includes how late the system wakes the process",
-            ),
+    about = f"Wall time over the critical path of {PLANS} random plans, steps of {shown(STEP, 'ms')}."
+    return Table("schedule", about, (
+        Figure("median plan", statistics.median(over), "percent", bound=0.02, also=also),
+        Figure("all plans together", walls / paths - 1, "percent", bound=0.02, also=f"{walls:.2f} s of workflows"),
+        Figure(
+            "median, over bare tasks of asyncio", ratio([run.wall for run in runs], bare) - 1, "percent",
+            also=f"the bare tasks: {sum(bare):.2f} s",
         ),
-    )  # fmt: skip
+        Figure(
+            "median, steps counted as 50 ms flat", statistics.median(flat), "percent",
+            also="includes how late the system wakes the process",
+        ),
+    ))  # fmt: skip
 
 
 def drawn(draw: random.Random) -> Plan:
@@ -130,7 +122,7 @@ async def _run(number: int, plan: Plan) -> Took:
     workers = {name: ScriptedModel(reply=_waiting(step, took)) for step, name in enumerate(NAMES, start=1)}
     conductor = Conductor(model=None, pool=POOL, workers=workers)
     began = time.perf_counter()
-    run = conductor.run(Question(text=f"How long does waiting take in plan {number}?"), plan=plan)
+    run = start_run(conductor, Question(text=f"How long does waiting take in plan {number}?"), plan=plan)
     async for _ in run:
         pass
     took.wall = time.perf_counter() - began

@@ -24,14 +24,9 @@ from typing import Final
 import psutil
 from figures import Figure, Table, show
 
-RATE: Final = 50
-"""Tokens a second of each stream."""
-
-FEW, MANY = 100, 500
-"""Streams at once."""
-
-SECONDS: Final = 6
-"""How long a stream takes."""
+RATE: Final = 50  # tokens a second of each stream
+FEW, MANY = 100, 500  # streams at once
+SECONDS: Final = 6  # how long a stream takes
 
 
 @dataclass
@@ -59,36 +54,33 @@ def measure() -> Table:
     own = {share: percentile(firsts(direct), share) for share in (50, 99)}
     machine = psutil.getloadavg()[0] / (os.cpu_count() or 1)
     lost = [sum(not stream.is_whole for stream in streams) for streams in (few, burst, many)]
-    return Table(
-        title="serve",
-        about=(
-            f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a second, each in a "
-            "process of its own. The first token counts from the request, the others from when the worker sent them."
+    about = (
+        f"conductor serve, conductor-mini, an instant planner and a worker of {RATE} tokens a second, each in a "
+        "process of its own. The first token counts from the request, the others from when the worker sent them."
+    )
+    return Table("serve", about, (
+        Figure("first token, one stream at a time, median", percentile(firsts(alone), 50), "ms"),
+        Figure(
+            f"added to the first token, {FEW} streams, median",
+            percentile(firsts(few), 50) - own[50], "ms", bound=0.01,
+            also=f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
         ),
-        figures=(
-            Figure(what="first token, one stream at a time, median", value=percentile(firsts(alone), 50), unit="ms"),
-            Figure(
-                what=f"added to the first token, {FEW} streams, median",
-                value=percentile(firsts(few), 50) - own[50], unit="ms", bound=0.01,
-                also=f"{own[50] * 1000:.1f} ms without the server; {machine:.1f} tasks for each core",
-            ),
-            Figure(
-                what=f"added to the first token, {FEW} streams, 99th",
-                value=percentile(firsts(few), 99) - own[99], unit="ms", bound=0.03,
-                also=f"{own[99] * 1000:.1f} ms without the server",
-            ),
-            Figure(
-                what=f"first token, {FEW} requests in one moment, 99th", value=percentile(firsts(burst), 99), unit="ms",
-                also="they wait for each other",
-            ),
-            Figure(what=f"a token, {FEW} streams, median", value=percentile(rests(few), 50), unit="us", bound=0.005),
-            Figure(what=f"a token, {FEW} streams, 99th", value=percentile(rests(few), 99), unit="us"),
-            Figure(what=f"a token, {MANY} streams, median", value=percentile(rests(many), 50), unit="ms"),
-            Figure(what="processor time of the server for a token", value=cpu / len(rests(many)), unit="us"),
-            Figure(what=f"memory of the server, {MANY} streams", value=memory, unit="MB", bound=400 * 2**20),
-            Figure(what="streams with tokens lost or out of order", value=sum(lost), unit="tokens", bound=0),
+        Figure(
+            f"added to the first token, {FEW} streams, 99th",
+            percentile(firsts(few), 99) - own[99], "ms", bound=0.03,
+            also=f"{own[99] * 1000:.1f} ms without the server",
         ),
-    )  # fmt: skip
+        Figure(
+            f"first token, {FEW} requests in one moment, 99th", percentile(firsts(burst), 99), "ms",
+            also="they wait for each other",
+        ),
+        Figure(f"a token, {FEW} streams, median", percentile(rests(few), 50), "us", bound=0.005),
+        Figure(f"a token, {FEW} streams, 99th", percentile(rests(few), 99), "us"),
+        Figure(f"a token, {MANY} streams, median", percentile(rests(many), 50), "ms"),
+        Figure("processor time of the server for a token", cpu / len(rests(many)), "us"),
+        Figure(f"memory of the server, {MANY} streams", memory, "MB", bound=400 * 2**20),
+        Figure("streams with tokens lost or out of order", sum(lost), "tokens", bound=0),
+    ))  # fmt: skip
 
 
 def firsts(streams: list[Stream]) -> list[float]:

@@ -5,25 +5,27 @@ The server is a process of its own; what is counted is the processor time of thi
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import os
 import pty
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from figures import Figure, Table, show
+from figures import Figure, Table, cpu, ratio, show
 from loopback import paced, server, words
 
-from conductor_cli.app.run_session import drive
+from conductor_cli.app.driver import Job, begin_run, run_to_end
+from conductor_cli.config import load_settings
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
@@ -32,15 +34,11 @@ from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
 from conductor_cli.run import Conductor
 from conductor_cli.state.trace_store import TraceStore
-from conductor_cli.views import OutputContext, OutputName, View, open_views
+from conductor_cli.views import OutputContext, OutputName, RunView, open_views
 
 WORKERS: Final = ("ada", "ben", "cem", "dua", "eli")
-RATE: Final = 200
-"""Tokens a second of each worker that writes at a steady pace."""
-
-MANY: Final = 2000
-"""Tokens of each worker that writes as fast as it can."""
-
+RATE: Final = 200  # tokens a second of each worker that writes at a steady pace
+MANY: Final = 2000  # tokens of each worker that writes as fast as it can
 SECONDS: Final = 10
 ROUNDS: Final = 3
 COLUMNS, ROWS = 100, 30
@@ -52,57 +50,86 @@ PLAN: Final = Plan(
 
 def measure() -> Table:
     """Everything on one event loop, one way after the other."""
-    with (
-        server() as url,
-        tempfile.TemporaryDirectory() as place,
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-    ):
+    with server() as url, tempfile.TemporaryDirectory() as place, Path(os.devnull).open("w") as nowhere:
         return asyncio.run(_measure(url, TraceStore(Path(place)), nowhere))
 
 
 async def _measure(url: str, store: TraceStore, nowhere: TextIO) -> Table:
-    count = len(WORKERS) * MANY
+    count, few = len(WORKERS) * MANY, RATE * 4
     await _asked(_remote(url, "50"), store, nowhere)  # loads httpx and opens the connections
-    fast, slow = str(MANY), f"{RATE * 4}@{RATE}"
+    fast, slow = str(MANY), f"{few}@{RATE}"
     whole = [await _cpu_of(_asked(_remote(url, fast), store, nowhere)) / count for _ in range(ROUNDS)]
     alone = [await _cpu_of(_read_alone(_remote(url, fast))) / count for _ in range(ROUNDS)]
-    steady = await _cpu_of(_asked(_remote(url, slow), store, nowhere)) / (len(WORKERS) * RATE * 4)
-    steady_alone = await _cpu_of(_read_alone(_remote(url, slow))) / (len(WORKERS) * RATE * 4)
-    return Table(
-        title="stream",
-        about=(
-            "Five workers at once, processor time of our process. A delta goes through adapter, run, stored trace and "
-            f"JSONL view. Drawn: on a terminal of {COLUMNS} x {ROWS}, {SECONDS} s, trace stored."
-        ),
-        figures=(
-            _per_delta("a delta, as fast as the server writes", whole, 1e-3, "many are read from the socket at once"),
-            _per_delta("of that, the adapter alone", alone, None, "httpx, events, JSON"),
-            _per_delta("a delta, at 200 a second and worker", [steady], 1e-3, "each is a read of its own"),
-            _per_delta("of that, the adapter alone", [steady_alone], None, "with waiting for each"),
-            *await _drawn(url, store, nowhere),
-        ),
+    steady = await _cpu_of(_asked(_remote(url, slow), store, nowhere)) / (len(WORKERS) * few)
+    steady_alone = await _cpu_of(_read_alone(_remote(url, slow))) / (len(WORKERS) * few)
+    scripted = await _live(_scripted(RATE * SECONDS, RATE), store, nowhere)
+    remote = await _live(_remote(url, f"{RATE * SECONDS}@{RATE}"), store, nowhere)
+    nothing = await _share(_asked(_scripted(RATE * SECONDS // 2, RATE), store, nowhere, "answer"))
+    about = (
+        "Five workers at once, processor time of our process. A delta goes through adapter, run, stored trace and "
+        f"JSONL view. Drawn: on a terminal of {COLUMNS} x {ROWS}, {SECONDS} s, trace stored."
     )
+    return Table("stream", about, (
+        Figure("a delta, as fast as the server writes", statistics.median(whole), "us", 1e-3,
+               "many are read from the socket at once"),
+        Figure("of that, the adapter alone", statistics.median(alone), "us", also="httpx, events, JSON"),
+        Figure("a delta, at 200 a second and worker", steady, "us", 1e-3, "each is a read of its own"),
+        Figure("of that, the adapter alone", steady_alone, "us", also="with waiting for each"),
+        Figure("five scripted workers drawn live, of one core", scripted, "percent", 0.10),
+        Figure("the same through the adapter", remote, "percent", also="a read of the socket for each delta"),
+        Figure("scripted, nothing drawn", nothing, "percent", also="the run and its stored trace"),
+    ))  # fmt: skip
 
 
-def _per_delta(what: str, seen: Sequence[float], bound: float | None, also: str) -> Figure:
-    return Figure(what=what, value=statistics.median(seen), unit="us", bound=bound, also=also)
+PAIR: Final = """
+import asyncio, json, os, tempfile
+from pathlib import Path
+import bench_serve as serve, bench_stream as stream
+
+async def delta(url, store, nowhere):
+    count = 4 * stream.RATE
+    await stream._asked(stream._remote(url, "50"), store, nowhere)
+    asked = stream._asked(stream._remote(url, f"{count}@{stream.RATE}"), store, nowhere)
+    return await stream._cpu_of(asked) / (len(stream.WORKERS) * count)
+
+with stream.server() as url, tempfile.TemporaryDirectory() as place, open(os.devnull, "w") as nowhere:
+    found = [asyncio.run(delta(url, stream.TraceStore(Path(place)), nowhere))]
+with serve.upstream() as worker, serve.served(worker) as (url, process):
+    asyncio.run(serve.read_all(url, 5, over=0.5))
+    before = sum(process.cpu_times()[:2])
+    streams = asyncio.run(serve.read_all(url, 100, over=2.0))
+    found.append((sum(process.cpu_times()[:2]) - before) / sum(len(each.tokens) for each in streams))
+print(json.dumps(found))
+"""
+"""Prints the processor seconds of a delta and of a token; it runs with the benchmarks of either commit."""
 
 
-async def _drawn(url: str, store: TraceStore, nowhere: TextIO) -> list[Figure]:
-    count = RATE * SECONDS
-    scripted = await _live(_scripted(count, RATE), store, nowhere)
-    remote = await _live(_remote(url, f"{count}@{RATE}"), store, nowhere)
-    nothing = await _share(_asked(_scripted(count // 2, RATE), store, nowhere, "answer"))
-    return [
-        Figure(what="five scripted workers drawn live, of one core", value=scripted, unit="percent", bound=0.10),
-        Figure(
-            what="the same through the adapter",
-            value=remote,
-            unit="percent",
-            also="a read of the socket for each delta",
-        ),
-        Figure(what="scripted, nothing drawn", value=nothing, unit="percent", also="the run and its stored trace"),
-    ]
+def against(revision: str, pairs: int) -> Table:
+    """What a delta and a token through `serve` cost, over the same at an earlier commit, in turn."""
+    root = Path(__file__).resolve().parents[1]
+
+    def pair(tree: Path) -> list[float]:
+        environ = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
+        place = tree / "benchmarks"  # whose modules come first
+        done = subprocess.run([sys.executable, "-c", PAIR], env=environ, cwd=place, check=True, stdout=subprocess.PIPE)
+        found: list[float] = json.loads(done.stdout)
+        return found
+
+    with tempfile.TemporaryDirectory() as place:
+        then = Path(place) / "then"
+        subprocess.run(["git", "-C", root, "worktree", "add", "--quiet", "--detach", then, revision], check=True)
+        try:
+            found = [(pair(root), pair(then)) for _ in range(pairs)]
+        finally:
+            subprocess.run(["git", "-C", root, "worktree", "remove", "--force", then], check=True)
+    figures = []
+    for at, what in enumerate(("a delta, at 200 a second and worker", "a token through `serve`, 100 streams")):
+        ours, theirs = [now[at] for now, _ in found], [before[at] for _, before in found]
+        also = f"{statistics.median(ours) * 1e6:.0f} and {statistics.median(theirs) * 1e6:.0f} µs"
+        figures.append(Figure(what, ratio(ours, theirs), "ratio", 0.6, also))
+    return Table(
+        f"stream against {revision}", f"Processor time over that of the commit; {pairs} pairs, in turn.", figures
+    )
 
 
 async def _live(workers: Mapping[str, Model], store: TraceStore, nowhere: TextIO) -> float:
@@ -141,10 +168,11 @@ async def _asked(
     await _shown(workers, open_views(output, "none", around), store)
 
 
-async def _shown(workers: Mapping[str, Model], view: View, store: TraceStore) -> None:
+async def _shown(workers: Mapping[str, Model], view: RunView, store: TraceStore) -> None:
     pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in WORKERS))
-    run = Conductor(model=None, pool=pool, workers=workers).run(QUESTION, plan=PLAN)
-    await drive(run, view, store)
+    job = Job(question=QUESTION, settings=load_settings(os.environ), plan=PLAN, store=store)
+    run = begin_run(job, Conductor(model=None, pool=pool, workers=workers))
+    await run_to_end(run, job, view)
     for model in workers.values():
         await model.close()
     if run.trace.error is not None:
@@ -158,12 +186,6 @@ async def _read_alone(workers: Mapping[str, Model]) -> None:
         await model.close()
 
     await asyncio.gather(*(read(model) for model in workers.values()))
-
-
-def cpu() -> float:
-    """Seconds of processor time that this process has used, in all its threads."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 async def _cpu_of(work: Awaitable[None]) -> float:
@@ -180,4 +202,8 @@ async def _share(work: Awaitable[None]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(show(measure()))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--against", metavar="REV", help="compare with this commit instead, in turn")
+    parser.add_argument("--pairs", type=int, default=3, help="how often both are measured")
+    given = parser.parse_args()
+    sys.exit(show(against(given.against, given.pairs) if given.against else measure()))

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 MEGABYTE: Final = 1024 * 1024
 
 UNITS: Final[dict[str, tuple[float, str]]] = {
-    "ratio": (1, "{:.3f}"),
-    "percent": (100, "{:.1f} %"),
-    "s": (1, "{:.2f} s"),
-    "ms": (1e3, "{:.0f} ms"),
-    "us": (1e6, "{:.0f} µs"),
-    "MB": (1 / MEGABYTE, "{:.0f} MB"),
-    "tokens": (1, "{:.0f}"),
-}
+    "ratio": (1, "{:.3f}"), "percent": (100, "{:.1f} %"), "s": (1, "{:.2f} s"), "ms": (1e3, "{:.0f} ms"),
+    "us": (1e6, "{:.0f} µs"), "MB": (1 / MEGABYTE, "{:.0f} MB"), "tokens": (1, "{:.0f}"),
+}  # fmt: skip
 """How a figure is written, by its unit: a factor, and the form. Figures are kept in 1, seconds and bytes."""
 
 HEADS: Final = ("", "measured", "at most", "", "also")
-TO_THE_RIGHT: Final = ("measured", "at most")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One measured value. Without a `bound` it stands there for the reader to judge. `also` says what else was seen.
 
@@ -56,13 +51,12 @@ class Figure:
         return self.what, shown(self.value, self.unit), bound, mark, self.also
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(NamedTuple):
     """The result of one benchmark. `about` says how it was measured."""
 
     title: str
     about: str
-    figures: tuple[Figure, ...]
+    figures: Sequence[Figure]
 
     @property
     def holds(self) -> bool:
@@ -72,20 +66,13 @@ class Table:
         """The table under its heading, its columns aligned for a reader of the plain text."""
         rows = [HEADS, *(figure.cells() for figure in self.figures)]
         widths = [max(2, *(len(row[column]) for row in rows)) for column in range(len(HEADS))]
-        head, *body = [_line(row, widths) for row in rows]
-        rule = [
-            ("-" * (width - 1)) + (":" if name in TO_THE_RIGHT else "-")
-            for name, width in zip(HEADS, widths, strict=True)
-        ]
-        return "\n".join([f"## {self.title}", "", self.about, "", head, _line(rule, widths), *body, ""])
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    aligned = [
-        cell.rjust(width) if name in TO_THE_RIGHT else cell.ljust(width)
-        for cell, width, name in zip(cells, widths, HEADS, strict=True)
-    ]
-    return f"| {' | '.join(aligned)} |"
+        right = [name in {"measured", "at most"} for name in HEADS]
+        rule = tuple("-" * (width - 1) + (":" if to else "-") for width, to in zip(widths, right, strict=True))
+        lines = []
+        for row in (rows[0], rule, *rows[1:]):
+            cells = zip(row, widths, right, strict=True)
+            lines.append(f"| {' | '.join(cell.rjust(w) if to else cell.ljust(w) for cell, w, to in cells)} |")
+        return "\n".join([f"## {self.title}", "", self.about, "", *lines, ""])
 
 
 def shown(value: float, unit: str) -> str:
@@ -105,8 +92,17 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+def timed(what: Callable[[], object], rounds: int) -> float:
+    """The median seconds of so many calls, after one that is not counted."""
+    seen = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        what()
+        seen.append(time.perf_counter() - began)
+    return statistics.median(seen[1:])
+
+
+class Spent(NamedTuple):
     """What a finished process took: seconds on the wall and of processor time."""
 
     wall: float
@@ -115,20 +111,37 @@ class Spent:
 
 def spent(command: Sequence[str], environ: Mapping[str, str], *, remarks: bool = True) -> Spent:
     """Run a command that must succeed; what it says goes nowhere, without `remarks` also what it says beside that."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=None if remarks else subprocess.DEVNULL,
-    )
+    began, none = time.perf_counter(), subprocess.DEVNULL
+    process = subprocess.Popen(command, env=dict(environ), stdin=none, stdout=none, stderr=None if remarks else none)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return Spent(wall=wall, cpu=usage.ru_utime + usage.ru_stime)
+    return Spent(wall, usage.ru_utime + usage.ru_stime)
+
+
+Commands = Mapping[str, tuple[Sequence[str], Mapping[str, str]]]
+"""Command lines with their environments, by what is measured of them."""
+
+
+def in_turn(commands: Commands, rounds: int, *, remarks: bool = True) -> dict[str, list[Spent]]:
+    """What each command took, all of them in turn, after one round that is not counted: it fills the caches."""
+    found = [{name: spent(*what, remarks=remarks) for name, what in commands.items()} for _ in range(rounds + 1)]
+    return {name: [each[name] for each in found[1:]] for name in commands}
+
+
+def share(what: str, ours: Sequence[Spent], theirs: Sequence[Spent], bound: float | None = None) -> Figure:
+    """The wall time of a command over that of another in the same round."""
+    wall, cpu = (statistics.median(values) * 1e3 for values in zip(*ours, strict=True))
+    value = ratio([one.wall for one in ours], [one.wall for one in theirs])
+    return Figure(what, value, "ratio", bound, f"{wall:.0f} ms, of processor time {cpu:.0f} ms")
+
+
+def cpu() -> float:
+    """Seconds of processor time that this process has used, in all its threads."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 def conductor() -> list[str]:

@@ -21,10 +21,8 @@ PROSE: Final = (
     "where the second lock is taken, and the order of the locks is not the same on both sides of it.\n"
 )
 PLAN: Final = (
-    "A | - | List what can go wrong.\n",
-    "B | 1 | Check the list against the code.\n",
-    "C | 1 2 | Answer the question.",
-)
+    "A | - | List what can go wrong.\n", "B | 1 | Check the list against the code.\n", "C | 1 2 | Answer the question.",
+)  # fmt: skip
 
 
 def words() -> Iterator[str]:

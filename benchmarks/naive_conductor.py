@@ -40,7 +40,7 @@ wanted = [*llm.tokenize(job["plan"].encode(), add_bos=False), llm.token_eos()]
 written = 0
 
 
-def lift(_: Any, logits: Any) -> Any:  # noqa: ANN401 - arrays
+def lift(_: Any, logits: Any) -> Any:
     """Make the wanted token the likeliest."""
     global written  # noqa: PLW0603 - it is a short script
     note("first token")
@@ -50,12 +50,10 @@ def lift(_: Any, logits: Any) -> Any:  # noqa: ANN401 - arrays
 
 
 answer = llm.create_completion(
-    job["prompt"],
-    max_tokens=1200,
-    temperature=0.0,
+    job["prompt"], max_tokens=1200, temperature=0.0,
     grammar=llama_cpp.LlamaGrammar.from_string(job["grammar"], verbose=False),
     logits_processor=llama_cpp.LogitsProcessorList([lift]),
-)
+)  # fmt: skip
 plan = json.loads(answer["choices"][0]["text"])
 note("plan")
 assert answer["choices"][0]["text"] == job["plan"], answer

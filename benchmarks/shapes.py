@@ -3,39 +3,114 @@
 What such a file writes has no meaning, but it takes the time and the memory of the real one: the same tensors, the same
 quantization of each as llama.cpp's recipe gives it, the vocabulary of Qwen2 and the chat template of Qwen2.5. It is
 written once, into the user's cache directory of conductor unless told otherwise, and gets its name when it is whole.
+
+Vocabulary and template come from the source distribution of llama-cpp-python, which holds llama.cpp's own source, and
+in it a GGUF of the vocabulary alone. pip fetches it (77 MB) exactly as requirements.lock has it and compiles nothing;
+what is needed is kept, the rest goes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
+import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from shape_vocabulary import END, TEXT_END, fetched, read
+from typing import Any, Final
 
 from conductor_cli.config.files import app_paths
 
-if TYPE_CHECKING:
-    from shape_vocabulary import Vocabulary
+LOCK: Final = Path(__file__).resolve().parent.parent / "requirements.lock"
+PACKAGE: Final = "llama-cpp-python"
+
+WANTED: Final = ("ggml-vocab-qwen2.gguf", "templates/Qwen-Qwen2.5-7B-Instruct.jinja")
+"""Under vendor/llama.cpp/models of the source distribution."""
+
+TEXT_END: Final = "<|endoftext|>"
+END: Final = "<|im_end|>"
+
+_UNUSED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """The tokens, what kind each is, how they merge, and how a conversation is written."""
+
+    tokens: list[str]
+    kinds: list[int]
+    merges: list[str]
+    template: str
+
+    def padded(self, size: int) -> Vocabulary:
+        """The same with `size` tokens."""
+        more = range(len(self.tokens), size)
+        tokens = [*self.tokens, *(f"[PAD{number}]" for number in more)]
+        return replace(self, tokens=tokens, kinds=[*self.kinds, *(_UNUSED for _ in more)])
+
+
+def fetched(place: Path) -> tuple[Path, Path]:
+    """The vocabulary's GGUF and the template, in `place`; fetched where they are not there yet."""
+    vocabulary, template = (place / Path(name).name for name in WANTED)
+    if not (vocabulary.exists() and template.exists()):
+        with tempfile.TemporaryDirectory(dir=place) as here:
+            _extract(_download(Path(here)), Path(here), place)
+    return vocabulary, template
+
+
+def _download(place: Path) -> Path:
+    """The source distribution. Without isolation pip needs no other package to look at its metadata."""
+    found = re.search(rf"^{PACKAGE}==.*(?:\n[ \t]+.*)*", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"{LOCK} does not name {PACKAGE}")
+    wanted = place / "wanted.txt"
+    wanted.write_text(found[0], encoding="utf-8")
+    print(f"fetching the source distribution of {PACKAGE}, 77 MB …", file=sys.stderr, flush=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", PACKAGE,
+               "--no-build-isolation", "--require-hashes", "--dest", str(place), "-r", str(wanted)]  # fmt: skip
+    if subprocess.run(command, check=False).returncode:
+        raise SystemExit(f"the source distribution of {PACKAGE} could not be fetched")
+    return next(place.glob("*.tar.gz"))
+
+
+def _extract(source: Path, here: Path, place: Path) -> None:
+    """Put what is wanted into `place`, each file only when it is whole."""
+    with tarfile.open(source) as archive:
+        for member in archive:
+            name = member.name.partition("/vendor/llama.cpp/models/")[2]
+            data = archive.extractfile(member) if name in WANTED else None
+            if data is not None:
+                part = here / Path(name).name
+                part.write_bytes(data.read())
+                part.replace(place / part.name)
+
+
+def read(vocabulary: Path, template: Path) -> Vocabulary:
+    """What the two files say."""
+    import gguf
+
+    fields = gguf.GGUFReader(vocabulary).fields
+    tokens, kinds, merges = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "token_type", "merges"))
+    return Vocabulary(
+        tokens=tokens, kinds=[int(kind) for kind in kinds], merges=merges, template=template.read_text(encoding="utf-8")
+    )
+
 
 GIGABYTE: Final = 1e9
 
 CONTEXT: Final = 32768
-MOSTLY_Q4_K_M: Final = 15
-"""llama.cpp's number for the mixture, as it stands in the file."""
-
+MOSTLY_Q4_K_M: Final = 15  # llama.cpp's number for the mixture, as it stands in the file
 BLOCK: Final = {"Q4_K": (256, 144), "Q6_K": (256, 210), "Q5_0": (32, 22), "Q8_0": (32, 34), "F32": (1, 4)}
 """How many weights a block of each type has, and how many bytes."""
 
-NARROW: Final = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
-"""What llama.cpp takes instead where a row is no multiple of 256."""
+NARROW: Final = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}  # what llama.cpp takes instead where a row is no multiple of 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +247,7 @@ def _write(shape: Shape, path: Path, vocabulary: Vocabulary) -> None:
             writer.write_tensor_data(drawn(tensor, draw))
 
 
-def _add_shape(writer: Any, shape: Shape) -> None:  # noqa: ANN401 - gguf's writer has no types
+def _add_shape(writer: Any, shape: Shape) -> None:
     writer.add_name(f"Qwen2.5 {shape.name} shape, random weights")
     writer.add_file_type(MOSTLY_Q4_K_M)
     writer.add_quantization_version(2)
@@ -186,7 +261,7 @@ def _add_shape(writer: Any, shape: Shape) -> None:  # noqa: ANN401 - gguf's writ
     writer.add_rope_freq_base(1_000_000.0)
 
 
-def _add_vocabulary(writer: Any, vocabulary: Vocabulary, size: int) -> None:  # noqa: ANN401
+def _add_vocabulary(writer: Any, vocabulary: Vocabulary, size: int) -> None:
     """The vocabulary, filled up to the rows of the embedding as the converter of llama.cpp does it."""
     padded = vocabulary.padded(size)
     writer.add_tokenizer_model("gpt2")
@@ -201,7 +276,7 @@ def _add_vocabulary(writer: Any, vocabulary: Vocabulary, size: int) -> None:  # 
     writer.add_chat_template(padded.template)
 
 
-def drawn(tensor: Tensor, draw: Any) -> Any:  # noqa: ANN401 - numpy's generator; an array of bytes or numbers
+def drawn(tensor: Tensor, draw: Any) -> Any:
     """Random weights with a mean of zero that neither grow nor shrink what passes through them; norms of one."""
     import numpy as np
 
@@ -213,7 +288,7 @@ def drawn(tensor: Tensor, draw: Any) -> Any:  # noqa: ANN401 - numpy's generator
     return data.reshape(tensor.rows, tensor.bytes_of_row)
 
 
-def _scale(data: Any, kind: str, deviation: float) -> None:  # noqa: ANN401
+def _scale(data: Any, kind: str, deviation: float) -> None:
     """Set the scales of all blocks, by llama.cpp's layout of them (ggml-common.h), so that the weights deviate so."""
     if kind == "Q4_K":  # scale and minimum of each eighth: 16, in the six bits that 0x50 and 0 spell
         blocks = data.view([("d", "<f2"), ("minimum", "<f2"), ("scales", "u1", 12), ("weights", "u1", 128)])

@@ -40,22 +40,14 @@ TOOLS = (
 """The build tools. The lock file pins these too, so nothing is built by an unpinned tool."""
 
 BEGAN = time.monotonic()
-EVERY = 15.0
-"""Seconds between two progress lines when stderr is not a terminal."""
-
-DISK = 2_000_000_000
-"""Bytes that the environment and the build of llama.cpp need."""
-
+EVERY = 15.0  # seconds between two progress lines when stderr is not a terminal
+DISK = 2_000_000_000  # bytes that the environment and the build of llama.cpp need
 WHEEL_INDEX = "https://abetlen.github.io/llama-cpp-python/whl/"
 
 COMPILERS = {
-    "apt-get": "sudo apt-get install g++",
-    "dnf": "sudo dnf install gcc-c++",
-    "zypper": "sudo zypper install gcc-c++",
-    "pacman": "sudo pacman -S gcc",
-    "apk": "sudo apk add g++",
-    "brew": "brew install gcc",
-}
+    "apt-get": "sudo apt-get install g++", "dnf": "sudo dnf install gcc-c++", "zypper": "sudo zypper install gcc-c++",
+    "pacman": "sudo pacman -S gcc", "apk": "sudo apk add g++", "brew": "brew install gcc",
+}  # fmt: skip
 """What installs a C and a C++ compiler, by the package manager that a system has."""
 
 NO_COMPILER = """\
@@ -249,17 +241,9 @@ def works(variable: str, *usual: str) -> bool:
     return False
 
 
-def require_disk() -> None:
-    """Raise `SetupError` when the disk has no room for a new environment."""
-    free = shutil.disk_usage(ROOT).free
-    if free < DISK and not Path(python()).exists():
-        raise SetupError(f"{DISK / 1e9:.1f} GB are needed on the disk of {ROOT}, which has {free / 1e9:.1f} GB free")
-
-
 def must_compile(block: str) -> bool:
     """Whether no wheel of llama-cpp-python is there: installed, chosen, or in a cache."""
-    ready = wheel_kind() or is_installed(block) or any(wheel_cache(block).glob("*.whl"))
-    return not (ready or in_pip_cache(block))
+    return not (wheel_kind() or is_installed(block) or any(wheel_cache(block).glob("*.whl")))
 
 
 def wheel_kind() -> str:
@@ -272,17 +256,6 @@ def is_installed(block: str) -> bool:
     flags = os.environ.get("CMAKE_ARGS", "")
     same = flags in ("", last_time().get("flags", "")) and wheel_kind() == last_time().get("wheel", "")
     return same and installed(LLAMA, locked_version(block))
-
-
-def in_pip_cache(block: str) -> bool:
-    """Whether pip has built the locked version for another project. Such a wheel has no flags of the user."""
-    if os.environ.get("CMAKE_ARGS"):
-        return False
-    command = pip("cache", "list", LLAMA.replace("-", "_"))
-    if not Path(command[0]).exists():
-        command[0] = sys.executable
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    return f"-{locked_version(block)}-" in listed.stdout
 
 
 def locked_version(block: str) -> str:
@@ -327,12 +300,10 @@ def llama(block: str) -> list[Job]:
         WHEELS.mkdir()
         shutil.copy(cached[0], WHEELS)
         return []
-    wheel = pip("wheel", "-v", "--no-build-isolation", "--wheel-dir", str(WHEELS))
-    pinned = locked("llama", {LLAMA: block}, [LLAMA])
-    if in_pip_cache(block):  # built for another project, with parts that we do not need
-        return [Job("llama.cpp", [*wheel, *pinned])]
     require_compiler()  # once more: what was installed may have been for another Python
-    return [Job("llama.cpp", [*wheel, "--no-cache-dir", *pinned], CMAKE_ARGS=build_flags())]
+    wheel = pip("wheel", "-v", "--no-build-isolation", "--no-cache-dir", "--wheel-dir", str(WHEELS))
+    pinned = locked("llama", {LLAMA: block}, [LLAMA])
+    return [Job("llama.cpp", [*wheel, *pinned], CMAKE_ARGS=build_flags())]
 
 
 def keep(block: str) -> None:
@@ -345,18 +316,6 @@ def keep(block: str) -> None:
             shutil.copy(built[0], place)
 
 
-def describe_needs(*, compiles: bool) -> str:
-    """What the installation needs, for a person who is about to wait for it."""
-    free = shutil.disk_usage(ROOT).free
-    disk = f"{DISK / 1e9:.1f} GB of disk ({free / 1e9:.0f} GB free) and a network"
-    if not compiles:
-        return f"setup: installing into .venv; this needs {disk}, and compiles nothing"
-    return (
-        f"setup: installing into .venv; this needs a C++ compiler, {disk}.\n"
-        "setup: compiling llama.cpp takes some minutes, once; pip brings CMake"
-    )
-
-
 def install() -> None:
     """Install everything that is missing."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -367,10 +326,18 @@ def install() -> None:
         return
     blocks = requirements(lock)
     compiles = must_compile(blocks[LLAMA])
-    print(describe_needs(compiles=compiles), file=sys.stderr)
+    free = shutil.disk_usage(ROOT).free
+    needs = f"{DISK / 1e9:.1f} GB of disk ({free / 1e9:.0f} GB free) and a network"
+    if compiles:
+        needs = f"a C++ compiler, {needs}.\nsetup: compiling llama.cpp takes some minutes, once; pip brings CMake"
+    print(
+        f"setup: installing into .venv; this needs {needs}{'' if compiles else ', and compiles nothing'}",
+        file=sys.stderr,
+    )
     if compiles:
         require_compiler()
-    require_disk()
+    if free < DISK and not Path(python()).exists():
+        raise SetupError(f"{DISK / 1e9:.1f} GB are needed on the disk of {ROOT}, which has {free / 1e9:.1f} GB free")
     make_venv()
     LOG.unlink(missing_ok=True)
     rest = [name for name in blocks if name not in {*TOOLS, LLAMA}]

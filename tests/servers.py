@@ -7,7 +7,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
 import sysconfig
 import threading
@@ -31,11 +33,11 @@ LITELLM_IGNORES = ("attribute on the instance is deprecated", "`ReadOnly` qualif
 
 def litellm_ready() -> None:
     """Import litellm now, with its warnings ignored: pytest makes errors of them, also in the thread that imports."""
-    from conductor_cli.models.litellm import preload
+    from conductor_cli.models.litellm import preload_litellm
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        preload().result()
+        preload_litellm().result()
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Wire:
     writer: asyncio.StreamWriter
     gone: asyncio.Event
     chunked: bool = False
+    kept: bool = False
+    """Whether the connection stays open after an answer that was written by hand."""
 
     async def head(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
         """Status and headers; the body follows in HTTP chunks, so that the connection can be kept."""
@@ -99,12 +103,23 @@ class Wire:
         """Break the connection off."""
         self.writer.close()
 
+    def reset(self) -> None:
+        """Break the connection off with a reset; what is not sent yet is lost."""
+        reset(self.writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Break a connection off with a reset."""
+    with suppress(OSError):
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
 
 Script = Callable[[SeenStep, Wire], Awaitable[None]]
 
 
-class Loopback:
-    """A server in a thread of its own. `script` answers each request; it may be exchanged between requests."""
+class Server:
+    """A server in the loop that opens it. `script` answers each request; it may be exchanged between requests."""
 
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
@@ -113,47 +128,25 @@ class Loopback:
         self.connections = 0
         self.port = 0
         self._tls = tls
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._end = asyncio.Event()
         self._transports: list[asyncio.BaseTransport] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._listening: asyncio.Server | None = None
 
     @property
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._ready.wait()
-        return self
+    async def open(self) -> None:
+        """Listen, on the same port as before."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port, ssl=self._tls)
+        self.port = self._listening.sockets[0].getsockname()[1]
 
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        self._loop.set_exception_handler(
-            lambda loop, context: None
-        )  # a client that goes away is the point of many tests
-        server = await self._loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, ssl=self._tls)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._end.wait()
-        for _ in range(5):  # CPython loses a connection that was accepted just before its server closed (gh-109564)
-            await asyncio.sleep(0)
-        server.close()
+    def close(self) -> None:
+        """Refuse connections from now on, and break off those that are open."""
+        if self._listening is not None:
+            self._listening.close()
         for transport in list(self._transports):
             transport.abort()  # type: ignore[attr-defined]
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -174,7 +167,7 @@ class Loopback:
         await self.script(seen, wire)
         if wire.chunked and not writer.is_closing():
             await wire.raw(b"0\r\n\r\n")
-        elif not wire.chunked:
+        elif not wire.chunked and not wire.kept:
             writer.close()
         early = await watch
         if seen.closed_at:
@@ -182,10 +175,48 @@ class Loopback:
         return early
 
 
+class Loopback(Server):
+    """A server in a thread of its own."""
+
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(script, tls)
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._loop.set_exception_handler(lambda loop, context: None)  # clients that go away are the point of many tests
+        await self.open()
+        self._ready.set()
+        await self._end.wait()
+        for _ in range(5):  # CPython loses a connection that was accepted just before its server closed (gh-109564)
+            await asyncio.sleep(0)
+        self.close()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+
 class _Connection(asyncio.StreamReaderProtocol):
     """Known to its server from its first moment to its last, so that none is forgotten when the server ends."""
 
-    def __init__(self, server: Loopback) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__(asyncio.StreamReader(), server._connection)
         self._known = server._transports
         self._own: asyncio.BaseTransport | None = None

@@ -36,7 +36,7 @@ if sys.argv[1:]:
     except SystemExit as end:
         assert end.code in (0, None), end.code
 else:
-    import conductor_cli.cli.commands
+    import conductor_cli.cli.command_tree
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file=sys.stderr)
 """
 

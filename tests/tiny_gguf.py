@@ -1,4 +1,4 @@
-"""Makes a real GGUF of the Qwen2 architecture with random weights, a few hundred kilobytes: `tiny_gguf.py OUT.gguf`.
+"""Makes a real GGUF of the Qwen2 architecture with random weights, a few hundred kilobytes.
 
 It has all that llama.cpp wants of a model: a byte-level BPE tokenizer that was trained on the text below, special
 tokens, a chat template, a context of 8192 tokens. What it writes has no meaning: every token is about equally likely,
@@ -7,7 +7,6 @@ unless `bias` makes some likelier. Needs `gguf` and `numpy` only.
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -248,19 +247,3 @@ def spelled(text: str) -> str:
     """The token of `text` as the vocabulary writes it."""
     letter = byte_letters()
     return text if text in SPECIAL else "".join(letter[byte] for byte in text.encode())
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Make a tiny GGUF with random weights.")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lean", action="append", default=[], metavar="TOKEN=X", help="add X to a token's logit")
-    given = parser.parse_args()
-    bias = {token.encode().decode("unicode_escape"): float(value)
-            for token, _, value in (item.rpartition("=") for item in given.lean)}  # fmt: skip
-    made = make(given.out, seed=given.seed, extra=Extra(bias=bias))
-    print(f"{made}: {made.stat().st_size} bytes")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 """Fault campaigns: the system, the network, files and kills do their worst, and what was promised must hold.
 
-Each campaign is one module with `run(tries)`, and one line in `campaigns.py`. It calls `tries.attempt` for everything
-that it tries, and the report counts.
+Each campaign is a module with `run(tries)`, and a row of the table in `__main__`. It calls `tries.attempt` for
+everything that it tries, and the report counts.
 """

@@ -29,24 +29,18 @@ from conductor_cli.core.usage import Price, Usage, with_cost
 from conductor_cli.state.spending import FILE, DailySpend
 from scripts.faults.tries import Outcome, Tries
 
-WALKS: Final = 400
-"""Random walks of the clock."""
-
+WALKS: Final = 400  # random walks of the clock
 HOUR: Final = 3600.0
 LIMIT: Final = Decimal("0.05")
 PRICE: Final = Price(input=Decimal(1), output=Decimal(10))
 WORKER: Final = Worker(name="ann", kind="openai", model="m", price=PRICE)
-CALL: Final = Decimal("0.0031")
-"""What a call of 100 tokens in and 300 out costs at that price."""
-
+CALL: Final = Decimal("0.0031")  # what a call of 100 tokens in and 300 out costs at that price
 BEGIN: Final = datetime(2026, 11, 21, 23, 50, tzinfo=UTC).timestamp()
 
 ZONES: Final = {
-    "New York": "EST5EDT,M3.2.0,M11.1.0",
-    "half an hour, in the south": "SST-10:30SDT-11,M11.1.0,M3.2.0",
-    "back over midnight": "XST5XDT,M3.2.0/0,M11.1.0/0:30",
-    "forward over midnight": "YST5YDT,M3.2.0/23:30,M11.1.0",
-}
+    "New York": "EST5EDT,M3.2.0,M11.1.0", "half an hour, in the south": "SST-10:30SDT-11,M11.1.0,M3.2.0",
+    "back over midnight": "XST5XDT,M3.2.0/0,M11.1.0/0:30", "forward over midnight": "YST5YDT,M3.2.0/23:30,M11.1.0",
+}  # fmt: skip
 """Rules of daylight saving as POSIX writes them, which need no files of time zones."""
 
 NIGHTS: Final = {"spring": datetime(2026, 3, 6, 12, tzinfo=UTC), "autumn": datetime(2026, 10, 30, 12, tzinfo=UTC)}
@@ -97,23 +91,21 @@ class Spending:
         self.spend.settle(reservation, usage)
 
 
+def query(place: Path, sql: str) -> list[tuple[str, int]]:
+    """What the record of spending has."""
+    with closing(sqlite3.connect(place / FILE)) as database:
+        return database.execute(sql).fetchall()
+
+
 def days(place: Path) -> dict[str, Decimal]:
     """What was spent and reserved on each day, in dollars."""
-    with closing(sqlite3.connect(place / FILE)) as database:
-        rows = database.execute("SELECT day, SUM(cost) FROM calls GROUP BY day").fetchall()
+    rows = query(place, "SELECT day, SUM(cost) FROM calls GROUP BY day")
     return {day: Decimal(cost) / 10**9 for day, cost in rows}
-
-
-def last_day(place: Path) -> str:
-    """The day of the newest row."""
-    with closing(sqlite3.connect(place / FILE)) as database:
-        row = database.execute("SELECT day FROM calls ORDER BY id DESC LIMIT 1").fetchone()
-    return str(row[0]) if row else ""
 
 
 def walk(seed: int) -> Outcome:
     """Spend while the clock jumps, also within calls."""
-    chance = random.Random(seed)  # noqa: S311 - moments, no secrets
+    chance = random.Random(seed)
     jumps = (60.0, HOUR, 24 * HOUR, -60.0, -HOUR, -24 * HOUR, -30 * 24 * HOUR, 400 * 24 * HOUR)
     with tempfile.TemporaryDirectory() as name:
         place, clock, settled = Path(name), [BEGIN], 0
@@ -127,7 +119,8 @@ def walk(seed: int) -> Outcome:
             room = process.reserve()
             if room is not None:
                 under_way.append((process, room))
-                day, today = last_day(place), str(process.today())
+                ((day, _),) = query(place, "SELECT day, cost FROM calls ORDER BY id DESC LIMIT 1")
+                today = str(process.today())
                 later = [then for at, then in counted if 0 <= at - clock[0] <= 24 * HOUR]
                 if day < max(later, default=""):
                     return Outcome(problem=f"the clock went back by less than a day: {max(later)}, then {day}")

@@ -33,7 +33,7 @@ from conductor_cli.core.ledger import Reservation
 from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import Usage
-from conductor_cli.state.ratings import add_rating, read_ratings
+from conductor_cli.state.ratings import RatingsFile
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.spending import DailySpend, read_spent
 from conductor_cli.state.trace_file import TraceWriter
@@ -42,19 +42,12 @@ from scripts.faults.tries import Outcome, Tries
 
 ROUNDS: Final = 100
 
-EXAMPLES: Final = 25
-"""Sequences of lives in one try."""
-
+EXAMPLES: Final = 25  # sequences of lives in one try
 OPERATIONS: Final = ("begin", "event", "finish", "remove", "spend", "reserve", "rate", "list", "set")
 
-NOW: Final = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)
-"""The time of all lives, so that none of them sees midnight."""
-
-RESERVED: Final = 10
-"""Tokens of a reservation. One whose process died counts as spent: the call may have been made."""
-
-Operation = tuple[str, int]
-"""What is done, and with which run or amount."""
+NOW: Final = datetime(2026, 11, 22, 20, 15, tzinfo=UTC)  # the time of all lives, so that none of them sees midnight
+RESERVED: Final = 10  # tokens of a reservation. One whose process died counts as spent: the call may have been made.
+Operation = tuple[str, int]  # what is done, and with which run or amount
 
 
 def run(tries: Tries) -> None:
@@ -67,8 +60,7 @@ def try_lives(number: int, examples: int) -> Outcome:
     """Some sequences of lives, drawn from `number`."""
     options = settings(
         max_examples=examples, stateful_step_count=8, deadline=None, database=None, verbosity=Verbosity.quiet,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
     )  # fmt: skip
     before = Lives.lived
     try:
@@ -173,7 +165,7 @@ def crash_after(writes: int) -> None:
         return left <= 0
 
     def dying(function: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function has it
+        def act(*arguments: Any, **named: Any) -> Any:
             if count():
                 if function is write:
                     function(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
@@ -184,7 +176,7 @@ def crash_after(writes: int) -> None:
 
     write, connect = os.write, sqlite3.connect
 
-    def traced(*arguments: Any, **named: Any) -> sqlite3.Connection:  # noqa: ANN401 - as the function has it
+    def traced(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database: sqlite3.Connection = connect(*arguments, **named)
         database.set_trace_callback(lambda _: os._exit(9) if count() else None)
         return database
@@ -247,7 +239,7 @@ class Life:
                 assert not self._spend.take_problem(), "what was spent was not recorded"
         elif name == "rate":
             rating = Rating(run=f"{identity}", step=0, verdict="good", by="user", time=1.0, shares=())
-            add_rating(self._home / "ratings.jsonl", rating)
+            RatingsFile(self._home / "ratings.jsonl").add(rating)
         elif name == "list":
             RunIndex(str(self._home / "traces")).newest(count=-1)
         else:
@@ -285,7 +277,7 @@ def check(home: Path, known: Known) -> None:
     known.begun = ("", "", 0)
     _check_traces(home, known, run if begun in {"begin", "event", "finish", "remove"} else "")
     _check_spending(home / "spending", known, {"reserve": {RESERVED}, "spend": {RESERVED, identity}}.get(begun, set()))
-    rated = [rating.run for rating in read_ratings(home / "ratings.jsonl").ratings]
+    rated = [rating.run for rating in RatingsFile(home / "ratings.jsonl").read().ratings]
     extra = [f"{identity}"] if begun == "rate" else []
     assert rated in (known.ratings, known.ratings + extra), f"rated {rated}, acknowledged {known.ratings}"
     known.ratings = rated
@@ -319,7 +311,12 @@ def _check_traces(home: Path, known: Known, begun: str) -> None:
             assert not store.path(run).exists(), f"{run} was removed and is there"
             known.removed.add(run)
             continue
-        found = [_name_of(event) for event in store.events(run)]
+        found = [
+            f"begin {event.question.text.removeprefix('question ')}" if isinstance(event, ev.RunStarted)
+            else f"event {event.text.removeprefix('notice ')}" if isinstance(event, ev.Notice)
+            else "finish"
+            for event in store.events(run)
+        ]  # fmt: skip
         assert found[: len(events)] == events, f"{run} has {found}, acknowledged were {events}"
         assert len(found) - len(events) <= (run == begun), f"{run} has {found}, acknowledged were {events}"
         known.events[run] = found
@@ -333,9 +330,3 @@ def _check_traces(home: Path, known: Known, begun: str) -> None:
     for run in there:
         wanted = "finished" if run in known.finished else "interrupted"
         assert listed.get(run) == wanted, f"{run} is listed as {listed.get(run)} and is {wanted}"
-
-
-def _name_of(event: ev.Event) -> str:
-    if isinstance(event, ev.RunStarted):
-        return f"begin {event.question.text.removeprefix('question ')}"
-    return f"event {event.text.removeprefix('notice ')}" if isinstance(event, ev.Notice) else "finish"

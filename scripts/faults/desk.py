@@ -30,11 +30,8 @@ SETTINGS: Final = '[limits]\nattempts = 2\ncalls_day = 1000\n[traces]\nkeep = "a
 """Spending and traces must be stored, or the command must say that it failed."""
 
 UNRECORDED: Final = (
-    "what was spent is not recorded",
-    "no daily total",
-    "limits per day cannot",
-    "today's limit cannot",
-)
+    "what was spent is not recorded", "no daily total", "limits per day cannot", "today's limit cannot",
+)  # fmt: skip
 
 
 TO_USER: Final = re.compile(r"write\((2|\d+</dev/pts/)")
@@ -50,6 +47,7 @@ class Desk:
         self.stage = Stage(self.home, plan=THREE)
         self.prefork = Prefork(place / "fork", _environ(self.home, more))
         self.may_keep_key: Path | None = None
+        self.must_store = True  # whether the settings say that spending and traces must be stored
         self._saved = place / "saved"
         self._asked_before = 0
 
@@ -60,6 +58,7 @@ class Desk:
 
     def configure(self, settings: str = SETTINGS) -> None:
         """Write settings for two workers with a price and a key."""
+        self.must_store = "keep =" in settings
         self.stage.configure(settings, workers=())
         more = 'key_env = "CANARY_KEY"\nprice = { input = 1, output = 2 }'
         with self.stage.config.open("a") as file:
@@ -143,16 +142,12 @@ def ending_problem(ended: Ended) -> str:
     if ended.code < 0:
         return "" if any("SIGKILL" in line for line in ended.hits) else f"signal {-ended.code}"
     nowhere = any(TO_USER.search(line) for line in ended.hits)  # what would have explained it failed itself
-    if ended.code in {0, 130} or nowhere or 1 <= len(_explanation(ended.err)) <= 3:
+    # The last error: what is before it is progress, and what begins with `note` is no part of it.
+    lines = [line for line in ended.err.splitlines() if not line.startswith("conductor: note: ")]
+    begins = [at for at, line in enumerate(lines) if line.startswith("conductor: ")]
+    if ended.code in {0, 130} or nowhere or (begins and len(lines) - begins[-1] <= 3):
         return ""
     return f"it was not explained: {ended.err[-300:]!r}"
-
-
-def _explanation(said: str) -> list[str]:
-    """The lines of the last error: what is before it is progress, and what begins with `note` is no part of it."""
-    lines = [line for line in said.splitlines() if not line.startswith("conductor: note: ")]
-    begins = [at for at, line in enumerate(lines) if line.startswith("conductor: ")]
-    return lines[begins[-1] :] if begins else []
 
 
 def _environ(home: Path, others: Mapping[str, str]) -> dict[str, str]:
@@ -161,14 +156,8 @@ def _environ(home: Path, others: Mapping[str, str]) -> dict[str, str]:
     homes = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "STATE", "DATA", "CACHE")}
     more = {"CANARY_KEY": CANARY, "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring", "COLUMNS": "80"}
     found = {
-        **kept,
-        **homes,
-        **more,
-        "HOME": str(home),
-        "HF_HOME": str(home / "hf"),
-        "OPENBLAS_NUM_THREADS": "1",
-        **others,
-    }
+        **kept, **homes, **more, "HOME": str(home), "HF_HOME": str(home / "hf"), "OPENBLAS_NUM_THREADS": "1", **others,
+    }  # fmt: skip
     os.environ.update(found)
     return found
 

@@ -21,20 +21,11 @@ from typing import Final
 from scripts.faults.fuzz_targets import MARKS, TARGETS
 from scripts.faults.tries import Outcome, Tries
 
-SECONDS: Final = 2.0
-"""Seconds of a processor that one input may take."""
-
-LARGEST: Final = 64 << 10
-"""Bytes of an input."""
-
-GROWTH: Final = 128 << 10
-"""KiB by which one input may make this process larger."""
-
-ROUNDS: Final = 400
-"""Tries of each target."""
-
-FOUND: Final = Path("build/faults/found")
-"""Where an input is kept that broke something."""
+SECONDS: Final = 2.0  # seconds of a processor that one input may take
+LARGEST: Final = 64 << 10  # bytes of an input
+GROWTH: Final = 128 << 10  # KiB by which one input may make this process larger
+ROUNDS: Final = 400  # tries of each target
+FOUND: Final = Path("build/faults/found")  # where an input is kept that broke something
 
 
 def run(tries: Tries) -> None:
@@ -45,7 +36,7 @@ def run(tries: Tries) -> None:
 
 
 def _try_inputs(name: str, seed: str) -> Outcome:
-    target, chance = TARGETS[name], random.Random(seed)  # noqa: S311 - a repeatable one
+    target, chance = TARGETS[name], random.Random(seed)
     for number in range(target.inputs):
         data = mutate(_seeds(name), (*target.words, *MARKS), chance)
         problem = try_input(name, data)
@@ -142,16 +133,7 @@ def _swap_value(data: bytearray, chance: random.Random) -> None:
     begin = chance.choice(places) + 1
     ends = [at for at in (data.find(sign, begin) for sign in (b",", b"}")) if at >= 0]
     values = (
-        b"null",
-        b"true",
-        b"-1",
-        b"0.5",
-        b"9e99",
-        b"[]",
-        b"{}",
-        b'"x"',
-        b'[{"a":[1]}]',
-        b'{"type":"x"}',
+        b"null", b"true", b"-1", b"0.5", b"9e99", b"[]", b"{}", b'"x"', b'[{"a":[1]}]', b'{"type":"x"}',
         b"123456789012345678901",
-    )
+    )  # fmt: skip
     data[begin : min(ends, default=len(data))] = chance.choice(values)

@@ -1,18 +1,319 @@
-"""The fuzz targets by name: what each checks, the inputs it begins with, and the words that its format has."""
+"""The fuzz targets by name: what each checks, the inputs it begins with, and the words that its format has.
+
+A check raises where a promise breaks: of what reads plans, streams of replies, settings, traces, models, attachments,
+and the requests of other programs.
+"""
 
 from __future__ import annotations
 
 import json
+import resource
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.faults import fuzz_files as files
-from scripts.faults import fuzz_plans as plans
+from pydantic_core import PydanticCustomError
+
+from conductor_cli.app.attach import PDF_LIMITS, read_pdf
+from conductor_cli.config import Settings, load_settings
+from conductor_cli.core import events as ev
+from conductor_cli.core.bounded_parsing import parse_toml
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.core.errors import ConfigError, ModelError, PlanError, PolicyError, UsageError
+from conductor_cli.core.media import describe_refused, image_size, media_type_of
+from conductor_cli.core.plan import KeepAnswer, Plan, PlanRules, check_plan
+from conductor_cli.core.plan_file import PlanFile, format_plan_file, parse_plan_file
+from conductor_cli.core.plan_formats import PLAN_FORMATS, ParsedStep, PlanFormatContext
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.profile import labels_of
+from conductor_cli.core.redact import Secrets
+from conductor_cli.core.serialization import DecodeError
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.models.api_errors import parse_frame
+from conductor_cli.models.chat_apis import CHAT_APIS
+from conductor_cli.models.http import DONE, SseParser
+from conductor_cli.models.llama.gguf import check_model_file, read_header
+from conductor_cli.models.stream_decoder import ChatReplyDecoder
+from conductor_cli.server.access import read_json
+from conductor_cli.server.api.bodies import AttachmentCollector, read_document
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.http import APIS
+from conductor_cli.server.mcp.tools import TOOLS, narrowed, read_arguments, read_plan, read_question
+from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.trace_file import read_events
+from conductor_cli.views.trace_text import page_text, trace_lines
 from tests import media_files, tiny_gguf
+
+WORKERS: Final = ("alpha", "beta", "gamma")
+
+SMALL: Final = 4096  # bytes of an event that the parser of streams takes here
+Parsed = tuple[tuple[ParsedStep | KeepAnswer, ...], bool]  # what was read of a plan, and whether it was read to its end
+
+
+def pieces(data: bytes, seed: int) -> Iterator[bytes]:
+    """The bytes, cut somewhere: where depends on `seed` alone."""
+    at = 0
+    while at < len(data):
+        seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
+        size = 1 + seed % 17
+        yield data[at : at + size]
+        at += size
+
+
+def check_plan_format(name: str, data: bytes) -> None:
+    """A plan is read the same way whole and in pieces, obeys its rules, and reads again as it was written."""
+    context = _context(name, data[:1])
+    text = data[1:].decode("utf-8", "replace")
+    whole, ended = _parse(name, context, [text])
+    cut = _parse(name, context, [piece.decode() for piece in _letters(text, len(data))])
+    steps = [item.step for item in whole if isinstance(item, ParsedStep)]
+    if not ended:
+        # In pieces a step may be released before the fault is seen, and whole as well: both have the same beginning.
+        assert all(one == other for one, other in zip(whole, cut[0], strict=False)), f"whole {whole}, cut {cut[0]}"
+        return
+    assert cut == (whole, ended), f"whole {whole}, in pieces {cut}"
+    if not steps:
+        return
+    plan = Plan(steps=tuple(steps))
+    check_plan(plan, context.rules)
+    written = PLAN_FORMATS[name].render(plan, context)
+    again, complete = _parse(name, context, [written])
+    assert complete, f"what was written does not read: {written!r}"
+    second = Plan(steps=tuple(item.step for item in again if isinstance(item, ParsedStep)))
+    assert PLAN_FORMATS[name].render(second, context) == written, f"{written!r} reads as {second}"
+
+
+def _context(name: str, head: bytes) -> PlanFormatContext:
+    bits = head[0] if head else 0
+    single = bits & 192 == 192 and name == "native"  # in the mode mini, which never reasons
+    rules = PlanRules(workers=WORKERS, steps=1 + (bits & 7) % 5, given=bool(bits & 8))
+    labels = labels_of(WORKERS, "numbers" if name == "published" else "letters")
+    return PlanFormatContext(
+        rules=rules, labels=labels, constrained=bool(bits & 16), reasoning=bool(bits & 32) and not single,
+        single=single,
+    )  # fmt: skip
+
+
+def _letters(text: str, seed: int) -> Iterator[bytes]:
+    at = 0
+    for piece in pieces(bytes(len(text)), seed):
+        yield text[at : at + len(piece)].encode("utf-8", "replace")
+        at += len(piece)
+
+
+def _parse(name: str, context: PlanFormatContext, texts: list[str]) -> Parsed:
+    parser = PLAN_FORMATS[name].parser(context)
+    found: list[ParsedStep | KeepAnswer] = []
+    try:
+        for text in texts:
+            found += parser.feed(text)
+        found += parser.end()
+    except PlanError:
+        return tuple(found), False
+    return tuple(found), True
+
+
+def check_plan_file(data: bytes) -> None:
+    """A plan file reads, or is an error with a place; what reads is written and reads as the same."""
+    try:
+        found = parse_plan_file(data.decode("utf-8", "replace"), "plan.json")
+    except UsageError:
+        return
+    limits = replace(Limits(), **{name.partition(".")[2]: value for name, value in found.limits.items()})
+    again = parse_plan_file(format_plan_file(found.question, found.plan, limits), "plan.json")
+    assert again.question == found.question, "another question"
+    assert again.plan.steps == found.plan.steps, "other steps"
+    assert _limits(again) == _limits(found), "other limits"
+
+
+def _limits(file: PlanFile) -> Limits:
+    return replace(Limits(), **{name.partition(".")[2]: value for name, value in file.limits.items()})
+
+
+def check_sse(data: bytes) -> None:
+    """A stream gives the same events however it is cut, and the events read again as they were."""
+    whole, cut = _events([data]), _events(pieces(data, len(data)))
+    assert whole == cut, f"whole {whole!r:.200}, in pieces {cut!r:.200}"
+    text = "".join("data: " + event.replace("\n", "\ndata: ") + "\n\n" for event in whole or ())
+    if "\r" not in text and len(text) < SMALL:
+        assert _events([text.encode()]) == (whole or []), f"{whole!r:.200} reads as other events"
+
+
+def _events(parts: Iterator[bytes] | list[bytes]) -> list[str] | None:
+    parser, found = SseParser(limit=SMALL), list[str]()
+    try:
+        for part in parts:
+            found += parser.feed(part)
+    except ModelError:
+        return None
+    return found
+
+
+def check_reply(api: str, data: bytes) -> None:
+    """A reply of a server is read, or refused with an error of our own; it never says more than was sent."""
+    request = Request(messages=(Message(role="user", content="Which?"),), max_tokens=100)
+    secrets = Secrets()
+    translate, decoder = CHAT_APIS[api].translator(), ChatReplyDecoder(request, secrets, most_tokens=100)
+    parser, said = SseParser(), 0
+    try:
+        for part in pieces(data, len(data)):
+            for event in parser.feed(part):
+                if event.strip() == DONE:
+                    continue
+                frame = parse_frame(event, api, secrets)
+                said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.frame(translate(frame)))
+                CHAT_APIS[api].is_last(frame)
+        said += sum(len(chunk.text) + len(chunk.thinking) for chunk in decoder.end())
+    except ModelError:
+        return
+    assert said <= len(data), f"{said} characters of {len(data)} bytes"
+
+
+def check_settings(data: bytes, file: Path) -> None:
+    """A settings file is used or refused with a place; what parses as TOML is written and parses as the same."""
+    import tomli_w
+
+    file.write_bytes(data)
+    with suppress(ConfigError):
+        load_settings({"HOME": str(file.parent), "CONDUCTOR_LLM_CONFIG_DIR": str(file.parent)}, None, str(file))
+    try:
+        values = parse_toml(data)
+    except ValueError:
+        return
+    again = parse_toml(tomli_w.dumps(values).encode())
+    assert _sorted(again) == _sorted(values), "what was written reads as other values"
+
+
+def _sorted(values: object) -> str:
+    return json.dumps(values, default=str, sort_keys=True)
+
+
+LONGEST: Final = 4000  # characters of an error message; what is wrong may be megabytes long, and is never repeated
+PDF_SECONDS: Final = 12.0  # seconds of a processor that reading one document of at most 64 KiB may take
+
+
+def check_trace(data: bytes, file: Path) -> None:
+    """Any file can be listed; an event that reads is written and reads as the same; what folds can be shown."""
+    file.write_bytes(data)
+    row = summarize_run(str(file.parent), file.stem)
+    assert " cannot be read: " not in row.problem, row.problem
+    for line in data.split(b"\n"):
+        _check_event(line.decode("utf-8", "replace"))
+    trace = Trace()
+    try:
+        for event in read_events(file):
+            trace = apply_event(trace, event)
+    except UsageError:
+        pass
+    page_text(trace_lines(trace, prompts=True, answers=True))
+
+
+def _check_event(line: str) -> None:
+    try:
+        event = ev.from_line(line)
+    except DecodeError:
+        return
+    written = ev.to_line(event)
+    assert ev.to_line(ev.from_line(written)) == written, f"{written!r:.200} reads as another event"
+
+
+def check_gguf(data: bytes, file: Path) -> None:
+    """A model file is accepted or refused with a reason, and its overview agrees with its whole header."""
+    file.write_bytes(data)
+    try:
+        header = check_model_file(file)
+    except ModelError:
+        return
+    brief = read_header(file, brief=True)
+    assert brief.architecture == header.architecture, f"{brief.architecture!r} is {header.architecture!r}"
+    assert all(header.values[name] == value or value != value for name, value in brief.values.items()), "other values"  # noqa: PLR0124 - NaN
+
+
+def check_media(data: bytes) -> None:
+    """Bytes are an image with a size, a document, a text, or refused; all doors agree which."""
+    kind = media_type_of(data)
+    size = image_size(data, kind) if kind.startswith("image/") else None
+    describe_refused(data)
+    assert size is None or min(size) > 0, f"an image of {size}"
+    carried = AttachmentCollector()
+    try:
+        found = carried.keep(read_document(data), "a name")
+    except PydanticCustomError:
+        return
+    assert isinstance(found, str) or found.sha256 in carried.blobs, "an attachment without bytes"
+
+
+def check_pdf(data: bytes) -> None:
+    """The text of a document, or why it cannot be read. Only time of a processor counts: the machine may be busy."""
+    before = _children_seconds()
+    found = read_pdf(data, PDF_LIMITS._replace(seconds=120))
+    assert found.problem != "time", "it was read for two minutes"
+    assert (took := _children_seconds() - before) < PDF_SECONDS, f"it was read for {took:.1f} seconds"
+    assert found.read <= max(found.pages, 0), f"{found.read} of {found.pages} pages"
+
+
+def _children_seconds() -> float:
+    """Seconds of a processor that all child processes have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def check_body(api: str, data: bytes) -> None:
+    """A request becomes one of ours or an error of its API, which can be sent."""
+    path, door = next((path, door) for path, door in APIS.items() if door.name == api)
+    try:
+        request = door.parse(read_json(data))
+    except RequestError as error:
+        json.dumps(error_body(error, path)).encode()
+        _require(400 <= error.status < 500, f"status {error.status}: {error.message}")
+        _require(len(error.message) < LONGEST, f"a message of {len(error.message)} characters")
+        return
+    encoder = door.encoder(request, "20261122-201500-abcd", 0)
+    encoder.begin() + encoder.text("x").replace(b"\r", b"")
+    for message in request.messages:
+        message.content.encode()
+
+
+def check_mcp(data: bytes) -> None:
+    """A message is JSON-RPC or refused; the arguments of a call are checked before anything reads them."""
+    from mcp_types import jsonrpc_message_adapter
+
+    for line in data.split(b"\n"):
+        try:
+            message: Any = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            continue
+        params = getattr(message, "params", None) or {}
+        name, arguments = str(params.get("name")), params.get("arguments") or {}
+        if name in TOOLS and isinstance(arguments, dict):
+            _check_call(name, arguments)
+
+
+def _check_call(name: str, arguments: dict[str, Any]) -> None:
+    try:
+        arguments = read_arguments(name, arguments)
+        if "question" in arguments:
+            read_question(arguments)
+        planned = read_plan(arguments["plan"]) if "plan" in arguments else None
+        narrowed(_no_settings(), arguments, planned)
+    except (UsageError, PolicyError, ConfigError) as error:
+        _require(len(error.message) < LONGEST, f"a message of {len(error.message)} characters")
+
+
+def _require(condition: bool, what: str) -> None:  # noqa: FBT001 - as an assertion has it
+    if not condition:
+        raise AssertionError(what)
+
+
+@cache
+def _no_settings() -> Settings:
+    return load_settings({"HOME": "/nonexistent", "CONDUCTOR_LLM_CONFIG_DIR": "/nonexistent"})
+
 
 HERE: Final = Path(__file__).parents[2]
 
@@ -129,31 +430,19 @@ def _models() -> list[bytes]:
 def _media() -> list[bytes]:
     made = media_files
     return [
-        made.png(),
-        made.jpeg(),
-        made.gif(),
-        made.webp(),
-        made.pdf("one"),
-        b"text",
-        b"PK\x03\x04",
-        made.png(9, 9, 40),
-    ]
+        made.png(), made.jpeg(), made.gif(), made.webp(), made.pdf("one"), b"text", b"PK\x03\x04", made.png(9, 9, 40),
+    ]  # fmt: skip
 
 
 def _bodies(api: str) -> list[bytes]:
     turns = [
-        {"role": "user", "content": "Hi"},
-        {"role": "assistant", "content": "Yes"},
-        {"role": "user", "content": "?"},
-    ]
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "?"},
+    ]  # fmt: skip
     tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}
     image = "data:image/png;base64,iVBORw0KGgo="
     common: dict[str, Any] = {
-        "model": "conductor",
-        "stream": True,
-        "temperature": 0.5,
-        "conductor": {"max_cost": "0.1"},
-    }
+        "model": "conductor", "stream": True, "temperature": 0.5, "conductor": {"max_cost": "0.1"},
+    }  # fmt: skip
     if api == "chat_completions":
         parts = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": image}}]
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -202,41 +491,39 @@ def _calls() -> list[bytes]:
 def _targets() -> dict[str, Target]:
     found = {
         f"plan {name}": Target(
-            check=partial(plans.check_plan_format, name), seeds=partial(_plans, name),
+            check=partial(check_plan_format, name), seeds=partial(_plans, name),
             words=(b" | ", b"plan:", b"accept", b'"steps":[', b'"access"', b"model_id = [", b'["all"]', b"```"),
         )
         for name in ("native", "published", "json")
     }  # fmt: skip
     found["plan file"] = Target(
-        check=plans.check_plan_file, seeds=_plan_files, words=(b'"given"', b'"conversation"', b'"cost"')
+        check=check_plan_file, seeds=_plan_files, words=(b'"given"', b'"conversation"', b'"cost"')
     )
     found["sse"] = Target(
-        check=plans.check_sse, seeds=partial(_replies, "anthropic"), words=(b"data: ", b"data", b":", b"event: ")
+        check=check_sse, seeds=partial(_replies, "anthropic"), words=(b"data: ", b"data", b":", b"event: ")
     )
     for api in ("chat-completions", "responses", "anthropic", "gemini"):
         found[f"reply {api}"] = Target(
-            check=partial(plans.check_reply, api), seeds=partial(_replies, api), words=(b"<think>",)
+            check=partial(check_reply, api), seeds=partial(_replies, api), words=(b"<think>",)
         )
     found["settings"] = Target(
-        check=lambda data: plans.check_settings(data, FILE.with_name("config.toml")), seeds=_settings,
+        check=lambda data: check_settings(data, FILE.with_name("config.toml")), seeds=_settings,
         words=(b"[[", b'"""', b"inf", b"nan", b"1979-05-27", b"0x", b"= {", b"policy.", b"self"), inputs=200,
     )  # fmt: skip
     found["trace"] = Target(
-        check=lambda data: files.check_trace(data, FILE), seeds=_traces, words=(b'"kind":"nested_event"',), inputs=100
+        check=lambda data: check_trace(data, FILE), seeds=_traces, words=(b'"kind":"nested_event"',), inputs=100
     )
-    found["gguf"] = Target(
-        check=lambda data: files.check_gguf(data, FILE.with_suffix(".gguf")), seeds=_models, inputs=200
-    )
+    found["gguf"] = Target(check=lambda data: check_gguf(data, FILE.with_suffix(".gguf")), seeds=_models, inputs=200)
     found["media"] = Target(
-        check=files.check_media, seeds=_media, words=(b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X")
+        check=check_media, seeds=_media, words=(b"IHDR", b"IEND", b"\xff\xd9", b"%PDF-", b"RIFF", b"VP8X")
     )
     found["pdf"] = Target(
-        check=files.check_pdf, seeds=lambda: [media_files.pdf("one", "two")], inputs=5,
+        check=check_pdf, seeds=lambda: [media_files.pdf("one", "two")], inputs=5,
         words=(b"/Kids", b"/Parent", b"2 0 R", b"/FlateDecode", b"/Length 99999", b"/Encrypt", b"/Prev"),
     )  # fmt: skip
     for api in ("chat_completions", "responses", "messages"):
-        found[f"body {api}"] = Target(check=partial(files.check_body, api), seeds=partial(_bodies, api))
-    found["mcp"] = Target(check=files.check_mcp, seeds=_calls, inputs=100)
+        found[f"body {api}"] = Target(check=partial(check_body, api), seeds=partial(_bodies, api))
+    found["mcp"] = Target(check=check_mcp, seeds=_calls, inputs=100)
     return found
 
 

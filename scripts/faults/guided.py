@@ -19,18 +19,13 @@ from typing import Any, Final
 
 from scripts.faults.tries import Outcome, Tries
 
-SECONDS: Final = 25
-"""How long a target is tried before the next one has its turn: all of them have one in ten minutes."""
-
-HANGS: Final = 600
-"""Seconds after which a target that has not ended hangs."""
-
+SECONDS: Final = 25  # how long a target is tried before the next one has its turn: all of them have one in ten minutes
+HANGS: Final = 600  # seconds after which a target that has not ended hangs
 ROUNDS: Final = 40
 
 CORPUS: Final = Path("build/faults/corpus")
 
-INSTRUMENTED: Final = ("conductor_cli",)
-"""The packages whose lines are followed."""
+INSTRUMENTED: Final = ("conductor_cli",)  # the packages whose lines are followed
 
 
 def run(tries: Tries) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -19,19 +18,14 @@ from conductor_cli.core import events as ev
 from conductor_cli.state.spending import read_spent
 from conductor_cli.state.trace_file import read_events
 from scripts.faults.desk import Desk, desk
-from scripts.faults.prefork import Command
 from scripts.faults.tries import Outcome, Tries
 from tests.cli.stage import PLANNER
 from tests.servers import Script, SeenStep, Wire, delta, usage
 
-RANDOM: Final = 500
-"""Kills at random moments."""
-
+RANDOM: Final = 500  # kills at random moments
 WORDS: Final = ("ask", "hi")
 ANSWER: Final = "alpha answers\n"
-STEPS: Final = Counter({"alpha": 2, "beta": 1})
-"""The calls of workers that the plan asks for."""
-
+STEPS: Final = Counter({"alpha": 2, "beta": 1})  # the calls of workers that the plan asks for
 PRICE: Final = Decimal(11 + 7 * 2) / 1_000_000
 """What one call of a worker costs: 11 tokens in and 7 out, at 1 and 2 dollars per million."""
 
@@ -45,7 +39,7 @@ def run(tries: Tries) -> None:
             fault = f"{calls}:signal=SIGKILL:when="
             while tries.attempt(f"at {calls} {number}", partial(killed_at, at, f"{fault}{number}")).hit:
                 number += 1
-        moments = random.Random(tries.seed)  # noqa: S311 - moments, no secrets
+        moments = random.Random(tries.seed)
         for number in range(RANDOM):
             part = moments.random()
             tries.attempt(f"random {number}: at {part:.3f} of a run", partial(killed_after, at, part * seconds))
@@ -82,24 +76,21 @@ def _slowly(text: str) -> Script:
 
 def killed_at(at: Desk, fault: str) -> Outcome:
     """Kill a run by `fault`, as strace reads it."""
-    return _kill(at, partial(at.prefork.start, WORDS, fault=fault), lambda _: None)
+    return _kill(at, fault=fault)
 
 
 def killed_after(at: Desk, moment: float) -> Outcome:
     """Kill a run after so many seconds."""
-
-    def kill(command: Command) -> None:
-        time.sleep(moment)
-        command.kill()
-
-    return _kill(at, partial(at.prefork.start, WORDS), kill)
+    return _kill(at, moment=moment)
 
 
-def _kill(at: Desk, start: Callable[[], Command], kill: Callable[[Command], None]) -> Outcome:
+def _kill(at: Desk, *, fault: str = "", moment: float = -1.0) -> Outcome:
     """Start a run, kill it, look at what is left, and resume it."""
     at.reset()
-    command = start()
-    kill(command)
+    command = at.prefork.start(WORDS, fault=fault)
+    if moment >= 0:
+        time.sleep(moment)
+        command.kill()
     ended = command.ended()
     if ended.code != -9:
         return Outcome(hit=False)

@@ -30,15 +30,9 @@ from typing import Any, Final, Self
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 
-ATTACH_SECONDS: Final = 20.0
-"""How long strace may take to attach."""
-
-COLUMNS: Final = 200
-"""The width of a terminal, which wraps no explanation with a long path."""
-
-_CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
-"""A control sequence of a terminal."""
-
+ATTACH_SECONDS: Final = 20.0  # how long strace may take to attach
+COLUMNS: Final = 200  # the width of a terminal, which wraps no explanation with a long path
+_CONTROL: Final = re.compile(r"\x1b(\[[0-9;?=>]*[ -/]*[@-~]|\][^\x07]*\x07|.)")  # a control sequence of a terminal
 _ANY_TRACER: Final = (0x59616D61, ctypes.c_ulong(-1))
 """Arguments of `prctl` that let any process of this user trace this one, where the system restricts that."""
 
@@ -100,7 +94,7 @@ class Screen:
 class Command:
     """A command that has been forked."""
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self, pid: int, place: Path, streams: Sequence[int], tracer: subprocess.Popen[str] | None, server: Prefork,
         screen: Screen | None,
     ) -> None:  # fmt: skip
@@ -137,7 +131,11 @@ class Command:
             self._tracer.communicate(timeout=10)
             lines = (self._place / "strace").read_text("utf-8", "replace").splitlines()
             hits = tuple(line for line in lines if "(INJECTED)" in line or "+++ killed by SIGKILL" in line)
-        out, err = map(_drain, self._streams)
+        said = []
+        for stream in self._streams:
+            with os.fdopen(stream, "rb") as pipe:
+                said.append((pipe.read() or b"").decode("utf-8", "replace"))
+        out, err = said
         if self.screen is not None:
             out = self.screen.close()
             err = "\n".join(self.screen.last_lines(3))
@@ -206,15 +204,9 @@ class Prefork:
         code: int | None = self._ask({"wait": pid, "seconds": seconds})
         return code
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+    def _ask(self, request: Mapping[str, Any]) -> Any:
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         return json.loads(self._replies.readline())
-
-
-def _drain(stream: int) -> str:
-    """All that was written into a pipe, which is closed."""
-    with os.fdopen(stream, "rb") as pipe:
-        return (pipe.read() or b"").decode("utf-8", "replace")
 
 
 def _attach(pid: int, fault: str, log: Path) -> subprocess.Popen[str]:
@@ -235,7 +227,7 @@ def _attach(pid: int, fault: str, log: Path) -> subprocess.Popen[str]:
 def _serve(control: socket.socket) -> None:
     """Answer requests until the other side closes; returns in each fork, which is to run its command."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    requests = control.makefile("r")
+    requests, answer = control.makefile("r"), None
     while line := requests.readline():
         request = json.loads(line)
         if "words" in request:
@@ -250,9 +242,13 @@ def _serve(control: socket.socket) -> None:
             os.close(writing)
             os.read(reading, 1)  # until it is ready
             os.close(reading)
-            answer: int | None = pid
+            answer = pid
         elif "wait" in request:
-            answer = _wait(request["wait"], request["seconds"])
+            answer, end = None, time.monotonic() + request["seconds"]
+            while answer is None and time.monotonic() < end:
+                found, status = os.waitpid(request["wait"], os.WNOHANG)
+                answer = os.waitstatus_to_exitcode(status) if found else None
+                time.sleep(0 if found else 0.002)
         else:
             answer = _import_all(Path("modules"))
         control.sendall(json.dumps(answer).encode() + b"\n")
@@ -277,17 +273,6 @@ def _become(request: Mapping[str, Any], ready: int) -> None:
     os.close(ready)
     signal.sigwait({signal.SIGUSR1})
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-
-
-def _wait(pid: int, seconds: float) -> int | None:
-    end = time.monotonic() + seconds
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
-            return None
-        time.sleep(0.002)
 
 
 def _import_all(listed: Path) -> int:

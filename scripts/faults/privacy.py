@@ -1,19 +1,23 @@
-"""What other users could read or change: files under any umask, the processes that commands start, and crashes.
+"""What other users could read or change, directories that cannot be written, and a keyring that is locked.
 
 What holds: every file and directory that a command makes is its owner's alone, no argument of a process has a key, no
-process but the command itself has one in its environment, and a crash leaves no copy of the memory.
+process but the command itself has one in its environment, and a crash leaves no copy of the memory. There is no
+traceback, a failure is told in three lines or fewer, and exit code 0 comes only where what was promised is done. Root
+may write everywhere, so here it gives up the capabilities that allow that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,16 +26,16 @@ from typing import Final
 
 from scripts.faults.desk import CANARY, Desk, desk
 from scripts.faults.tries import Outcome, Tries
-from tests.cli.stage import Stage, stalls
+from tests.cli.stage import TWO, Done, Stage, says, stalls
+from tests.keys.bus import bus, gnome_keyring, lock
+from tests.servers import SeenStep, Wire
 from tests.tiny_gguf import make
 
 UMASKS: Final = (0o000, 0o002, 0o007, 0o022, 0o077)
 PUBLIC: Final = frozenset({"cards.json", "manifest.toml"})
 """Figures of workers and manifests of models: no texts of the user."""
 
-STORED: Final = "sk-stored-0c71d94be2f84a35"
-"""A key that is given to `keys set`."""
-
+STORED: Final = "sk-stored-0c71d94be2f84a35"  # a key that is given to `keys set`
 TOOLS: Final = Path(__file__).resolve().parents[2] / "tests/tools/raw_server.py"
 
 
@@ -111,16 +115,13 @@ def under_umask(at: Desk, umask: int, scene: Scene) -> Outcome:
         stage.run(*words, under=under)
     done = stage.run(*scene.words, under=under, given=scene.given)
     found = [path for path in at.home.rglob("*") if path.name not in PUBLIC and path.suffix != ".gguf"]
-    wrong = [f"{path.lstat().st_mode & 0o777:03o} {path.relative_to(at.home)}" for path in found if is_open(path)]
+    # Somebody else could read or change these, were it not for the directories above.
+    opened = [path for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
+    wrong = [f"{path.lstat().st_mode & 0o777:03o} {path.relative_to(at.home)}" for path in opened]
     wrong += [f"left in the working directory: {path.name}" for path in set(Path.cwd().rglob("*")) - before]
     if done.code:
         wrong.append(f"exit code {done.code}: {done.err[-200:]}")
     return Outcome(problem="; ".join(wrong))
-
-
-def is_open(path: Path) -> bool:
-    """Whether somebody else could read or change it, were it not for the directories above."""
-    return not path.is_symlink() and bool(path.stat().st_mode & 0o077)
 
 
 PROGRAM: Final = '[workers.up]\nkind = "command"\ncommand = ["sh", "-c", "cat >/dev/null; sleep 0.5; env"]\n'
@@ -142,7 +143,7 @@ def processes_of(at: Desk, name: str) -> Outcome:
     stage.plan = plan
     Path("text.pdf").write_bytes(b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n")
     # A keyring's own process reads the environment for its settings, and is given keys anyway.
-    may_have = b"conductor_cli.keys.keyring_process"
+    may_have = b"keys/keyring_process.py"
     more = {"OPENAI_API_KEY": STORED, "DIARY": str(at.home / "diary")}
     more |= {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"} if name == "the keyring" else {}
     seen, wrong = set[int](), set[str]()
@@ -180,6 +181,9 @@ def look(root: int) -> Iterator[tuple[int, bytes, bytes]]:
                 yield number, arguments, environ
 
 
+UNLIMITED: Final = ("bash", "-c", 'ulimit -c unlimited 2>/dev/null; exec "$@"', "bash")  # for core dumps
+
+
 def crash(at: Desk, number: signal.Signals) -> Outcome:
     """A command ends by a signal that writes a core dump, in the middle of a call, under no limit on its size."""
     stage = fresh(at)
@@ -189,7 +193,7 @@ def crash(at: Desk, number: signal.Signals) -> Outcome:
     signal.signal(number, signal.SIG_DFL)
     before = set(Path.cwd().iterdir())
     asked = len(stage.asked("alpha"))
-    with stage.start("ask", "hi", under=unlimited()) as process:
+    with stage.start("ask", "hi", under=UNLIMITED) as process:
         while len(stage.asked("alpha")) == asked and process.poll() is None:
             time.sleep(0.01)
         limits = Path(f"/proc/{process.pid}/limits").read_text()
@@ -204,6 +208,100 @@ def crash(at: Desk, number: signal.Signals) -> Outcome:
     return Outcome(problem="" if limit == "0" and not left else problem)
 
 
-def unlimited() -> Sequence[str]:
-    """A prefix that lifts the limit on core dumps."""
-    return ("bash", "-c", 'ulimit -c unlimited 2>/dev/null; exec "$@"', "bash")
+ORDINARY: Final = () if os.geteuid() else ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+"""What makes root an ordinary user, whom permissions bind."""
+
+DIRECTORIES: Final = ("state", "data", "config", "cache")
+MUST_FAIL: Final = {
+    "state": ("eval",), "data": ("keys", "calibrate", "import"), "config": ("config", "workers", "serve keys"),
+    "cache": (),
+}  # fmt: skip
+"""The commands that promise to store something, by the directory in which they do."""
+
+
+def run_places(tries: Tries) -> None:
+    """Every command with each directory read-only, and the keyring."""
+    with workplace() as at:
+        for when in ("before", "within", "between"):
+            tries.attempt(f"the keyring is locked {when}", partial(locked, at, when))
+    with workplace() as at:
+        for directory in DIRECTORIES:
+            for name in SCENES:
+                tries.attempt(f"read-only {directory}, {name}", partial(read_only, at, directory, name))
+
+
+def read_only(at: Desk, directory: str, name: str) -> Outcome:
+    """One command in a home of which one directory cannot be written."""
+    scene: Scene = SCENES[name]
+    stage = fresh(at)
+    for words in scene.ready:
+        stage.run(*words)
+    place = at.home / directory
+    place.mkdir(exist_ok=True)
+    places = [path for path in (place, *place.rglob("*")) if path.is_dir()]
+    for path in places:
+        path.chmod(0o500)
+    try:
+        done = stage.run(*scene.words, under=ORDINARY, given=scene.given)
+    finally:
+        for path in places:
+            path.chmod(0o700)
+    problem = told(done)
+    if name in MUST_FAIL[directory] and not done.code:
+        problem += "; exit code 0, and nothing can be stored"
+    return Outcome(problem=problem)
+
+
+def told(done: Done) -> str:
+    """What is wrong with how a command ended."""
+    lines = [line for line in done.err.splitlines() if not line.startswith("conductor: note: ")]
+    if "Traceback" in done.err or "bug in conductor" in done.err:
+        return f"it was not explained: {done.err[-300:]!r}"
+    if any(key in done.out + done.err for key in (CANARY, STORED)):
+        return "a key was printed"
+    return f"{len(lines)} lines: {done.err[-300:]!r}" if done.code and not 1 <= len(lines) <= 3 else ""
+
+
+def locked(at: Desk, when: str) -> Outcome:
+    """A key of the keyring is needed, which is locked before the run, within its first step, or between two runs."""
+    stage = fresh(at)
+    stage.configure("[limits]\nattempts = 1", workers=("alpha", "beta"))
+    stage.plan = TWO
+    gate = threading.Event()
+
+    async def wait(seen: SeenStep, wire: Wire) -> None:
+        await asyncio.to_thread(gate.wait, 60)
+        await says("alpha answers")(seen, wire)
+
+    stage.models = {"alpha": wait}
+    home = at.home / "bus"
+    home.mkdir()
+    os.environ.pop("PYTHON_KEYRING_BACKEND", None)  # which is put back with the rest when the desk is left
+    with bus(home) as address, gnome_keyring(address, at.home):
+        more = {"DBUS_SESSION_BUS_ADDRESS": address, "CONDUCTOR_LLM_KEYRING_SECONDS": "20"}  # on a busy machine
+        kept = stage.run("keys", "set", "openai-compatible", "--base-url", stage.url, given=STORED, env=more)
+        if kept.code:
+            return Outcome(problem=f"the key was not stored: {kept.err}")
+        if when == "before":
+            lock(address)
+        if when != "within":
+            gate.set()
+        asked = len(stage.asked("alpha"))
+        with stage.start("ask", "hi", env=more) as process:
+            while when == "within" and len(stage.asked("alpha")) == asked and process.poll() is None:
+                threading.Event().wait(0.02)
+            if when == "within":
+                lock(address)
+                gate.set()
+            out, err = process.communicate(timeout=60)
+        first = Done(code=process.returncode, out=out.decode(), err=err.decode())
+        if when == "between":
+            lock(address)
+        second = stage.run("ask", "hi", env=more) if when != "before" else first
+    sent = {seen.headers.get("authorization", "") for seen in stage.asked("beta")[-1:]}
+    problem = told(first) or told(second)
+    if second.code != 4:
+        problem += f"; with a locked keyring the exit code is {second.code}: {second.err[-200:]!r}"
+    if when != "before" and (first.code or first.out != "beta answers\n" or sent != {f"Bearer {STORED}"}):
+        problem += f"; the run that had its key ended with {first.code}: {first.err[-200:]!r}"
+    return Outcome(problem=problem)

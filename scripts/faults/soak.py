@@ -28,19 +28,13 @@ from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.evals.cases import Case, is_correct
 from scripts.faults.tries import Outcome, Tries
 from scripts.faults.wire import private_home
-from scripts.faults.wire_proxy import reset
+from tests.servers import reset
 
 QUESTIONS: Final = 2000
 AT_ONCE: Final = 32
-FAULTY: Final = 0.5
-"""The part of the clients that break their connection."""
-
-SECONDS: Final = 120.0
-"""How long an answer may take, of a server that answers 32 at a time on one core."""
-
-WARM: Final = 300
-"""Questions after which the server is as large as it will be."""
-
+FAULTY: Final = 0.5  # the part of the clients that break their connection
+SECONDS: Final = 120.0  # how long an answer may take, of a server that answers 32 at a time on one core
+WARM: Final = 300  # questions after which the server is as large as it will be
 GROWTH_KB: Final = 30_000
 """How much larger a server may be afterwards: allocators do not give back all that was used at once."""
 
@@ -96,10 +90,6 @@ class Client:
         deltas = [choice["delta"] for frame in frames for choice in frame.get("choices", ())]
         return "".join(delta.get("content") or "" for delta in deltas)
 
-    async def wait(self) -> None:
-        """Wait for a moment of a run, or less."""
-        await asyncio.sleep(self.chance.random() * 0.5)
-
 
 Behaviour = Callable[[Client], Awaitable[str | None]]
 """What a client does; it returns the answer, or None if it did not wait for one."""
@@ -115,31 +105,15 @@ async def _ask_for_a_stream(client: Client) -> str:
     return await client.streamed()
 
 
-async def _leave_at_once(client: Client) -> None:
-    reset(client.writer)
-
-
-async def _leave_inside_the_head(client: Client) -> None:
-    client.writer.write(client.request()[:40])
-    await client.wait()
-    reset(client.writer)
-
-
-async def _leave_inside_the_body(client: Client) -> None:
-    client.writer.write(client.request()[:-20])
-    await client.wait()
-    reset(client.writer)
-
-
-async def _leave_while_it_runs(client: Client) -> None:
-    client.writer.write(client.request(stream=client.chance.random() < 0.5))
-    await client.wait()
-    reset(client.writer)
-
-
-async def _leave_inside_the_answer(client: Client) -> None:
-    client.writer.write(client.request(stream=True))
-    await client.reader.read(200)
+async def _leave(client: Client) -> None:
+    """Break off before the head, inside it, inside the body, while the run goes on, or inside the answer."""
+    kind = client.chance.choice(("at once", "head", "body", "run", "answer"))
+    data = client.request(stream=kind == "answer" or (kind == "run" and client.chance.random() < 0.5))
+    client.writer.write({"at once": b"", "head": data[:40], "body": data[:-20]}.get(kind, data))
+    if kind == "answer":
+        await client.reader.read(200)
+    elif kind != "at once":
+        await asyncio.sleep(client.chance.random() * 0.5)  # until a moment of a run, or less
     reset(client.writer)
 
 
@@ -181,22 +155,20 @@ async def _send_more_than_said(client: Client) -> str | None:
 
 SOUND: Final[tuple[Behaviour, ...]] = (_ask, _ask_for_a_stream)
 BROKEN: Final[tuple[Behaviour, ...]] = (
-    _leave_at_once, _leave_inside_the_head, _leave_inside_the_body, _leave_while_it_runs, _leave_inside_the_answer,
-    _read_slowly, _write_slowly, _ask_twice_at_once, _send_garbage, _send_more_than_said,
+    *(_leave,) * 5, _read_slowly, _write_slowly, _ask_twice_at_once, _send_garbage, _send_more_than_said,
 )  # fmt: skip
 
 
 def run(tries: Tries) -> None:
     """One soak."""
+
+    def soak() -> Outcome:
+        with _server() as (process, port):
+            cases = held_out_cases(QUESTIONS, 0)
+            return asyncio.run(_soak(process.pid, port, cases, random.Random(tries.seed)))
+
     with tempfile.TemporaryDirectory() as home, private_home(Path(home)):
-        tries.attempt(f"{QUESTIONS} questions", lambda: soak(QUESTIONS, tries.seed))
-
-
-def soak(questions: int, seed: int) -> Outcome:
-    """Ask so many questions twice."""
-    cases = held_out_cases(questions, 0)
-    with _server() as (process, port):
-        return asyncio.run(_soak(process.pid, port, cases, random.Random(seed)))  # noqa: S311 - no secret
+        tries.attempt(f"{QUESTIONS} questions", soak)
 
 
 @contextmanager
@@ -235,7 +207,10 @@ async def _soak(pid: int, port: int, cases: tuple[Case, ...], chance: random.Ran
     print(f"  {len(changed)} answered otherwise, {len(changed) - len(differences)} of them also without faults")
     missing = [f"{len(cases) - len(first.answers)} questions of clients that behave have no answer"]
     problems = [*first.problems, *second.problems, *missing[: len(cases) - len(first.answers)], *differences]
-    problems += _growth(before, after)
+    if after.kilobytes > before.kilobytes + GROWTH_KB:
+        problems.append(f"the server grew from {before.kilobytes:,} to {after.kilobytes:,} KB")
+    if after.files > before.files + 2 or after.threads > before.threads + 2:
+        problems.append(f"something was left open: {before}, then {after}")
     return Outcome(problem="; ".join(problems[:5]), weight=2 * len(cases))
 
 
@@ -248,14 +223,6 @@ async def _difference(first: Round, second: Round, case: Case) -> str:
     was, now = first.answers[case.id], second.answers[case.id]
     found = {answer for count in (1, 2, AT_ONCE // 2, AT_ONCE) for answer in await first.ask_at_once(case, count)}
     return "" if {was, now} <= found else f"{case.question!r} was answered {was!r}, then {now!r}"
-
-
-def _growth(before: Size, after: Size) -> Iterator[str]:
-    """What the server holds that it did not hold before."""
-    if after.kilobytes > before.kilobytes + GROWTH_KB:
-        yield f"the server grew from {before.kilobytes:,} to {after.kilobytes:,} KB"
-    if after.files > before.files + 2 or after.threads > before.threads + 2:
-        yield f"something was left open: {before}, then {after}"
 
 
 class Round:

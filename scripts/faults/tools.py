@@ -9,90 +9,64 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.tools.servers import ToolServer
 from conductor_cli.tools.session import McpToolBox
 from scripts.faults.tries import Outcome, Tries
-from scripts.faults.wire_double import read_request
-from scripts.faults.wire_faults import FAULTS, Fault
-from scripts.faults.wire_proxy import Proxy
+from scripts.faults.wire_faults import FAULTS, Fault, FaultServer
+from tests.servers import SeenStep
 
 TEXT: Final = "The sum of 17 and 25 is 42, and that is all that there is to say about it."
 REQUESTS: Final = {"initialize": 1, "tools/list": 3, "tools/call": 4}
 """The requests that are struck, and the number of each; the second is a notification."""
 
-SPANS: Final = {"once": 0, "always": 1 << 30}
-"""How many requests more a fault strikes."""
-
-Case = tuple[Fault, str, str]
-"""What strikes, which request, and how often."""
-
-LANES: Final = 10
-"""Cases at the same time: most of their time is timeouts."""
-
+SPANS: Final = {"once": 0, "always": 1 << 30}  # how many requests more a fault strikes
+LANES: Final = 10  # cases at the same time: most of their time is timeouts
 CALL_SECONDS: Final = 2.0
-MOST_SECONDS: Final = 60.0
-"""How long a run may take in all: three starts of a server, each with its timeout, and a call."""
+MAX_SECONDS: Final = 60.0  # how long a run may take in all: three starts of a server, each with its timeout, and a call
+
+
+class Case(NamedTuple):
+    """What strikes, which request, and how often."""
+
+    fault: Fault
+    request: str
+    span: str
+
+    def __str__(self) -> str:
+        return f"{self.fault.name}/{self.request}/{self.span}"
 
 
 def run(tries: Tries) -> None:
     """Every fault at every request. Events that are lost or exchanged are left out: there is one in each answer."""
     faults = [fault for fault in FAULTS if fault.promise != "as sent"]
-    asyncio.run(
-        _run_cases(tries, iter([case for case in product(faults, REQUESTS, SPANS) if tries.wants(_name(case))]))
-    )
+    cases = [case for parts in product(faults, REQUESTS, SPANS) if tries.wants(str(case := Case(*parts)))]
+    asyncio.run(tries.in_lanes(cases, LANES, _try))
 
 
-async def _run_cases(tries: Tries, queue: Iterator[Case]) -> None:
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(LANES):
-            lanes.create_task(_run_lane(tries, queue))
-
-
-async def _run_lane(tries: Tries, queue: Iterator[Case]) -> None:
-    for case in queue:
-        if tries.is_over:
-            return
-        began = time.monotonic()
-        try:
-            outcome = await _try(*case)
-        except Exception as error:  # noqa: BLE001 - a fault in what is tried or in the campaign: somebody has to look
-            outcome = Outcome(problem=f"{type(error).__name__}: {error}")
-        tries.add(_name(case), outcome, time.monotonic() - began)
-
-
-def _name(case: Case) -> str:
-    fault, request, span = case
-    return f"{fault.name}/{request}/{span}"
-
-
-async def _try(fault: Fault, request: str, span: str) -> Outcome:
-    double = await asyncio.start_server(_answer, "127.0.0.1", 0)
-    proxy = Proxy(double.sockets[0].getsockname()[1])
-    await proxy.open()
+async def _try(case: Case) -> Outcome:
+    server = FaultServer(_answer, {})
+    await server.open()
     try:
-        first = REQUESTS[request]
-        proxy.set(fault.strike, first=first, last=first + SPANS[span])
-        problems = await _use(proxy, must_be_right=fault.promise == "right")
-        proxy.set(None)
-        problems += [f"afterwards: {each}" for each in await _use(proxy, must_be_right=True)]
+        first = REQUESTS[case.request]
+        server.set(case.fault.strike, first=first, last=first + SPANS[case.span])
+        problems = await _use(server, must_be_right=case.fault.promise == "right")
+        server.set(None)
+        problems += [f"afterwards: {each}" for each in await _use(server, must_be_right=True)]
     finally:
-        proxy.close()
-        double.close()
+        server.close()
     return Outcome(problem="; ".join(problems), weight=2)
 
 
-async def _use(proxy: Proxy, *, must_be_right: bool) -> list[str]:
+async def _use(server: FaultServer, *, must_be_right: bool) -> list[str]:
     """One run that calls the tool. Returns what was wrong about it."""
-    url = f"http://127.0.0.1:{proxy.port}/mcp"
-    box = McpToolBox({"t": ToolServer(name="t", url=url, seconds=CALL_SECONDS)}, redact=str)
+    tool_server = ToolServer(name="t", url=f"{server.url}/mcp", seconds=CALL_SECONDS)
+    box = McpToolBox({"t": tool_server}, redact=str)
     began, said, is_right = time.monotonic(), "", False
     try:
-        async with asyncio.timeout(MOST_SECONDS):
+        async with asyncio.timeout(MAX_SECONDS):
             offered = await box.offered(["t"])
             for tool in offered:
                 result = await box.call(tool, {"a": 17, "b": 25})
@@ -110,17 +84,11 @@ async def _use(proxy: Proxy, *, must_be_right: bool) -> list[str]:
     return [] if is_right or 1 <= len(said.strip().splitlines()) <= 3 else [f"not explained: {said!r:.300}"]
 
 
-async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The double: it answers one request in one event."""
-    with suppress(ConnectionError, asyncio.IncompleteReadError):
-        request = await read_request(reader)
-        asked: dict[str, Any] = json.loads(request.body) if request.body else {}
-        reply = {"jsonrpc": "2.0", "id": asked.get("id"), "result": _result(asked)}
-        event = f"event: message\ndata: {json.dumps(reply)}\n\n".encode() if "id" in asked else b""
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(event)}\r\n"
-        writer.write(head.encode() + b"connection: close\r\n\r\n" + event)
-        await writer.drain()
-    writer.close()
+async def _answer(seen: SeenStep) -> list[bytes]:
+    """The double: it answers one request in one event, and a notification in none."""
+    asked = seen.json
+    reply = {"jsonrpc": "2.0", "id": asked.get("id"), "result": _result(asked)}
+    return [f"event: message\ndata: {json.dumps(reply)}\n\n".encode()] if "id" in asked else []
 
 
 def _result(asked: dict[str, Any]) -> dict[str, Any]:

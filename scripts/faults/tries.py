@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
+
+Case = TypeVar("Case")
 
 
 class OutOfTime(Exception):
@@ -56,11 +60,6 @@ class Tries:
         self._seconds = 0.0
         self._read()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no time is left."""
-        return time.monotonic() > self._end
-
     def wants(self, name: str) -> bool:
         """Whether this is still to be tried."""
         return name not in self._done and self._only in name
@@ -83,6 +82,28 @@ class Tries:
             outcome = Outcome(problem=f"{type(error).__name__}: {error}")
         self.add(name, outcome, time.monotonic() - begun)
         return outcome
+
+    async def in_lanes(
+        self, queue: Iterable[Case], lanes: int, check: Callable[[Case], Awaitable[Outcome | None]]
+    ) -> None:
+        """Try cases that are named by `str`, so many at the same time; an outcome of None does not count."""
+        cases = iter(queue)
+
+        async def lane() -> None:
+            for case in cases:
+                if time.monotonic() > self._end:
+                    return
+                began = time.monotonic()
+                try:
+                    outcome = await check(case)
+                except Exception as error:  # noqa: BLE001 - a fault in what is tried or in the campaign
+                    outcome = Outcome(problem=f"{type(error).__name__}: {error}")
+                if outcome is not None:
+                    self.add(str(case), outcome, time.monotonic() - began)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(lanes):
+                group.create_task(lane())
 
     def skips(self, group: str) -> bool:
         """Whether nothing is wanted of the tries whose names begin with the word `group`."""

@@ -1,17 +1,23 @@
-"""The wire: a fault proxy between every adapter and its double, at every position of three shapes of plans.
+"""The wire: a server with faults behind every adapter, at every position of three shapes of plans.
 
-A run must end in time with what is right, or say why not: see `wire_check`. After each fault the same conductor, with
-its open connections, is asked a second question without one, which it must answer.
+A run must end in time with what is right, or say why not. After each fault the same conductor, with its open
+connections, is asked a second question without one, which it must answer.
+
+The answers can be checked. A question has a tag, such as `c1a2b3c4d`, whose first letter is the shape of its plan. The
+answer to a subtask is made of the tag, the number of the part, and a hash of the answers in the prompt, so that no
+answer can pass for another.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
+import re
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,12 +27,13 @@ from typing import Final
 
 import conductor_cli
 from conductor_cli.app.api import AsyncConductor
-from conductor_cli.models.litellm import preload
+from conductor_cli.core.errors import EXIT_CODES
+from conductor_cli.core.plan import GIVEN
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.models.litellm import preload_litellm
 from scripts.faults.tries import Outcome, Tries
-from scripts.faults.wire_check import problems_of
-from scripts.faults.wire_double import Double
-from scripts.faults.wire_faults import FAULTS, Fault
-from scripts.faults.wire_proxy import Exchange, Proxy
+from scripts.faults.wire_faults import FAULTS, Exchange, Fault, FaultServer
+from tests.servers import SeenStep, Speaker, Wire
 
 APIS: Final = {
     "chat": 'kind = "openai-compatible"\nbase_url = "{url}/v1"\nmodel = "{name}"',
@@ -41,37 +48,26 @@ SHAPES: Final = {"chain": "c", "tree": "t", "recursive": "r"}
 """The shapes of plans, and the letter with which a question asks the double for one."""
 
 WORKERS: Final = ("planner", "one", "two", "three")
-"""Who is behind a proxy: the model that plans, and a worker for each step."""
+"""Who is behind a server with faults: the model that plans, and a worker for each step."""
 
-SPANS: Final = {"once": 1, "always": 1 << 30}
-"""How many calls of its worker a fault strikes."""
-
-LANES: Final = 5
-"""Runs at the same time for each API."""
-
-RUN_SECONDS: Final = 40.0
-"""How long a run may take: some ten attempts that time out, on a busy machine."""
-
+SPANS: Final = {"once": 1, "always": 1 << 30}  # how many calls of its worker a fault strikes
+LANES: Final = 5  # runs at the same time for each API
+RUN_SECONDS: Final = 40.0  # how long a run may take: some ten attempts that time out, on a busy machine
 OPTIONS: Final[dict[str, object]] = {"limits.attempts": 2, "conductor.profile": "prompted"}
-
 TIMEOUTS: Final = {"first_token": 1.5, "idle": 1.5, "total": 4.0}
-
-MOST_DELAY: Final = 0.2
-"""Seconds that this process may wait for its turn before a timeout says nothing."""
-
+MAX_DELAY: Final = 0.2  # seconds that this process may wait for its turn before a timeout says nothing
 LATE: Final = ("token within", "did not end within", "no answer in time")
 """What a run says that ended by a timeout, as it does in vain on a busy machine."""
 
-KEY: Final = "sk-canary-4f1bd0c97ae2"
-"""How the keys of all workers begin, which must never be seen again."""
+KEY: Final = "sk-canary-4f1bd0c97ae2"  # how the keys of all workers begin, which must never be seen again
 
 
 async def _refuse(x: Exchange) -> None:
-    x.reset()
+    x.wire.reset()
 
 
 REFUSE: Final = Fault("refuse", _refuse)
-"""Nobody listens: the proxy is closed instead."""
+"""Nobody listens: the server is closed instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +80,21 @@ class Case:
     worker: str
     span: str
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return f"{self.api}/{self.fault.name}/{self.shape}/{self.worker}/{self.span}"
 
 
 def cases() -> list[Case]:
     """Every pair of fault and position, over all APIs and shapes."""
-    faults = (REFUSE, *FAULTS)
-    return [Case(*parts) for parts in product(APIS, faults, SHAPES, WORKERS, SPANS)]
+    return [Case(*parts) for parts in product(APIS, (REFUSE, *FAULTS), SHAPES, WORKERS, SPANS)]
 
 
 def run(tries: Tries) -> None:
     """Try every case, in an order that is drawn with the seed."""
-    chosen = [case for case in cases() if tries.wants(case.name)]
-    random.Random(tries.seed).shuffle(chosen)  # noqa: S311 - an order, no secret
+    chosen = [case for case in cases() if tries.wants(str(case))]
+    random.Random(tries.seed).shuffle(chosen)
     if any(case.api == "litellm" for case in chosen):
-        preload().result()  # it takes longer than the timeouts of a run
+        preload_litellm().result()  # it takes longer than the timeouts of a run
     with tempfile.TemporaryDirectory() as home, private_home(Path(home)):
         asyncio.run(_run_cases(tries, chosen, Path(home)))
 
@@ -120,42 +114,27 @@ def private_home(home: Path) -> Iterator[None]:
 
 
 async def _run_cases(tries: Tries, chosen: list[Case], home: Path) -> None:
-    double = Double()
-    await double.open()
-    delays = Delays()
+    double, delays = Double(), Delays()
     measuring = asyncio.create_task(delays.measure())
     queues = {api: iter([case for case in chosen if case.api == api]) for api in APIS}
+    lanes = [Lane(api, double, delays, home / f"{api}-{number}.toml") for api, number in product(APIS, range(LANES))]
     try:
-        async with asyncio.TaskGroup() as lanes:
-            for api, number in product(APIS, range(LANES)):
-                lanes.create_task(
-                    _run_lane(tries, Lane(api, double, delays, home / f"{api}-{number}.toml"), queues[api])
-                )
+        for lane in lanes:
+            await lane.open()
+        async with asyncio.TaskGroup() as group:
+            for lane in lanes:
+                group.create_task(tries.in_lanes(queues[lane.api], 1, lane.attempt))
     finally:
         measuring.cancel()
-        await double.close()
-
-
-async def _run_lane(tries: Tries, lane: Lane, queue: Iterator[Case]) -> None:
-    await lane.open()
-    try:
-        for case in queue:
-            if tries.is_over:
-                return
-            began = time.monotonic()
-            outcome = await lane.attempt(case)
-            if outcome is not None:
-                tries.add(case.name, outcome, time.monotonic() - began)
-    finally:
-        lane.close()
+        for lane in lanes:
+            lane.close()
 
 
 class Delays:
     """How late this process gets its turn: a timeout on a busy machine says nothing."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, float]] = deque(maxlen=2000)
-        """When a delay ended, and its seconds."""
+        self._seen: deque[tuple[float, float]] = deque(maxlen=2000)  # when a delay ended, and its seconds
 
     async def measure(self) -> None:
         """Measure until cancelled."""
@@ -171,72 +150,57 @@ class Delays:
 
 
 class Lane:
-    """One conductor at a time, whose planner and workers are each behind a proxy of their own."""
+    """One conductor at a time, whose planner and workers each have a server with faults."""
 
     def __init__(self, api: str, double: Double, delays: Delays, config: Path) -> None:
-        self._api = api
-        self._delays = delays
-        self._double = double
-        self._config = config
-        self._proxies: dict[str, Proxy] = {}
+        self.api = api
+        self._delays, self._double, self._config = delays, double, config
+        models = {"object": "list", "data": [{"id": name, "object": "model"} for name in WORKERS]}
+        self._servers = {name: FaultServer(double.reply, models) for name in WORKERS}
         self._asked = 0
 
     async def open(self) -> None:
-        """Start the proxies and write the settings that name them."""
-        for name in WORKERS:
-            self._proxies[name] = Proxy(self._double.port)
-            await self._proxies[name].open()
-        tables = ['[conductor]\nmodel = "planner"', *map(self._table, WORKERS)]
+        """Start the servers and write the settings that name them."""
+        tables = ['[conductor]\nmodel = "planner"']
+        for name, server in self._servers.items():
+            await server.open()
+            table = APIS[self.api].format(url=server.url, name=name)
+            tables.append(f'[workers.{name}]\n{table}\nkey_env = "WIRE_{name.upper()}"')
         self._config.write_text("\n".join(tables))
 
     def close(self) -> None:
-        for proxy in self._proxies.values():
-            proxy.close()
-
-    def _table(self, name: str) -> str:
-        url = f"http://127.0.0.1:{self._proxies[name].port}"
-        return f'[workers.{name}]\n{APIS[self._api].format(url=url, name=name)}\nkey_env = "WIRE_{name.upper()}"'
+        for server in self._servers.values():
+            server.close()
 
     async def attempt(self, case: Case) -> Outcome | None:
         """One question with the fault, and one after it without; None where the machine was too busy to tell."""
         began = time.monotonic()
-        problems = await self._problems(case)
-        is_late = any(late in problem for problem in problems for late in LATE)
-        if is_late and self._delays.worst_since(began) > MOST_DELAY:
-            return None
-        return Outcome(problem="; ".join(problems), weight=2)
-
-    async def _problems(self, case: Case) -> list[str]:
         timeouts = {f"timeouts.{name}": seconds for name, seconds in TIMEOUTS.items()}
         options = OPTIONS | timeouts | ({"limits.recursion": 1} if case.shape == "recursive" else {})
-        proxy = self._proxies[case.worker]
+        server = self._servers[case.worker]
         async with conductor_cli.open_async(config=self._config, settings=options, seed=1) as conductor:
-            await self._strike(proxy, case)
+            if case.fault is REFUSE:
+                server.close()
+                if case.span == "once":
+                    asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(server.open()))
+            else:
+                server.set(case.fault.strike, last=SPANS[case.span])
             problems = await self._ask(conductor, case)
-            await self._rest(proxy, case)
-            sound = replace(case.fault, promise="right")
-            problems += [f"afterwards: {each}" for each in await self._ask(conductor, replace(case, fault=sound))]
-        return problems
-
-    async def _strike(self, proxy: Proxy, case: Case) -> None:
-        if case.fault is REFUSE:
-            proxy.close()
-            if case.span == "once":
-                asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(proxy.open()))
-        else:
-            proxy.set(case.fault.strike, last=SPANS[case.span])
-
-    async def _rest(self, proxy: Proxy, case: Case) -> None:
-        proxy.set(None)
-        if case.fault is REFUSE and case.span == "always":
-            await proxy.open()
+            server.set(None)
+            if case.fault is REFUSE and case.span == "always":
+                await server.open()
+            sound = replace(case, fault=replace(case.fault, promise="right"))
+            problems += [f"afterwards: {each}" for each in await self._ask(conductor, sound)]
+        is_late = any(late in problem for problem in problems for late in LATE)
+        if is_late and self._delays.worst_since(began) > MAX_DELAY:
+            return None
+        return Outcome(problem="; ".join(problems), weight=2)
 
     async def _ask(self, conductor: AsyncConductor, case: Case) -> list[str]:
         """Ask a question that asks for the case's shape. Returns what was wrong about the run."""
         self._asked += 1
-        tag = f"{SHAPES[case.shape]}{hash((case.name, self._asked)) & 0xFFFFFFFF:08x}"
-        run = conductor.ask(f"What is {tag}?")
-        said = ""
+        tag = f"{SHAPES[case.shape]}{hash((str(case), self._asked)) & 0xFFFFFFFF:08x}"
+        run, said = conductor.ask(f"What is {tag}?"), ""
         try:
             async with asyncio.timeout(RUN_SECONDS):
                 async for event in run:
@@ -245,14 +209,156 @@ class Lane:
             return [f"the run did not end within {RUN_SECONDS:.0f} s"]
         cut = case.fault.promise == "as sent"
         altered = cut and case.api != "responses"  # which says the whole text at the end
-        billed = self._double.billed[tag]
-        found = list(problems_of(run.trace, tag, billed=billed, altered=altered, cut=cut))
+        found = list(problems_of(run.trace, tag, billed=self._double.billed[tag], altered=altered, cut=cut))
         found += ["a key was shown"] if KEY in said else []
         # After three failures in a row nobody is asked for a while.
         is_skipped = run.error is not None and "skipped for" in run.error.message
         if case.fault.promise == "right" and run.error is not None and not is_skipped:
             found.append(f"it should have been answered: {run.error.message}")
-        stored = conductor_cli.load_trace(run.id)
-        if stored != run.trace:
+        if conductor_cli.load_trace(run.id) != run.trace:
             found.append("the stored trace is another one")
         return found
+
+
+# The double
+
+
+PLANS: Final = {
+    "c": ("one | - | Do part 1 of {tag}.", "two | 1 | Do part 2 of {tag}.", "three | 2 | Do part 3 of {tag}."),
+    "t": ("one | - | Do part 1 of {tag}.", "two | - | Do part 2 of {tag}.", "three | 1 2 | Do part 3 of {tag}."),
+    "r": ("one | - | Do part 1 of {tag}.", "two | 1 | Do part 2 of {tag}."),
+}
+"""The plans by shape: a chain, a tree, and a chain that a nested run reviews."""
+
+NESTED: Final = ("three | given | Do part 3 of {tag}.",)
+"""The plan of the nested run: it does not keep the answer at hand."""
+
+PIECE: Final = 7  # characters of an answer in one frame
+
+
+class Double:
+    """Answers in four APIs. `billed` counts the calls that it has answered, by the tag of the question."""
+
+    def __init__(self) -> None:
+        self.billed: Counter[str] = Counter()
+
+    async def reply(self, seen: SeenStep) -> list[bytes]:
+        """The events of an answer."""
+        prompt = "\n".join(_texts(seen.json))
+        found = re.search(r"\b[ctr][0-9a-f]{8}\b", prompt)
+        tag = found[0] if found else ""
+        self.billed[tag] += 1
+        recorder = Recorder()
+        speaker = Speaker(seen, recorder)
+        await speaker.begin()
+        for piece in pieces(_said(tag, prompt)):
+            await speaker.say(piece)
+        await speaker.end()
+        return recorder.events
+
+
+class Recorder(Wire):
+    """Keeps what is said as events, instead of sending it."""
+
+    def __init__(self) -> None:
+        self.events: list[bytes] = []
+
+    async def head(self, status: int = 200, kind: str = "", **headers: str) -> None:
+        """Nothing is sent."""
+
+    async def send(self, data: bytes | str) -> None:
+        self.events.append(data.encode() if isinstance(data, str) else data)
+
+
+def answer(tag: str, subtask: str, prompt: str) -> str:
+    """The answer of any worker to `subtask`; `prompt` has the answers that it sees."""
+    part = re.search(r"Do part (\d) of", subtask)
+    number = part[1] if part else "all"
+    seen = " ".join(sorted(set(re.findall(r"\[\[[^\]]*\]\]", prompt))))
+    digest = hashlib.sha256(f"{tag} {number} {seen}".encode()).hexdigest()[:16]
+    return f"Part {number} of {tag} is [[{tag}-{number}-{digest}]], and that is all."
+
+
+def pieces(text: str) -> list[str]:
+    """An answer as it is streamed."""
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+
+
+def _said(tag: str, prompt: str) -> str:
+    """What the model that gets this prompt says: a worker an answer, the planner what is missing of a plan."""
+    _, worker, task = prompt.rpartition("Your subtask: ")
+    if worker:
+        return answer(tag, task, prompt)
+    plan = NESTED if "an answer at hand" in prompt else PLANS.get(tag[:1], PLANS["c"])
+    repaired, revised = re.search(r"Steps 1 to (\d) stand", prompt), re.search(r"from step (\d) on", prompt)
+    first = int(repaired[1]) if repaired else int(revised[1]) - 1 if revised else 0
+    return "\n".join(plan[first:] or plan[-1:]).format(tag=tag)
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text of a JSON value, in order."""
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(item)
+
+
+# What must hold after every run, whatever happened on the wire
+
+
+def problems_of(trace: Trace, tag: str, *, billed: int, altered: bool, cut: bool) -> Iterator[str]:
+    """Every promise that a run has broken.
+
+    `billed` are the calls for which a provider would want money. With `altered`, a text may be as a server sent it that
+    repeated, exchanged or left out a piece; with `cut`, the text of a step that failed.
+    """
+    if billed > trace.usage.calls:
+        yield f"{billed} calls were billed and {trace.usage.calls} recorded"
+    yield from _wrong_texts(trace, tag, altered=altered, cut=cut)
+    failure = trace.error
+    if failure is not None:
+        if failure.kind == "internal" or not EXIT_CODES.get(failure.kind):
+            yield f"the failure is of kind {failure.kind}: {failure.message}"
+        text = f"{failure.message}\n{failure.hint}".strip()
+        if not failure.message.strip() or len(text.splitlines()) > 3:
+            yield f"the failure is not explained in one to three lines: {text!r}"
+        if trace.answer and not trace.partial:
+            yield "an answer of a failed run is not called partial"
+    elif trace.partial or not trace.steps or trace.answer != trace.steps[-1].text:
+        yield f"the answer is not that of the last step: {trace.answer!r}"
+
+
+def _wrong_texts(trace: Trace, tag: str, *, altered: bool, cut: bool) -> Iterator[str]:
+    """The steps whose text is not what their worker said, made of what they saw."""
+    for record in trace.steps:
+        if record.nested is not None:
+            yield from _wrong_texts(record.nested, tag, altered=altered, cut=cut)
+            if record.state == "done" and record.text != record.nested.answer:
+                yield f"step {record.number} is not the answer of its nested run"
+            continue
+        right = answer(tag, record.step.subtask, "\n".join(_seen(trace, record)))
+        is_done = record.state == "done"
+        allowed = (right, *_alterations(right)) if altered or (cut and not is_done) else (right,)
+        if is_done and record.text not in allowed:
+            yield f"the text of step {record.number} is {record.text!r} instead of {right!r}"
+        if not is_done and not any(text.startswith(record.text) for text in allowed):
+            yield f"step {record.number} was cut off after {record.text!r}, which does not begin {right!r}"
+
+
+def _seen(trace: Trace, record: StepRecord) -> Iterator[str]:
+    """The answers that a step saw."""
+    done = {each.number: each.text for each in trace.steps if each.state == "done"}
+    for number in record.step.access:
+        if number == GIVEN:
+            yield from (given.answer for given in trace.question.given)
+        else:
+            yield done.get(number, "")
+
+
+def _alterations(text: str) -> Iterator[str]:
+    """What `wire_faults` makes of a text whose pieces it repeats, exchanges or leaves out."""
+    parts = pieces(text)
+    yield "".join([*parts[:3], *parts[2:]])
+    yield "".join([*parts[:2], parts[3], parts[2], *parts[4:]])
+    yield "".join([*parts[:2], *parts[3:]])
+    yield "".join([*parts, parts[-1]])

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from conductor_cli import __version__
-from scripts.reference import bash, commands, fish, man, markdown, powershell, topics, zsh
+from scripts.reference import commands, completion, man, markdown, topics
 
-APPLICATION = "conductor_cli.cli.commands:app"
+APPLICATION = "conductor_cli.cli.command_tree:app"
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -18,10 +18,7 @@ def documents(root: commands.Command, version: str) -> dict[str, str]:
     listed = topics.topics()
     pages = {f"man/{name}": text for name, text in man.pages(root, listed, version).items()}
     return {
-        "completions/conductor.bash": bash.script(root),
-        "completions/conductor.zsh": zsh.script(root),
-        "completions/conductor.fish": fish.script(root),
-        "completions/conductor.ps1": powershell.script(root),
+        "completions/words.json": completion.words_table(root),
         "docs/cli.md": markdown.page(root),
         **{f"docs/{topic.name}.md": markdown.topic(topic) for topic in listed},
         **pages,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from typer.main import get_command
 
 from conductor_cli.cli.examples import EXAMPLES
-from scripts.reference.values import asked_of, words_of
+from conductor_cli.core.errors import EXIT_CODES
 
 if TYPE_CHECKING:
     import typer
@@ -26,47 +26,37 @@ PATHS: Final[dict[str, Kind]] = {
 }  # fmt: skip
 """Words in the name of a value that say it is a path, also where the program reads it as text."""
 
-PLAIN = re.compile(r"[A-Za-z0-9_.:+-]+")
-"""Words that need no quoting in any shell: all names of commands, options and choices are such."""
+EXITS: Final[dict[int, str]] = {
+    0: "The command succeeded.",
+    1: "The run failed.",
+    2: "The command line, or a file named on it, is invalid.",
+    3: "A setting is invalid, or the policy forbids the request.",
+    4: "An API key is missing or was refused.",
+    5: "The model that plans is missing, damaged, unreachable, or of a kind that cannot be loaded.",
+    6: "A limit was reached (also when there is a partial answer).",
+    7: "The answer is partial.",
+    8: "No worker could be reached.",
+    130: "The command was interrupted (Ctrl-C).",
+    143: "The command was terminated (SIGTERM or a closed terminal).",
+}
+
+if missing := set(EXIT_CODES.values()) ^ (EXITS.keys() - {0}):
+    raise ValueError(f"exit codes without a sentence here, or sentences without an exit code: {sorted(missing)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """An option or an argument. An argument has no `names`; `metavar` is empty for a flag.
-
-    `choices` are all that may stand as a value of the kind "choice", and else some of it. `asked` is the command of the
-    program that prints more of it, such as `model names`.
-    """
+    """An option or an argument. An argument has no `names`; `metavar` is empty for a flag."""
 
     names: tuple[str, ...]
     metavar: str
     help: str
     kind: Kind
-    asked: str
     choices: tuple[str, ...]
     many: bool
     required: bool
     default: str
     environment: tuple[str, ...]
-
-    @property
-    def takes_value(self) -> bool:
-        return self.kind != "flag"
-
-    @property
-    def listed(self) -> bool:
-        """Whether a value is several of them, parted by commas."""
-        return "A,B" in self.metavar
-
-    @property
-    def takes_several(self) -> bool:
-        """Whether an option may be followed by several values, up to the next word that is none."""
-        return bool(self.names) and self.metavar.endswith("...")
-
-    @property
-    def may_stand_alone(self) -> bool:
-        """Whether an option with a value may also come without one."""
-        return self.metavar.startswith("[")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +76,9 @@ class Command:
     everywhere: tuple[Parameter, ...]
 
     @property
-    def accepted(self) -> tuple[Parameter, ...]:
-        """Every option that may stand after the command."""
-        return self.options + self.everywhere
-
-    @property
     def path(self) -> str:
         """The words, each after a space: what shell functions compare."""
         return "".join(f" {word}" for word in self.words)
-
-    @property
-    def open_ended(self) -> tuple[str, ...]:
-        """The names of the option that several files may follow, so that words after it may be files, too."""
-        return next((option.names for option in self.options if option.takes_several), ())
 
     @property
     def summary(self) -> str:
@@ -130,65 +110,55 @@ def read(app: typer.Typer, name: str) -> Command:
     return _command(get_command(app), None, name, ())
 
 
-def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Command:  # noqa: ANN401 - Typer's own Click
+def _command(command: Any, parent: Any, name: str, words: tuple[str, ...]) -> Command:
     context = command.context_class(command, info_name=name, parent=parent, **command.context_settings)
     known = [(each, getattr(each, "hidden", False)) for each in command.get_params(context)]
     shown = [each for each, hidden in known if not hidden]
     everywhere = getattr(context.find_root().command, "everywhere", ())
+    below = [(name, command.get_command(context, name)) for name in getattr(command, "commands", ())]
     return Command(
         words=words,
-        text=_plain(command.help or command.short_help or ""),
-        options=tuple(_parameter(each, words) for each in shown if each.param_type_name == "option"),
-        arguments=tuple(_parameter(each, words) for each in shown if each.param_type_name == "argument"),
-        commands=tuple(_children(command, context, words)),
+        text=inspect.cleandoc(command.help or command.short_help or "").strip(),
+        options=tuple(_parameter(each) for each in shown if each.param_type_name == "option"),
+        arguments=tuple(_parameter(each) for each in shown if each.param_type_name == "argument"),
+        commands=tuple(_command(child, context, name, (*words, name)) for name, child in below if not child.hidden),
         examples=EXAMPLES.get(" ".join(words), ()),
-        everywhere=tuple(_parameter(each, words) for each, hidden in known if hidden and each.name in everywhere),
+        everywhere=tuple(_parameter(each) for each, hidden in known if hidden and each.name in everywhere),
     )
 
 
-def _children(command: Any, context: Any, words: tuple[str, ...]) -> Iterator[Command]:  # noqa: ANN401
-    names = command.list_commands(context) if hasattr(command, "list_commands") else []
-    for name in names:
-        child = command.get_command(context, name)
-        if child is not None and not child.hidden:
-            yield _command(child, context, _checked(name), (*words, name))
-
-
-def _parameter(each: Any, words: tuple[str, ...]) -> Parameter:  # noqa: ANN401
+def _parameter(each: Any) -> Parameter:
     is_option = each.param_type_name == "option"
     kind, choices = _kind(each)
-    metavar = "" if kind == "flag" else _metavar(each, choices)
-    place = " ".join((*words, max(each.opts, key=len) if is_option else metavar))
+    default = each.show_default if isinstance(each.show_default, str) else each.default if each.show_default else None
     # Typer keeps the names of --help in a set: short before long is an order they always have.
     names = sorted((*each.opts, *each.secondary_opts), key=lambda name: name.startswith("--")) if is_option else ()
     return Parameter(
-        names=tuple(_checked(name) for name in names),
-        metavar=metavar,
-        help=" ".join(_plain(each.help or "").split()),
+        names=tuple(names),
+        metavar="" if kind == "flag" else _metavar(each, choices),
+        help=" ".join((each.help or "").split()),
         kind=kind,
-        asked=asked_of(place, metavar),
-        choices=tuple(_checked(choice) for choice in choices or words_of(place, metavar)),
+        choices=choices,
         many=bool(getattr(each, "multiple", False)) or each.nargs != 1,
         required=bool(each.required),
-        default="" if kind == "flag" or not is_option else _default(each),
+        default="" if kind == "flag" or not is_option or default in (None, (), [], "") else str(default),
         environment=(each.envvar,) if isinstance(each.envvar, str) else tuple(each.envvar or ()),
     )
 
 
-def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:  # noqa: ANN401
+def _kind(each: Any) -> tuple[Kind, tuple[str, ...]]:
     described = each.type_descriptor
     if getattr(each, "is_flag", False) or getattr(each, "count", False):
         return "flag", ()
     if described.choices is not None:
         return "choice", tuple(str(c.value if isinstance(c, Enum) else c) for c in described.choices)
+    if said := next((PATHS[word] for word in re.split(r"\W+", each.metavar or "") if word in PATHS), None):
+        return said, ()
     types = {described.annotation, *get_args(described.annotation)}
-    info = described.parameter_info
-    if described.is_file or described.is_path or Path in types:
-        return ("file" if info.file_okay else "directory"), ()
-    return next((PATHS[word] for word in re.split(r"\W+", each.metavar or "") if word in PATHS), "text"), ()
+    return ("file" if described.is_file or described.is_path or Path in types else "text"), ()
 
 
-def _metavar(each: Any, choices: tuple[str, ...]) -> str:  # noqa: ANN401
+def _metavar(each: Any, choices: tuple[str, ...]) -> str:
     """The name of the value."""
     if each.metavar:
         return str(each.metavar)
@@ -198,22 +168,3 @@ def _metavar(each: Any, choices: tuple[str, ...]) -> str:  # noqa: ANN401
     if each.param_type_name == "argument" or annotation not in {int, float}:
         return str(each.name).upper()
     return {int: "N", float: "NUMBER"}[annotation]
-
-
-def _default(each: Any) -> str:  # noqa: ANN401
-    if isinstance(each.show_default, str):
-        return each.show_default
-    if not each.show_default or each.default in (None, (), [], "") or callable(each.default):
-        return ""
-    return str(each.default.value if isinstance(each.default, Enum) else each.default)
-
-
-def _plain(text: str) -> str:
-    """Help text as paragraphs: without what stands after a form feed, and without Click's mark for kept lines."""
-    return inspect.cleandoc(text).partition("\f")[0].replace("\b\n", "").strip()
-
-
-def _checked(word: str) -> str:
-    if not PLAIN.fullmatch(word):
-        raise ValueError(f"{word!r} would need quoting in a shell: give it another name")
-    return word

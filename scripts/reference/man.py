@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from scripts.reference.commands import Command, Parameter
-from scripts.reference.exits import EXITS
+from scripts.reference.commands import EXITS, Command, Parameter
 from scripts.reference.topics import Part, Topic
 
 DATES: Final = {"0.1.0": "2026-11-22"}

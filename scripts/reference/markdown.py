@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scripts.reference.commands import Command, Parameter
-from scripts.reference.exits import EXITS
+from scripts.reference.commands import EXITS, Command, Parameter
 from scripts.reference.topics import Part, Topic
 
 HEAD = """# The command line

@@ -60,7 +60,7 @@ def topics() -> tuple[Topic, ...]:
 _SETTINGS: Final = """\
 A later source takes precedence: defaults, `settings.toml` (written by `conductor config set`, `workers add`, `model
 use`), your own `config.toml` (never written; `--config FILE` names another one), the environment, flags. Both files are
-TOML. `conductor config path` prints where they are, `conductor config show` prints every value and its source.
+TOML. `conductor config show` prints every value and its source, and where they are.
 
 In a file, `limits.steps` is the key `steps` in the section `[limits]`. An invalid value is an error that names the
 file, the line and what was expected. A project's `.conductor.toml`, found from the working directory upwards, and the
@@ -149,7 +149,10 @@ _EVENTS_EXAMPLES: Final = (
         "Print each step of a run as it is planned",
         'conductor ask "..." --format jsonl |\n  jq -r \'select(.kind == "step_planned") | .subtask\'',
     ),
-    ("Count the lines of the last trace by kind", 'jq -r .kind "$(conductor trace path last)" | sort | uniq -c'),
+    (
+        "Count the lines of the last trace by kind",
+        "conductor trace replay --speed 0 --format jsonl |\n  jq -r .kind | sort | uniq -c",
+    ),
 )
 
 
@@ -169,7 +172,7 @@ def events() -> Topic:
     )  # fmt: skip
 
 
-def _object(name: str, kind: Any) -> Part:  # noqa: ANN401 - a dataclass
+def _object(name: str, kind: Any) -> Part:
     hints = get_type_hints(kind)
     rows = tuple(
         (field.name, _called(hints[field.name]) + _optional(field)) for field in fields(kind) if field.name != "at"
@@ -177,7 +180,7 @@ def _object(name: str, kind: Any) -> Part:  # noqa: ANN401 - a dataclass
     return Part(title=name, text=" ".join((kind.__doc__ or "").split()), columns=("Key", "Value"), rows=rows)
 
 
-def _optional(field: Any) -> str:  # noqa: ANN401 - of a dataclass
+def _optional(field: Any) -> str:
     return "" if field.default is MISSING and field.default_factory is MISSING else "; optional"
 
 
@@ -187,7 +190,7 @@ _CALLED: Final[dict[Any, str]] = {
 }  # fmt: skip
 
 
-def _called(hint: Any) -> str:  # noqa: ANN401 - any annotation
+def _called(hint: Any) -> str:
     """What the value of a field is in JSON."""
     if hint in _CALLED:
         return _CALLED[hint]
@@ -201,7 +204,7 @@ def _called(hint: Any) -> str:  # noqa: ANN401 - any annotation
     return f"an object, each value {_called(inner[1])}" if origin is Mapping else f"`{hint.__name__}`"
 
 
-def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]:  # noqa: ANN401 - annotations
+def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]:
     """The dataclasses that stand in the fields of these, at any depth; events apart."""
     for kind in kinds:
         for each in _parts_of(get_type_hints(kind).values() if is_dataclass(kind) else ()):
@@ -210,7 +213,7 @@ def _inside(kinds: Any, known: frozenset[Any] = frozenset()) -> frozenset[Any]: 
     return known
 
 
-def _parts_of(hints: Any) -> Iterator[Any]:  # noqa: ANN401 - annotations
+def _parts_of(hints: Any) -> Iterator[Any]:
     for hint in hints:
         if is_dataclass(hint):
             yield hint

@@ -26,9 +26,7 @@ from scripts.supply.pins import ROOT, all_pins
 
 ALLOWED: Final = ROOT / ".ci/audit.toml"
 
-SECONDS: Final = 300
-"""How long pip-audit may take for all packages; about a quarter of a second is usual for each."""
-
+SECONDS: Final = 300  # how long pip-audit may take for all packages; about a quarter of a second is usual for each
 Pin = tuple[str, str]
 
 
@@ -134,16 +132,8 @@ def report(packages: Sequence[Pin], more: Sequence[str]) -> list[dict[str, Any]]
         file = Path(place) / "requirements.txt"
         file.write_text("".join(f"{name}=={version}\n" for name, version in packages), encoding="utf-8")
         command = [
-            sys.executable,
-            "-m",
-            "pip_audit",
-            "--format",
-            "json",
-            "--progress-spinner",
-            "off",
-            "--aliases",
-            "on",
-        ]
+            sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--aliases", "on",
+        ]  # fmt: skip
         command += ["--disable-pip", "--no-deps", "--requirement", str(file), *more]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)

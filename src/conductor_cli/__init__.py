@@ -9,7 +9,7 @@ importing only those below it (checked by import-linter):
     train | views              training a conductor; showing events
     evals | rehearsal          measuring; the demo models
     run                        a question becomes a stream of events
-    store | config | keys      traces, settings, API keys
+    state | config | keys      traces, spending, settings, API keys
     models                     one interface for all models, and its adapters
     core                       values and decisions: pure, standard library only
 
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from conductor_cli.app.api import AsyncConductor as AsyncConductor
     from conductor_cli.app.api import AsyncRun as AsyncRun
+    from conductor_cli.app.api import Conductor as Conductor
     from conductor_cli.app.api import RunFailed as RunFailed
     from conductor_cli.app.api import SyncConductor as SyncConductor
     from conductor_cli.app.api import SyncRun as SyncRun
@@ -43,12 +44,11 @@ if TYPE_CHECKING:
     from conductor_cli.core.question import File as File
     from conductor_cli.core.question import Question as Question
     from conductor_cli.core.trace import Trace as Trace
-    from conductor_cli.run import Conductor as Conductor
 
 _NAMES = {
     "conductor_cli.app.api": (
-        "AsyncConductor", "AsyncRun", "RunFailed", "SyncConductor", "SyncRun", "load_trace", "open", "open_async",
-        "replay",
+        "AsyncConductor", "AsyncRun", "Conductor", "RunFailed", "SyncConductor", "SyncRun", "load_trace", "open",
+        "open_async", "replay",
     ),
     "conductor_cli.core": ("events",),
     "conductor_cli.core.errors": ("ConductorError",),
@@ -56,7 +56,6 @@ _NAMES = {
     "conductor_cli.core.pool": ("Limits", "Pool", "Worker"),
     "conductor_cli.core.question": ("File", "Question"),
     "conductor_cli.core.trace": ("Trace",),
-    "conductor_cli.run": ("Conductor",),
 }  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -14,13 +14,7 @@ def main() -> None:
 
 
 def _answer_or_start() -> None:
-    """Answer at once what can be, and start the command for everything else.
-
-    Importing Typer and the settings takes several times as long as starting Python. What a shell or a person waits for
-    most often is therefore answered before that, and only in this function: the version, names for completion,
-    `trace list` and `trace search` from the index, a replay into a pipe, and the first lines of a chat. Each of these
-    answers only the plain forms of its command, and leaves every other form to the command itself.
-    """
+    """Answer what a shell waits for, the version and a completion, before Typer is loaded; start any other command."""
     words = sys.argv[1:]
     if words == ["--version"] and sys.stdout is not None:
         from conductor_cli import __version__
@@ -31,29 +25,18 @@ def _answer_or_start() -> None:
             pass  # the command itself reports what is wrong
         else:
             return
-    if words[1:2] == ["names"]:
-        from conductor_cli.cli.completion_names import print_names
+    if words[:1] == ["complete"] and words[1:] and words[1].startswith(":"):
+        from conductor_cli.cli.completion_offers import print_offers
 
-        if print_names(words):
-            return
-    if words[:1] == ["trace"]:
-        from conductor_cli.state.run_list import print_fast_answer
-
-        if print_fast_answer(words):
-            return
-    if words[:2] == ["trace", "replay"]:
-        from conductor_cli.views.replay import fast_replay
-
-        code = fast_replay(words[2:])
-        if code is not None:
-            sys.exit(code)
+        print_offers(words[1][1:], words[2:])
+        return
 
     from conductor_cli.cli.chat_banner import greet_early
 
     with greet_early(words) as greeted:
-        from conductor_cli.cli.start import start
+        from conductor_cli.cli.entry import run_and_exit
 
-        start(chat=greeted)
+        run_and_exit(chat=greeted)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,6 @@ def test_a_wrong_setting_or_worker_is_an_exception(stage: Stage) -> None:
 
 
 def test_files_system_text_and_schema_go_with_a_question(stage: Stage, tmp_path: Path) -> None:
-    """What is given with the question reaches the worker."""
     note = tmp_path / "note.txt"
     note.write_text("the text of the note")
     stage.models["alpha"] = says('{"n": 1}')

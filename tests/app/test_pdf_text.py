@@ -8,6 +8,7 @@ import zlib
 import pytest
 
 from conductor_cli.app.attach import read_pdf
+from conductor_cli.programs.bounded_child import ChildLimits
 from tests.media_files import pdf, pdf_of, stream
 
 
@@ -54,7 +55,7 @@ def test_pages_that_contain_themselves_are_damage() -> None:
 
 def test_a_document_that_takes_too_long_is_given_up() -> None:
     """The child is killed when the time is over."""
-    assert read_pdf(pdf("x"), seconds=0.01).problem == "time"
+    assert read_pdf(pdf("x"), ChildLimits(0.01)).problem == "time"
 
 
 @pytest.mark.parametrize(("password", "problem"), [("secret", "encrypted"), ("", "")])

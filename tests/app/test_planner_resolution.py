@@ -25,7 +25,6 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_
 def test_an_adapter_from_the_settings_is_named_by_its_setting(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hint is the command that removes the setting."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_ADAPTER", str(lora(tmp_path / "lora.gguf")))
     assert "conductor config set conductor.adapter default" in stage.inside("ask", "Why?").err
 

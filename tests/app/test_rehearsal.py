@@ -24,7 +24,6 @@ def test_the_last_block_starts_over() -> None:
 
 
 def test_asking_for_more_questions_than_there_are_is_an_error() -> None:
-    """The error says how many there are."""
     with pytest.raises(UsageError, match=r"--n 2001: the demo has 2,000 questions"):
         held_out_cases(2001, 0)
     with pytest.raises(UsageError, match=r"--n 1201: the demo has 1,200 questions"):

@@ -133,8 +133,7 @@ def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
 
 
 def test_a_fault_of_telemetry_does_not_stop_a_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the SDK raises, the answer comes."""
     in_memory(monkeypatch)
-    monkeypatch.setattr(telemetry.RunTelemetry, "_start", lambda self, sent: 1 / 0)
+    monkeypatch.setattr(telemetry.RunTelemetry, "_at", lambda self, seconds: 1 / 0)
     with conductor_cli.open() as conductor:
         assert conductor.ask("How many?").answer == "alpha answers"

@@ -44,7 +44,7 @@ def small(load: Any, **more: int) -> tuple[Any, Any]:
     """A model with every kind of tensor, and a vocabulary for it."""
     tokens, merges = vocabulary(100)
     kinds = [3 if token in SPECIAL else 1 for token in tokens]
-    words = load("shape_vocabulary").Vocabulary(tokens=tokens, kinds=kinds, merges=merges, template=CHATML)
+    words = load("shapes").Vocabulary(tokens=tokens, kinds=kinds, merges=merges, template=CHATML)
     size = {"layers": 8, "width": 256, "heads": 4, "key_heads": 2, "inner": 512, "tokens": 512, **more}
     return load("shapes").Shape(name="small", tied=False, **size), words
 
@@ -135,7 +135,6 @@ def test_a_model_is_made_once(
 def test_what_fails_on_the_way_leaves_nothing(
     load: Any, shapes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file has its name only when it is whole; half of one is deleted."""
     shape, words = small(load)
     monkeypatch.setattr(shapes, "fetched", lambda place: ())
     monkeypatch.setattr(shapes, "read", lambda: words)
@@ -148,7 +147,6 @@ def test_what_fails_on_the_way_leaves_nothing(
 def test_a_full_disk_is_seen_before_anything_is_written(
     shapes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Needed and free are said."""
     monkeypatch.setattr(shapes.shutil, "disk_usage", lambda place: SimpleNamespace(free=3 * 10**9))
     with pytest.raises(SystemExit, match=r"the 7b shape needs 4\.7 GB and 3\.0 GB are free"):
         shapes.write(shapes.SHAPES["7b"], tmp_path / "bench" / "large.gguf")
@@ -157,7 +155,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(
 
 def test_of_the_source_distribution_two_files_are_kept(load: Any, tmp_path: Path) -> None:
     """The vocabulary and the template, wherever the archive holds them; a file that only has such a name is not one."""
-    words = load("shape_vocabulary")
+    words = load("shapes")
     source = tmp_path / "source"
     for name in words.WANTED:
         path = source / "package-1.0" / "vendor" / "llama.cpp" / "models" / name
@@ -175,7 +173,6 @@ def test_of_the_source_distribution_two_files_are_kept(load: Any, tmp_path: Path
 
 
 def test_the_vocabulary_is_filled_up_to_the_rows_of_the_embedding(load: Any) -> None:
-    """As the converter does it, with tokens that nobody uses."""
     _, words = small(load)
     padded = words.padded(len(words.tokens) + 2)
     assert padded.tokens[-2:] == [f"[PAD{len(words.tokens)}]", f"[PAD{len(words.tokens) + 1}]"]
@@ -184,7 +181,6 @@ def test_the_vocabulary_is_filled_up_to_the_rows_of_the_embedding(load: Any) -> 
 
 
 def test_a_bound_from_below_holds_above_it(load: Any) -> None:
-    """`least` turns the bound round, and the table shows it."""
     figure = load("figures").Figure(what="speed", value=0.98, unit="ratio", bound=0.97, least=True)
     assert figure.cells()[1:4] == ("0.980", "≥ 0.970", "pass")
     assert not replace(figure, value=0.96).holds
@@ -206,7 +202,7 @@ def run(script: str, job: Path, *more: str) -> dict[str, Any]:
 def job(tmp_path_factory: pytest.TempPathFactory, load: Any) -> Path:
     """What the scripts are given, with a tiny model."""
     place = tmp_path_factory.mktemp("job")
-    forced = load("forced")
+    forced = load("live_conductor")
     model = str(make(place / "tiny.gguf", shape=LONG))
     given = {"model": model, "cache": str(place / "cache"), "context": 2 * forced.CONTEXT, **forced.naive_job()}
     path = place / "job.json"
@@ -224,7 +220,6 @@ def test_a_second_process_takes_the_prefix_from_disk_and_writes_the_forced_plan(
 
 
 def test_many_questions_read_only_what_is_their_own(job: Path) -> None:
-    """No question reads more of its prompt than what stands behind the prefix."""
     found = run("live_conductor.py", job, "live", "4")
     assert len(found["resident"]) == 4
     assert all(0 < read <= own for read, own in zip(found["read"][1:], found["own"][1:], strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import Stage
+from tests.cli.terminals import OPEN
 from tests.tiny_gguf import make
 
 
@@ -24,3 +25,11 @@ def stage(home: Path) -> Iterator[Stage]:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real GGUF of random weights."""
     return make(tmp_path_factory.mktemp("models") / "tiny.gguf")
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal_stays_open() -> Iterator[None]:
+    """A test that fails half-way leaves its command to nobody, and its streams to no other test."""
+    yield
+    for program in list(OPEN):
+        program.close(force=True)

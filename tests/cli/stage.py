@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from conductor_cli.cli import start
+from conductor_cli.cli import entry
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, usage
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -175,15 +175,40 @@ class Stage:
         with self.start(*arguments, env=env, under=under, **streams) as process:
             return finished(process, given)
 
-    def inside(self, *arguments: str | Path, given: bytes | str = b"") -> Done:
+    def inside(
+        self, *arguments: str | Path, given: bytes | str = b"", env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> Done:  # fmt: skip
         """Run the command in this process: as `run`, but much faster."""
         data = given.encode() if isinstance(given, str) else given
         with pytest.MonkeyPatch.context() as patch:
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            if cwd is not None:
+                patch.chdir(cwd)
             for name, content in (("stdin", data), ("stdout", b""), ("stderr", b"")):
                 patch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="\n"))
-            code = start.run([*map(str, arguments)])
+            code = entry.run_command_line([*map(str, arguments)])
             texts = [stream.buffer.getvalue().decode() for stream in (sys.stdout, sys.stderr) if not stream.flush()]  # type: ignore[union-attr]
         return Done(code=code, out=texts[0], err=texts[1])
+
+    def ends(self, code: int, *arguments: str | Path, told: str | tuple[str, ...] = (), **how: Any) -> Done:
+        """Run the command in this process; assert that it ends with this exit code, and that stderr has `told`."""
+        done = self.inside(*arguments, **how)
+        assert done.code == code, done
+        for text in (told,) if isinstance(told, str) else told:
+            assert text in done.err, done
+        return done
+
+    def ok(self, *arguments: str | Path, **how: Any) -> Done:
+        """Run the command in this process; assert that it succeeds."""
+        return self.ends(0, *arguments, **how)
+
+    def fails(self, code: int, *arguments: str | Path, **how: Any) -> Done:
+        """Run the command in this process; assert that it fails with this exit code, and an error as it should be."""
+        done = self.ends(code, *arguments, **how)
+        explained(done)
+        return done
 
 
 def limit_file_size(blocks: int) -> tuple[str, ...]:
@@ -195,10 +220,10 @@ def limit_file_size(blocks: int) -> tuple[str, ...]:
 
 
 def finished(process: subprocess.Popen[bytes], given: bytes | str | None = None) -> Done:
-    """Wait for a command, at most half a minute."""
+    """Wait for a command, at most a minute."""
     data = given.encode() if isinstance(given, str) else given
     try:
-        out, err = process.communicate(data, timeout=30)
+        out, err = process.communicate(data, timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

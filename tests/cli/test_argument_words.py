@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli.command import describe_files, with_each_file
+from conductor_cli.cli.typer_classes import with_each_file
 from conductor_cli.core.errors import UsageError
-from tests.cli.stage import COMMAND, Stage, explained
+from tests.cli.stage import COMMAND, Stage
 
 
 @pytest.fixture
@@ -32,7 +32,6 @@ def files_of(stage: Stage) -> list[str]:
 
 
 def test_a_c_of_another_command_is_a_word(stage: Stage) -> None:
-    """Commands that continue nothing read `-c` as they read any other word."""
     stage.inside("ask", "hi")
     assert stage.inside("ask", "-c", "and", "now?").code == 0
     assert stage.inside("workers", "add", "x", "--about", "-c").code == 2
@@ -52,11 +51,11 @@ def test_a_c_of_another_command_is_a_word(stage: Stage) -> None:
         ("Compare a.txt b.txt", "Compare a.txt b.txt"),
         ("-- -f a.txt b.txt", "-- -f a.txt b.txt"),
         ("-f", "-f"),
+        ("-f a.txt https://example.com/x Why?", "-f a.txt -f https://example.com/x Why?"),
     ],
 )
 def test_files_after_a_file_are_files(folder: Path, given: str, meant: str) -> None:
-    """Words right after `-f FILE` are attached while they name files; the rest is as it was."""
-    assert with_each_file(shlex.split(given), ("-f", "--file"))[0] == shlex.split(meant)
+    assert with_each_file(shlex.split(given), ("-f", "--file")) == shlex.split(meant)
 
 
 @pytest.mark.parametrize(
@@ -69,45 +68,33 @@ def test_files_after_a_file_are_files(folder: Path, given: str, meant: str) -> N
     ],
 )
 def test_what_looks_like_a_file_and_is_none_is_refused(folder: Path, given: str, said: str) -> None:
-    """A mistyped name would silently become a part of the question."""
     with pytest.raises(UsageError) as found:
         with_each_file(given.split(), ("-f",))
     assert found.value.message == said
     assert "words of the question go before -f, or after --" in found.value.hint
 
 
-def test_words_that_name_files_are_told(folder: Path) -> None:
-    """Attached files are listed; a word of the question that is a file says how to attach it."""
-    assert describe_files(["a.txt", "b.txt"], ["Compare"]) == ["2 files are attached: a.txt, b.txt"]
-    assert describe_files([*"abcdef"], []) == ["6 files are attached: a, b, c, d and 2 more"]
-    (told,) = describe_files([], ["Compare", "a.txt", "b.txt", "make", "docs", "c.txt"])
-    assert told.startswith("a.txt, b.txt are read as a part of the question")
-    assert "-f a.txt" in told
-    assert describe_files([], ["what is make?"]) == []
+def test_words_that_name_files_are_told(stage: Stage, folder: Path) -> None:
+    told = stage.inside("ask", "Compare", "a.txt", "b.txt", "make", "docs", "c.txt").err
+    assert told.startswith("a.txt, b.txt are read as a part of the question; to attach a file: -f a.txt\n")
+    assert stage.inside("ask", "what is make?").err == ""
+    many = [str(shutil.copy("a.txt", f"{number}.txt")) for number in range(6)]
+    assert "6 files are attached: 0.txt, 1.txt, 2.txt, 3.txt and 2 more\n" in stage.inside("ask", "?", "-f", *many).err
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_pattern_of_the_shell_attaches_every_file(stage: Stage, folder: Path, shell: str) -> None:
-    """`-f *.txt` and names with spaces reach the planner as files; one line says so."""
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+def test_a_pattern_of_the_shell_attaches_every_file(stage: Stage, folder: Path) -> None:
     folder.joinpath("my notes.txt").write_text("in my notes.md")
     line = f"{shlex.join(COMMAND)} ask Compare -f *.txt"
-    done = subprocess.run([shell, "-c", line], env=stage.environ(), capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", line], env=stage.environ(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "3 files are attached: a.txt, b.txt, my notes.txt\n")
     assert files_of(stage) == ["a.txt", "b.txt", "my notes.md"]
 
 
 def test_quiet_says_nothing_about_files(stage: Stage, folder: Path) -> None:
-    """`-q` attaches as many files and prints nothing."""
-    done = stage.inside("ask", "Compare", "-f", "a.txt", "b.txt", "-q")
-    assert (done.code, done.err) == (0, "")
+    assert stage.ok("ask", "Compare", "-f", "a.txt", "b.txt", "-q").err == ""
     assert files_of(stage) == ["a.txt", "b.txt"]
 
 
 def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
-    """The mistake is found before anything is sent: 2."""
-    done = stage.inside("ask", "Compare", "-f", "a.txt", "c.txt")
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "ask", "Compare", "-f", "a.txt", "c.txt")
     assert stage.server.requests == []

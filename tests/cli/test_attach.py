@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.app import attach
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
-from tests.cli.stage import ONE, TWO, Stage, explained, refuses
+from tests.cli.stage import ONE, TWO, Stage, refuses
 from tests.media_files import gif, jpeg, pdf, png, webp
 from tests.servers import SeenStep, Wire, loopback
 
@@ -26,6 +27,14 @@ def seeing(stage: Stage) -> Stage:
     tables = [stage.worker("alpha", 'accepts = ["image", "pdf"]'), stage.worker("beta")]
     stage.config.write_text(stage.config.read_text() + "\n".join(tables) + "\n")
     return stage
+
+
+@pytest.fixture
+def chart(tmp_path: Path) -> Path:
+    """A small picture."""
+    path = tmp_path / "chart.png"
+    path.write_bytes(png())
+    return path
 
 
 def sent_to(stage: Stage, model: str, call: int = -1) -> list[dict[str, Any]]:
@@ -43,11 +52,9 @@ def stored(stage: Stage) -> list[Path]:
 
 
 def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(seeing: Stage, tmp_path: Path) -> None:
-    """The image goes to alpha as bytes; beta and the planner read one line about it: type, size, who can see it."""
     (tmp_path / "chart.png").write_bytes(png(640, 480))
     seeing.plan = TWO
-    done = seeing.inside("ask", "What does it show?", "-f", tmp_path / "chart.png")
-    assert done.code == 0, done.err
+    seeing.ok("ask", "What does it show?", "-f", tmp_path / "chart.png")
     [image] = [part for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
     kind, _, data = image["image_url"]["url"].partition(",")
     assert (kind, base64.b64decode(data)) == ("data:image/png;base64", png(640, 480))
@@ -58,80 +65,57 @@ def test_a_worker_that_accepts_images_is_sent_it_and_another_is_told_of_it(seein
 
 
 def test_a_pdf_is_sent_as_a_file_to_those_who_accept_it_and_as_text_to_others(seeing: Stage, tmp_path: Path) -> None:
-    """Alpha gets the document, beta the text of its pages with a mark before each."""
     (tmp_path / "paper.pdf").write_bytes(pdf("First words", "Last words"))
     seeing.plan = TWO
-    done = seeing.inside("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
-    assert done.code == 0, done.err
+    seeing.ok("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
     assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
     assert "First words" not in text_of(sent_to(seeing, "alpha"))
     assert "[page 1]\nFirst words\n[page 2]\nLast words" in text_of(sent_to(seeing, "beta"))
 
 
 def test_a_pdf_needs_no_worker_that_accepts_it(stage: Stage, tmp_path: Path) -> None:
-    """Its text is there for everybody, so a pool of plain workers answers."""
     (tmp_path / "paper.pdf").write_bytes(pdf("Only words"))
-    done = stage.inside("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
-    assert done.code == 0, done.err
+    stage.ok("ask", "Sum it up", "-f", tmp_path / "paper.pdf")
     assert "Only words" in text_of(sent_to(stage, "alpha"))
 
 
-def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(stage: Stage, tmp_path: Path) -> None:
-    """The error names the image, and how to say that a worker accepts images."""
-    (tmp_path / "chart.png").write_bytes(png())
-    done = stage.inside("ask", "What is it?", "-f", tmp_path / "chart.png")
-    assert done.code == 2
-    explained(done)
-    assert "nobody could see chart.png" in done.err
-    assert "--accepts image" in done.err
+def test_nobody_who_can_see_is_a_usage_error_before_anything_is_called(stage: Stage, chart: Path) -> None:
+    stage.fails(2, "ask", "What is it?", "-f", chart, told=("nobody could see chart.png", "--set accepts=image"))
     assert [seen for seen in stage.server.requests if seen.method == "POST"] == []
 
 
-def test_a_plan_in_which_nobody_looks_is_repaired(seeing: Stage, tmp_path: Path) -> None:
-    """The planner is told the fault; where it does not mend it, a worker that can see is asked directly."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_a_plan_in_which_nobody_looks_is_repaired(seeing: Stage, chart: Path) -> None:
     seeing.plan = BLIND
-    done = seeing.inside("ask", "What is it?", "-f", tmp_path / "chart.png", "--format", "json")
-    assert done.code == 0, done.err
+    done = seeing.ok("ask", "What is it?", "-f", chart, "--format", "json")
     assert "no step asks a worker that can see the attached image; alpha can" in text_of(sent_to(seeing, "planner"))
     assert done.json["steps"][-1]["worker"] == "alpha"
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
 @pytest.mark.parametrize(("plan", "how"), [("beta | - | Look.", ("--max-steps", "1")), ("B", ("--mode", "mini"))])
-def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, tmp_path: Path, plan: str, how: tuple[str, ...]) -> None:
-    """In mode mini, and with one step, the choice is only among those who can see."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_one_step_goes_to_the_worker_that_sees(seeing: Stage, chart: Path, plan: str, how: tuple[str, ...]) -> None:
     seeing.plan = plan
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", *how, "--format", "json")
+    done = seeing.inside("ask", "What?", "-f", chart, *how, "--format", "json")
     assert [step["worker"] for step in done.json["steps"]] == ["alpha"], done.err
 
 
-def test_a_substitute_for_one_who_sees_must_see_too(seeing: Stage, tmp_path: Path) -> None:
-    """A blind worker does not answer in place of one that was to look: the run fails instead."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_a_substitute_for_one_who_sees_must_see_too(seeing: Stage, chart: Path) -> None:
     seeing.models["alpha"] = refuses(400)
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
-    assert done.code == 1
+    seeing.ends(1, "ask", "What?", "-f", chart)
     assert seeing.asked("beta") == []
 
 
-def test_a_plan_file_in_which_nobody_looks_is_refused(seeing: Stage, tmp_path: Path) -> None:
-    """A plan made for another question must not answer about an image that none of its workers sees."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_a_plan_file_in_which_nobody_looks_is_refused(seeing: Stage, chart: Path, tmp_path: Path) -> None:
     seeing.plan = "beta | - | Answer."
     plan = tmp_path / "plan.json"
     plan.write_text(seeing.inside("plan", "How many?").out)
-    done = seeing.inside("run", plan, "-f", tmp_path / "chart.png")
-    assert done.code == 2, done.err
+    seeing.ends(2, "run", plan, "-f", chart)
     assert seeing.asked("beta") == []
 
 
 def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_trace(
-    seeing: Stage, tmp_path: Path
+    seeing: Stage, chart: Path, tmp_path: Path
 ) -> None:
-    """Two runs with the same image share one file of mode 0600, which goes when the second trace is removed."""
-    (tmp_path / "chart.png").write_bytes(png())
     (tmp_path / "copy.png").write_bytes(png())
     for name in ("chart.png", "copy.png"):
         assert seeing.inside("ask", "What?", "-f", tmp_path / name).code == 0
@@ -148,55 +132,34 @@ def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_tra
     assert stored(seeing) == []
 
 
-def test_a_url_after_f_names_the_option_for_it(seeing: Stage) -> None:
-    """Nothing is fetched, and the whole URL is in the hint."""
-    done = seeing.inside("ask", "What?", "-f", "https://example.com/a/chart.png")
-    assert done.code == 2
-    assert "https://example.com/a/chart.png is a URL, not a file" in done.err
-    assert "--fetch https://example.com/a/chart.png" in done.err
-
-
-def test_a_run_without_a_trace_stores_no_bytes(seeing: Stage, tmp_path: Path) -> None:
-    """With --no-trace the image is in memory alone, and is sent all the same."""
-    (tmp_path / "chart.png").write_bytes(png())
-    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--no-trace").code == 0
+def test_a_run_without_a_trace_stores_no_bytes(seeing: Stage, chart: Path) -> None:
+    assert seeing.inside("ask", "What?", "-f", chart, "--no-trace").code == 0
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
     assert stored(seeing) == []
 
 
-def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(seeing: Stage, tmp_path: Path) -> None:
-    """The next question of a conversation and a repeated step are sent the image again, while it is stored."""
-    (tmp_path / "chart.png").write_bytes(png())
-    seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
-    (tmp_path / "chart.png").unlink()
+def test_continue_and_rerun_find_the_bytes_and_say_when_they_are_gone(seeing: Stage, chart: Path) -> None:
+    seeing.inside("ask", "What?", "-f", chart)
+    chart.unlink()
     for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
-        done = seeing.inside(*again)
-        assert done.code == 0, done.err
+        seeing.ok(*again)
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
     asked = len(seeing.asked("alpha"))
     stored(seeing)[0].unlink()
     for again in (("ask", "-c", "And now?"), ("trace", "rerun", "last")):
-        done = seeing.inside(*again)
-        assert done.code == 2
-        explained(done)
-        assert "chart.png is not stored any more" in done.err
+        seeing.fails(2, *again, told="chart.png is not stored any more")
     assert len(seeing.asked("alpha")) == asked
     assert seeing.inside("trace", "replay", "last", "--speed", "0").code == 0
 
 
-def test_a_plan_file_carries_the_hash_and_not_the_bytes(seeing: Stage, tmp_path: Path) -> None:
-    """`conductor plan -f chart.png | conductor run -` sends the image that the plan was made for."""
-    (tmp_path / "chart.png").write_bytes(png())
-    planned = seeing.inside("plan", "What?", "-f", tmp_path / "chart.png")
-    assert planned.code == 0, planned.err
+def test_a_plan_file_carries_the_hash_and_not_the_bytes(seeing: Stage, chart: Path) -> None:
+    planned = seeing.ok("plan", "What?", "-f", chart)
     assert len(planned.out) < 2000
-    done = seeing.inside("run", "-", given=planned.out)
-    assert done.code == 0, done.err
+    seeing.ok("run", "-", given=planned.out)
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
 def test_an_image_comes_on_stdin(seeing: Stage) -> None:
-    """`cat chart.png | conductor ask "…" -f -`, and the same without `-f -`: what it is shows in its bytes."""
     for more in (("-f", "-"), ()):
         assert seeing.inside("ask", "What?", *more, given=png()).code == 0
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
@@ -204,7 +167,6 @@ def test_an_image_comes_on_stdin(seeing: Stage) -> None:
 
 @pytest.mark.parametrize(("name", "data"), [("a.jpg", jpeg()), ("a.gif", gif()), ("a.webp", webp())])
 def test_each_image_format_is_sent_with_its_type(seeing: Stage, tmp_path: Path, name: str, data: bytes) -> None:
-    """Not by the name: the type in the data URL is that of the content."""
     (tmp_path / name).write_bytes(data)
     assert seeing.inside("ask", "What?", "-f", tmp_path / name).code == 0
     urls = [part["image_url"]["url"] for part in sent_to(seeing, "alpha") if part["type"] == "image_url"]
@@ -212,10 +174,8 @@ def test_each_image_format_is_sent_with_its_type(seeing: Stage, tmp_path: Path, 
 
 
 def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage, tmp_path: Path) -> None:
-    """A PDF called .png is a PDF."""
     (tmp_path / "chart.png").write_bytes(pdf("Words"))
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
-    assert done.code == 0, done.err
+    done = seeing.ok("ask", "What?", "-f", tmp_path / "chart.png")
     assert "chart.png is a PDF document, not a PNG image, and is attached as such" in done.err
     assert "file" in [part["type"] for part in sent_to(seeing, "alpha")]
     (tmp_path / "notes.txt").write_bytes(png())
@@ -238,22 +198,15 @@ def test_a_false_suffix_is_told_and_the_file_taken_for_what_it_is(seeing: Stage,
 def test_what_cannot_be_attached_is_refused_by_name(
     seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes, said: str
 ) -> None:
-    """Exit code 2, one sentence that says what the file is, and nobody is asked."""
     (tmp_path / name).write_bytes(data)
     monkeypatch.setenv("CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB", "2")
-    done = seeing.inside("ask", "What?", "-f", tmp_path / name)
-    assert done.code == 2
-    explained(done)
-    assert said in done.err
+    seeing.fails(2, "ask", "What?", "-f", tmp_path / name, told=said)
     assert [seen for seen in seeing.server.requests if seen.method == "POST"] == []
 
 
 def test_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
-    """`-f <(program)` gives a pipe, which is read like a file; a device could never end."""
     for path, what in ((tmp_path, "a directory"), (Path("/dev/zero"), "a device")):
-        done = seeing.inside("ask", "What?", "-f", path)
-        assert done.code == 2
-        assert what in done.err
+        seeing.ends(2, "ask", "What?", "-f", path, told=what)
     read, write = os.pipe()
     os.write(write, png())
     os.close(write)
@@ -264,33 +217,27 @@ def test_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, t
 
 
 def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Path) -> None:
-    """The limits are settings, and the error names the one to raise."""
     paths = [tmp_path / f"{index}.png" for index in range(3)]
     for index, path in enumerate(paths):
         path.write_bytes(png(width=index + 1, padding=400_000))
-    for setting, said in (("FILES", "attachments.files 3"), ("TOTAL_MB", "attachments.total_mb 2")):
+    for name, most, said in (("MAX_FILES", 1, "the limit is 1"), ("MAX_TOTAL", 1_000_000, "the limit is 1")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(f"CONDUCTOR_LLM_ATTACHMENTS_{setting}", "1")
+            patch.setattr(attach, name, most)
             done = seeing.inside("ask", "What?", "-f", *paths)
         assert done.code == 2, done.err
         assert said in done.err
 
 
-def test_files_only_keeps_an_image_from_a_worker_that_could_see_it(seeing: Stage, tmp_path: Path) -> None:
-    """A rule that shows files to beta alone leaves nobody who may see the image: refused, and nothing is sent."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_files_only_keeps_an_image_from_a_worker_that_could_see_it(seeing: Stage, chart: Path) -> None:
     seeing.config.write_text(seeing.config.read_text() + '[policy]\nfiles_only = ["beta"]\n')
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
-    assert done.code in (2, 3)
+    assert seeing.inside("ask", "What?", "-f", chart).code in (2, 3)
     assert seeing.asked("alpha") == seeing.asked("beta") == []
 
 
-def test_the_flow_lists_an_image_only_where_it_goes(seeing: Stage, tmp_path: Path) -> None:
-    """Before the run and after it: alpha reads chart.png, beta and the planner do not."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_the_flow_lists_an_image_only_where_it_goes(seeing: Stage, chart: Path) -> None:
     seeing.plan = TWO
-    planned = seeing.inside("plan", "What?", "-f", tmp_path / "chart.png", "--flow")
-    seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
+    planned = seeing.inside("plan", "What?", "-f", chart, "--flow")
+    seeing.inside("ask", "What?", "-f", chart)
     shown = seeing.inside("trace", "show", "--flow", "--json").json
     read = {call["worker"]: call["texts"] for each in shown["recipients"] for call in each["calls"]}
     assert {worker for worker, texts in read.items() if "file chart.png" in texts} == {"alpha"}
@@ -298,8 +245,6 @@ def test_the_flow_lists_an_image_only_where_it_goes(seeing: Stage, tmp_path: Pat
 
 
 def test_the_estimate_counts_an_image_for_those_who_are_sent_it(seeing: Stage, tmp_path: Path) -> None:
-    """The same one-step plan is about 1,600 tokens larger with a large image, and a little with a small one."""
-
     def least(*more: Any) -> int:
         done = seeing.inside("plan", "What?", *more)
         words = done.err.split("estimate: ")[1].replace(",", "").split()
@@ -313,28 +258,22 @@ def test_the_estimate_counts_an_image_for_those_who_are_sent_it(seeing: Stage, t
 
 
 def test_a_url_is_fetched_only_where_the_user_says_so(seeing: Stage) -> None:
-    """`--fetch` attaches what the URL gives and says so; a URL in the question is a part of the question."""
-
     async def serve(seen: SeenStep, wire: Wire) -> None:
         await wire.head(200, "image/png")
         await wire.send(png())
 
     with loopback(serve) as server:
-        done = seeing.inside("ask", "What?", "--fetch", f"{server.url}/chart.png")
-        assert done.code == 0, done.err
-        assert f"fetched {server.url}/chart.png (PNG image, " in done.err
+        seeing.ok("ask", "What?", "-f", f"{server.url}/chart.png", told=f"fetched {server.url}/chart.png (PNG image, ")
         assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
         assert seeing.inside("ask", f"What is at {server.url}/chart.png?").code == 0
         assert len(server.requests) == 1
 
 
 def test_a_planner_that_was_trained_on_its_own_prompts_is_told_nothing_new(
-    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seeing: Stage, chart: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The published profile reads the question with one line for the image, and no rules about who sees it."""
-    (tmp_path / "chart.png").write_bytes(png())
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_PROFILE", "published")
-    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png").code == 0
+    assert seeing.inside("ask", "What?", "-f", chart).code == 0
     assert "Attached:" not in text_of(sent_to(seeing, "planner", 0))
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
@@ -342,7 +281,6 @@ def test_a_planner_that_was_trained_on_its_own_prompts_is_told_nothing_new(
 def test_a_file_that_changes_while_it_is_read_is_refused(
     seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half of one version and half of another is no file."""
     file = tmp_path / "chart.png"
     file.write_bytes(png())
     read = Attacher._read
@@ -353,34 +291,24 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
         return data
 
     monkeypatch.setattr(Attacher, "_read", read_and_change)
-    done = seeing.inside("ask", "What?", "-f", file)
-    assert done.code == 2
-    explained(done)
-    assert "changed while it was read" in done.err
+    seeing.fails(2, "ask", "What?", "-f", file, told="changed while it was read")
 
 
-def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: Stage, tmp_path: Path) -> None:
-    """The step that looked is done, so a run can be finished by workers that cannot see."""
-    (tmp_path / "chart.png").write_bytes(png())
+def test_finished_work_on_an_image_is_resumed_without_those_who_saw_it(seeing: Stage, chart: Path) -> None:
     seeing.plan = TWO
-    assert seeing.inside("ask", "What?", "-f", tmp_path / "chart.png", "--max-calls", "1").code == 6
+    assert seeing.inside("ask", "What?", "-f", chart, "--max-calls", "1").code == 6
     looked = len(seeing.asked("alpha"))
-    done = seeing.inside("ask", "--resume", "last", "--workers", "beta")
-    assert done.code == 0, done.err
+    done = seeing.ok("ask", "--resume", "last", "--workers", "beta")
     assert (len(seeing.asked("alpha")), done.out.strip()) == (looked, "beta answers")
 
 
 @pytest.mark.parametrize(("keep", "code"), [("auto", 0), ("always", 3)])
 def test_bytes_that_cannot_be_stored_are_told_or_refused(
-    seeing: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str, code: int
+    seeing: Stage, chart: Path, monkeypatch: pytest.MonkeyPatch, keep: str, code: int
 ) -> None:
-    """The run goes on with the bytes in memory; where traces are mandatory, it does not begin and leaves none."""
-    (tmp_path / "chart.png").write_bytes(png())
     monkeypatch.setenv("CONDUCTOR_LLM_TRACES_KEEP", keep)
     seeing.traces.parent.mkdir(parents=True)
     (seeing.traces.parent / "attachments").write_text("in the way")
-    done = seeing.inside("ask", "What?", "-f", tmp_path / "chart.png")
-    assert done.code == code, done.err
-    assert "the attached files cannot be stored" in done.err
+    seeing.ends(code, "ask", "What?", "-f", chart, told="the attached files cannot be stored")
     assert len(seeing.asked("alpha")) == (code == 0)
     assert len(list(seeing.traces.glob("*.jsonl"))) == (code == 0)

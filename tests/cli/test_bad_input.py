@@ -9,28 +9,23 @@ import pytest
 
 from tests.cli.stage import TWO, Stage, explained, replies, says
 from tests.servers import Script, SeenStep, Wire, delta
+from tests.traces.stored import trace_bytes
 
 ESCAPES = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b5n\x1b]52;c;aGk=\x1b\\\u202eback\r\x08"
 
 
 @pytest.mark.parametrize("arguments", [[], [""], ["  \n "], ["-"]])
 def test_an_empty_question_is_a_usage_error(stage: Stage, arguments: list[str]) -> None:
-    """Nothing, white space, or an empty pipe is no question: 2."""
-    done = stage.inside("ask", *arguments)
-    assert done.code == 2
-    explained(done)
-    assert "there is no question" in done.err
+    stage.fails(2, "ask", *arguments, told="there is no question")
     assert not stage.traces.exists()
 
 
 def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
-    """A huge question reaches the worker, shortened to what it can read, and its trace is whole."""
-    done = stage.run("ask", "--format", "json", given="word " * 210_000)
-    assert done.code == 0
+    done = stage.ok("ask", "--format", "json", given="word " * 210_000)
     assert done.json["answer"] == "alpha answers"
     assert "shortened" in json.dumps(done.json["notices"])
     (path,) = stage.traces.glob("*.jsonl")
-    first, *_, last = (json.loads(line) for line in path.read_text().splitlines())
+    first, *_, last = (json.loads(line) for line in trace_bytes(path).splitlines())
     assert (last["kind"], len(first["question"]["text"])) == ("run_finished", 1_049_999)
 
 
@@ -44,7 +39,6 @@ def test_a_question_of_one_megabyte_is_answered(stage: Stage) -> None:
     ids=["latin-1", "nul", "huge"],
 )
 def test_bytes_that_are_no_text_are_refused(stage: Stage, tmp_path: Path, data: bytes, said: str) -> None:
-    """Invalid UTF-8, NUL bytes and endless data are refused on stdin and in files: 2."""
     file = tmp_path / "notes.bin"
     file.write_bytes(data)
     for done in (stage.inside("ask", given=data), stage.inside("ask", "hi", "-f", file)):
@@ -55,14 +49,12 @@ def test_bytes_that_are_no_text_are_refused(stage: Stage, tmp_path: Path, data: 
 
 
 def test_an_argument_that_is_not_utf8_is_refused(stage: Stage) -> None:
-    """A shell may pass any bytes as a word; those that are no text are refused: 2."""
     done = stage.run("ask", "\udce9t\udce9")
     assert done.code == 2
     explained(done)
 
 
 def test_a_word_in_utf8_is_read_whatever_the_locale(stage: Stage) -> None:
-    """Under a locale that Python does not take for UTF-8 a question in UTF-8 is what it is."""
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     assert stage.run("ask", "grüße ✓", env=env).code == 0
     assert "grüße ✓" in str(stage.asked("alpha")[0].json)
@@ -70,37 +62,27 @@ def test_a_word_in_utf8_is_read_whatever_the_locale(stage: Stage) -> None:
 
 @pytest.mark.parametrize("name", ["missing.txt", "folder"])
 def test_a_file_that_cannot_be_read_is_named(stage: Stage, tmp_path: Path, name: str) -> None:
-    """An attached file that is missing or a directory: 2, with its name."""
     (tmp_path / "folder").mkdir()
-    done = stage.inside("ask", "hi", "-f", tmp_path / name)
-    assert done.code == 2
-    explained(done)
-    assert name in done.err
+    stage.fails(2, "ask", "hi", "-f", tmp_path / name, told=name)
 
 
 @pytest.mark.parametrize("content", ["not json", "[1]", "", "[" * 100_000])
 def test_an_invalid_schema_is_refused(stage: Stage, tmp_path: Path, content: str) -> None:
-    """`--schema` with something that is no JSON object: 2."""
     file = tmp_path / "schema.json"
     file.write_text(content)
-    done = stage.inside("ask", "hi", "--schema", file)
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "ask", "hi", "--schema", file)
 
 
 @pytest.mark.parametrize("view", ["plain", "none"])
 def test_escapes_of_a_worker_never_reach_stderr(stage: Stage, view: str) -> None:
-    """Whatever question and workers hold, stderr gets printable text only."""
     stage.plan = TWO
     stage.models = {"alpha": says(ESCAPES, "found"), "beta": says("checked ", ESCAPES)}
-    done = stage.inside("ask", f"what {ESCAPES} is this?", "--progress", view)
-    assert done.code == 0
+    done = stage.ok("ask", f"what {ESCAPES} is this?", "--progress", view)
     assert all(letter.isprintable() or letter == "\n" for letter in done.err), repr(done.err)
 
 
 @pytest.mark.parametrize("form", ["json", "jsonl"])
 def test_json_holds_escapes_as_escapes(stage: Stage, form: str) -> None:
-    """JSON on stdout has the worker's text exactly, and nothing that a terminal would obey."""
     stage.models["alpha"] = says(ESCAPES)
     done = stage.inside("ask", f"what {ESCAPES} is this?", "--format", form)
     assert all(letter.isprintable() or letter == "\n" for letter in done.out)
@@ -109,7 +91,6 @@ def test_json_holds_escapes_as_escapes(stage: Stage, form: str) -> None:
 
 
 def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
-    """`trace list` and `trace show` never print what a worker or a question smuggled in."""
     stage.models["alpha"] = says(ESCAPES)
     stage.inside("ask", f"what {ESCAPES} is this?")
     for arguments in (["list"], ["list", "--json"], ["show"], ["show", "--json"], ["show", "--step", "1"]):
@@ -127,12 +108,9 @@ WRONG_FLAGS = [
 
 @pytest.mark.parametrize("flag", WRONG_FLAGS, ids=" ".join)
 def test_a_wrong_value_of_a_flag_is_a_usage_error(stage: Stage, flag: list[str]) -> None:
-    """An unknown worker, an unknown word, a number out of bounds: 2, and nothing is asked."""
     stage.inside("ask", "an earlier run")
     stage.server.requests.clear()
-    done = stage.inside("ask", "hi", *flag)
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "ask", "hi", *flag)
     assert stage.server.requests == []
 
 
@@ -159,7 +137,6 @@ BROKEN: dict[str, Script] = {
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_worker_that_answers_nonsense_fails(stage: Stage, what: str) -> None:
-    """Nothing, garbage, HTML, half a frame, an error inside a 200: the run fails with 1 and says what came."""
     stage.models = {"alpha": BROKEN[what], "beta": BROKEN[what]}
     done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (1, ""), done.err
@@ -167,17 +144,14 @@ def test_a_worker_that_answers_nonsense_fails(stage: Stage, what: str) -> None:
     assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
 
 
-@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.parametrize("what", ["garbage", "html"])
 def test_another_worker_takes_the_place_of_a_broken_one(stage: Stage, what: str) -> None:
-    """A worker that answers nonsense costs its attempt; the next worker of the pool answers."""
     stage.models = {"alpha": BROKEN[what]}
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (0, "beta answers\n"), done.err
+    assert stage.ok("ask", "hi").out == "beta answers\n"
 
 
 @pytest.mark.parametrize("what", [what for what in BROKEN if not what.startswith("html")])
 def test_a_conductor_that_writes_nonsense_does_not_end_the_run(stage: Stage, what: str) -> None:
-    """A conductor model that cannot be understood is asked again; then the best worker takes the question."""
     stage.models = {"planner": BROKEN[what]}
     done = stage.inside("ask", "hi", "--format", "json")
     assert (done.code, done.json["answer"]) == (0, "alpha answers"), done.err
@@ -185,16 +159,11 @@ def test_a_conductor_that_writes_nonsense_does_not_end_the_run(stage: Stage, wha
 
 @pytest.mark.parametrize("what", ["html", "html as a stream"])
 def test_a_conductor_behind_a_web_page_is_unusable(stage: Stage, what: str) -> None:
-    """A web page in the place of the conductor's server is a wrong address, which asking again will not mend: 5."""
     stage.models = {"planner": BROKEN[what]}
-    done = stage.inside("ask", "hi")
-    assert done.code == 5
-    explained(done)
-    assert "base_url" in done.err
+    stage.fails(5, "ask", "hi", told="base_url")
 
 
 def test_an_error_in_the_middle_of_an_answer_is_a_partial_answer(stage: Stage) -> None:
-    """A 200 whose stream ends in an error after some text: what came is kept, 7."""
     stage.models = dict.fromkeys(("alpha", "beta"), error_inside("It begins well"))
     done = stage.inside("ask", "hi")
     assert (done.code, done.out) == (7, "It begins well\n")

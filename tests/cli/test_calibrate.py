@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config.cards import cards_file, read_cards
+from conductor_cli.config.cards import cards_file, load_cards
 from conductor_cli.config.files import app_paths
 from conductor_cli.rehearsal import players as rehearsal_workers
 from conductor_cli.rehearsal.words import KEYWORDS
@@ -59,9 +59,7 @@ def strengths(stage: Stage) -> dict[str, Any]:
 
 
 def test_each_worker_gets_a_card(two_workers: Stage, cases: Path) -> None:
-    """With strengths by tag and their intervals, tokens, time and price; every command sees it."""
-    done = two_workers.inside("workers", "calibrate", cases, "--yes", "--json")
-    assert done.code == 0, done.err
+    done = two_workers.ok("workers", "calibrate", cases, "--yes", "--json")
     alpha, beta = done.json["cards"]
     assert (alpha["worker"], alpha["right"], alpha["n"]) == ("alpha", 4, 8)
     red = alpha["strengths"]["red"]
@@ -73,7 +71,6 @@ def test_each_worker_gets_a_card(two_workers: Stage, cases: Path) -> None:
 
 
 def test_the_table_has_a_line_for_each_worker_and_tag(two_workers: Stage, cases: Path) -> None:
-    """Stderr says where the cards are."""
     done = two_workers.inside("workers", "calibrate", cases, "--yes")
     lines = [line.split() for line in done.out.splitlines()]
     assert lines[0][:3] == ["WORKER", "TAG", "STRENGTH"]
@@ -84,7 +81,6 @@ def test_the_table_has_a_line_for_each_worker_and_tag(two_workers: Stage, cases:
 
 
 def test_the_conductors_prompt_contains_the_measured_strengths(two_workers: Stage, cases: Path) -> None:
-    """From the next plan on."""
     two_workers.inside("workers", "calibrate", cases, "--yes")
     two_workers.inside("ask", "hello")
     asked = json.dumps(two_workers.asked("planner")[-1].json)
@@ -93,19 +89,19 @@ def test_the_conductors_prompt_contains_the_measured_strengths(two_workers: Stag
 
 
 def test_known_cards_are_not_measured_again(two_workers: Stage, cases: Path) -> None:
-    """They are shown without a call and without a confirmation; --again repeats them."""
     first = two_workers.inside("workers", "calibrate", cases, "--yes", "--json").json
     before = posts(two_workers)
     assert two_workers.inside("workers", "calibrate", cases, "--json").json["cards"] == first["cards"]
     assert posts(two_workers) == before
     two_workers.models["alpha"] = repeats("red", "blue")
-    assert two_workers.inside("workers", "calibrate", cases, "--again", "--yes", "--workers", "alpha").code == 0
+    out = two_workers.home / "again.toml"
+    two_workers.ok("workers", "calibrate", cases, "--out", out, "--yes", "--workers", "alpha")
     assert posts(two_workers) == before + 8
-    assert strengths(two_workers) == {"alpha": {"red": 1.0, "blue": 1.0}, "beta": {"red": 0.0, "blue": 1.0}}
+    assert out.exists()
+    assert strengths(two_workers) == {"alpha": {"red": 1.0, "blue": 0.0}, "beta": {"red": 0.0, "blue": 1.0}}
 
 
 def test_only_workers_without_a_card_are_measured(two_workers: Stage, cases: Path) -> None:
-    """A worker whose options changed has no card."""
     two_workers.inside("workers", "calibrate", cases, "--yes", "--workers", "alpha")
     before = posts(two_workers)
     two_workers.inside("workers", "calibrate", cases, "--yes")
@@ -119,54 +115,36 @@ def test_only_workers_without_a_card_are_measured(two_workers: Stage, cases: Pat
 
 
 def test_the_default_cases_are_basics(two_workers: Stage) -> None:
-    """With tags, in the number that --n gives."""
-    done = two_workers.inside("workers", "calibrate", "--n", "12", "--yes", "--json")
-    assert done.code == 0, done.err
+    done = two_workers.ok("workers", "calibrate", "--n", "12", "--yes", "--json")
     assert (done.json["source"], done.json["cards"][0]["n"]) == ("basics", 12)
     assert set(done.json["cards"][0]["strengths"]) == {"math", "letters", "reasoning", "code"}
 
 
 def test_a_calibration_that_may_cost_money_needs_a_confirmation(two_workers: Stage, cases: Path) -> None:
-    """Without a terminal and --yes the exit code is 2, with an estimate."""
     done = two_workers.inside("workers", "calibrate", cases)
     assert (done.code, done.out, posts(two_workers)) == (2, "", 0)
     assert "16 runs: about 16 calls" in done.err
 
 
 def test_an_unreachable_worker_gets_no_card(two_workers: Stage, cases: Path) -> None:
-    """A notice gives the reason; the other worker has its card."""
     two_workers.models["beta"] = refuses(401, "who are you")
-    done = two_workers.inside("workers", "calibrate", cases, "--yes", "--json")
-    assert done.code == 0
+    done = two_workers.ok("workers", "calibrate", cases, "--yes", "--json")
     assert [card["worker"] for card in done.json["cards"]] == ["alpha"]
     assert "beta: 8 of 8 cases failed, so it has no card" in done.err
 
 
 def test_exit_code_8_if_no_worker_could_be_reached(two_workers: Stage, cases: Path) -> None:
-    """No file is written."""
     two_workers.models = dict.fromkeys(("alpha", "beta"), refuses(401, "who are you"))
-    done = two_workers.inside("workers", "calibrate", cases, "--yes")
-    assert done.code == 8
+    two_workers.ends(8, "workers", "calibrate", cases, "--yes")
     assert not cards_file(app_paths({})).exists()
 
 
-def test_a_card_in_the_settings_overrides_the_measured_one(two_workers: Stage, cases: Path) -> None:
-    """In every command."""
-    table = "[workers.alpha.card.strengths]\ngreen = 0.5\n"
-    two_workers.config.write_text(two_workers.config.read_text() + table)
-    assert two_workers.inside("workers", "calibrate", cases, "--yes").code == 0
-    assert strengths(two_workers) == {"alpha": {"green": 0.5}, "beta": {"red": 0.0, "blue": 1.0}}
-
-
 def test_a_damaged_file_of_cards_is_moved_aside(two_workers: Stage, cases: Path) -> None:
-    """Other commands work without it, and a notice says where it is now."""
     file = cards_file(app_paths({}))
     file.parent.mkdir(parents=True)
     file.write_text("{half a fi")
     assert two_workers.inside("workers", "list").code == 0
-    done = two_workers.inside("workers", "calibrate", cases, "--yes")
-    assert done.code == 0
-    assert "was damaged; its content was moved to" in done.err
+    two_workers.ok("workers", "calibrate", cases, "--yes", told="was damaged; its content was moved to")
     assert file.with_name("cards.json.damaged-1").read_text() == "{half a fi"
     assert strengths(two_workers)["alpha"] == {"red": 1.0, "blue": 0.0}
 
@@ -185,7 +163,6 @@ def rehearsed(two_workers: Stage, folder: Path, patch: pytest.MonkeyPatch, *more
 def test_rehearsal_measures_the_demo_workers_by_skill(
     two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For free, on one-step questions, without writing a file."""
     done = rehearsed(two_workers, tmp_path, monkeypatch, "--json")
     assert done.code == 0, done.err
     assert [card["worker"] for card in done.json["cards"]] == ["spelling", "geography"]
@@ -197,11 +174,10 @@ def test_rehearsal_measures_the_demo_workers_by_skill(
 def test_out_writes_cards_that_can_be_shipped(
     two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They contain no path of this machine, and identify workers wherever their files are."""
     rehearsed(two_workers, tmp_path, monkeypatch, "--out", tmp_path / "cards.json")
     assert str(tmp_path) not in (tmp_path / "cards.json").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".gguf"] == ["cards.json"], "no lock stays"
-    cards = read_cards(tmp_path / "cards.json")
+    cards = load_cards(tmp_path / "cards.json")
     (tmp_path / "moved").mkdir()
     for name in rehearsal_workers.NAMES:
         (tmp_path / f"{name}.gguf").rename(tmp_path / "moved" / f"{name}.gguf")
@@ -210,7 +186,6 @@ def test_out_writes_cards_that_can_be_shipped(
 
 
 def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
-    """Whatever is there stays: exit code 2 before any call."""
     (tmp_path / "out").mkdir()
     (tmp_path / "README.md").write_text("# Mine")
     for out in ("out", "README.md"):
@@ -224,7 +199,6 @@ def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp
 def test_an_interrupted_demo_calibration_is_continued(
     two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same command."""
     rehearsed(two_workers, tmp_path, monkeypatch)
     (outcomes,) = (two_workers.home / "state/conductor-llm/evals").glob("*/outcomes.jsonl")
     whole = outcomes.read_text()
@@ -243,7 +217,6 @@ def test_an_interrupted_demo_calibration_is_continued(
     ids=" ".join,
 )
 def test_invalid_command_lines_have_exit_code_2(two_workers: Stage, arguments: tuple[str, ...]) -> None:
-    """No call is made, and the message says what to do."""
     done = two_workers.inside("workers", "calibrate", *arguments, "--yes")
     assert (done.code, done.out, posts(two_workers)) == (2, "", 0)
     explained(done)

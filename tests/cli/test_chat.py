@@ -17,16 +17,16 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from conductor_cli.app.conductor_factory import LoadedModels
+from conductor_cli.cli.chat_prompt import MAX_ENTRY, ChatEnded, ChatPrompt, open_history
+from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.options import GlobalOptions, RunOptions
 from conductor_cli.cli.output import print_error
-from conductor_cli.cli.repl.chat_session import ChatSession
-from conductor_cli.cli.repl.commands import SlashCompleter, find_command
-from conductor_cli.cli.repl.prompt import LONGEST, ChatEnded, Prompt, open_history
+from conductor_cli.cli.slash_commands import SlashCompleter, find_command
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models.catalog import no_stored_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from tests.cli.stage import ONE, TWO, Stage, explained, refuses, says
+from tests.cli.stage import ONE, TWO, Stage, refuses, says
 from tests.media_files import png
 
 
@@ -62,12 +62,10 @@ async def enter(chat: ChatSession, line: str) -> None:
 
 @pytest.mark.parametrize("line", ["What is it?", "/etc/hosts: what is it?", " /help", "1/2"])
 def test_line_without_a_command_name_is_a_question(line: str) -> None:
-    """A path, or a line with a space before its slash, is not a command."""
     assert find_command(line) is None
 
 
 def test_command_is_separated_from_its_arguments() -> None:
-    """A command's name ends at the first space."""
     found = find_command("/redo 3  claude ")
     assert found is not None
     assert (found[0].name, found[1]) == ("redo", "3  claude")
@@ -75,7 +73,6 @@ def test_command_is_separated_from_its_arguments() -> None:
 
 @pytest.mark.parametrize(("line", "hint"), [("/hepl", "did you mean /help?"), ("/zzz", "put a space first")])
 def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
-    """A mistyped command is an error, not a question for a model."""
     with pytest.raises(UsageError) as caught:
         find_command(line)
     assert hint in caught.value.hint
@@ -85,8 +82,6 @@ def test_unknown_command_suggests_a_similar_one(line: str, hint: str) -> None:
 
 
 def test_conductor_and_workers_receive_the_conversation(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """The first question and its answer are sent with the second, to the conductor model and to the worker."""
-
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
         await chat.ask("And at night?")
@@ -101,8 +96,6 @@ def test_conductor_and_workers_receive_the_conversation(stage: Stage, capsys: py
 
 
 def test_undone_turn_is_no_longer_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """After /undo, the removed question and answer are not sent with the next question."""
-
     async def work(chat: ChatSession) -> None:
         await chat.ask("Why is the sky blue?")
         await enter(chat, "/undo")
@@ -118,7 +111,6 @@ def test_undone_turn_is_no_longer_sent(stage: Stage, capsys: pytest.CaptureFixtu
 
 
 def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> None:
-    """Above `chat.context` tokens the oldest turns are not sent, and the trace has a notice."""
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
 
@@ -161,7 +153,6 @@ def test_attached_file_is_sent_with_all_following_questions(
 
 
 def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """/save writes the conversation as Markdown and refuses an existing file."""
     target = tmp_path / "talk.md"
 
     async def work(chat: ChatSession) -> None:
@@ -181,8 +172,6 @@ def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pyte
 
 
 def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
-    """Changing mode or workers reuses the open models; `/workers all` resets the choice."""
-
     async def work(chat: ChatSession) -> None:
         first = await chat.open()
         await enter(chat, "/mode mini")
@@ -232,8 +221,6 @@ def test_invalid_command_changes_nothing(
 
 
 def test_limit_applies_until_it_is_reset(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """A limit set in the chat is listed with its origin; `-` resets it to the settings."""
-
     async def work(chat: ChatSession) -> None:
         await enter(chat, "/limits calls 3")
         assert chat.session.settings.limits.calls == 3
@@ -248,7 +235,6 @@ def test_limit_applies_until_it_is_reset(stage: Stage, capsys: pytest.CaptureFix
 
 
 def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """/redo 2 beta calls only beta; the conversation contains the new answer instead of the old one."""
     stage.plan = "alpha | - | Find it out.\nalpha | 1 | Check it and answer."
 
     async def work(chat: ChatSession) -> None:
@@ -267,7 +253,6 @@ def test_redo_on_another_worker_replaces_the_answer(stage: Stage, capsys: pytest
 
 
 def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """/plan calls no worker; /redo then runs the same plan."""
     stage.plan = TWO
 
     async def work(chat: ChatSession) -> None:
@@ -284,7 +269,6 @@ def test_plan_is_shown_without_running_and_redo_runs_it(stage: Stage, capsys: py
 
 
 def test_edit_brings_back_the_last_question(stage: Stage) -> None:
-    """/edit has the next prompt begin with the last question, or with the text after the command."""
     stage.plan = ONE
 
     async def work(chat: ChatSession) -> None:
@@ -307,7 +291,7 @@ def press_keys(keys: str, *, draft: str = "") -> str:
 
     async def read() -> str:
         with create_pipe_input() as keyboard, create_app_session(input=keyboard, output=DummyOutput()):
-            prompt = Prompt()
+            prompt = ChatPrompt()
             prompt.connect(list, DummyCompleter(), None)
             keyboard.send_text(keys)
             return await prompt.read(draft)
@@ -327,12 +311,10 @@ def press_keys(keys: str, *, draft: str = "") -> str:
     ids=["breaks", "early", "paste", "cleared", "search left"],
 )
 def test_enter_sends_what_was_typed(keys: str, message: str) -> None:
-    """Alt-Enter, backslash-Enter and pasted text break lines; Ctrl-C clears the line; an empty line is not sent."""
     assert press_keys(keys) == message
 
 
 def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
-    """However often it is pressed; on an empty line it says once how to leave. Ctrl-D leaves."""
     assert press_keys("x\x03\x03\x03\x03still here\r") == "still here"
     assert capsys.readouterr().err.count("Ctrl-D or /exit leaves") == 1
     with pytest.raises(ChatEnded) as caught:
@@ -341,7 +323,6 @@ def test_ctrl_c_never_ends_the_chat(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_message_can_be_written_in_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-X Ctrl-E opens $EDITOR with the text, also with what /edit left; the saved text is the message."""
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf " And how?" >> "$1"\n')
     editor.chmod(0o755)
@@ -383,7 +364,6 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
 
 
 def test_tab_offers_workers_of_the_chat_only(stage: Stage) -> None:
-    """A step can be put to a worker of `--workers` only; a worker that stands before a comma is not offered again."""
     found: list[list[str]] = []
 
     async def work(chat: ChatSession) -> None:
@@ -403,7 +383,6 @@ def test_tab_offers_workers_of_the_chat_only(stage: Stage) -> None:
 
 
 def test_same_model_is_opened_once() -> None:
-    """Workers that differ only in card, price or tags share a model; another URL is another model."""
     worker = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:1/v1"})
     changed = Worker(name="a", kind="openai-compatible", model="m", options=worker.options, card=Card(measured=True))
     other = Worker(name="a", kind="openai-compatible", model="m", options={"base_url": "http://127.0.0.1:2/v1"})
@@ -421,7 +400,6 @@ def test_same_model_is_opened_once() -> None:
 
 
 def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
-    """A problem that is fixed while the chat is open no longer matters at the next question."""
     stage.configure(conductor="/nowhere.gguf")
     failed: list[Any] = []
     chat = ChatSession(GlobalOptions(), RunOptions(progress="none"))
@@ -444,13 +422,12 @@ def test_conductor_that_cannot_be_opened_is_tried_again(stage: Stage) -> None:
 
 
 def test_history_file_is_private_and_redacts_keys(tmp_path: Path) -> None:
-    """The file's mode is set to 0600, also if it was another, and known API keys are redacted."""
     (tmp_path / "history").touch(0o644)
     KNOWN_SECRETS.add("a-secret-that-is-long")
     history = open_history(tmp_path)
     history.append_string("first\nof two lines")
     history.append_string("my key is a-secret-that-is-long")
-    history.append_string("x" * (LONGEST + 1))
+    history.append_string("x" * (MAX_ENTRY + 1))
     assert (tmp_path / "history").stat().st_mode & 0o777 == 0o600
     again = list(open_history(tmp_path).load_history_strings())
     assert again[1] == "first\nof two lines"
@@ -459,7 +436,6 @@ def test_history_file_is_private_and_redacts_keys(tmp_path: Path) -> None:
 
 
 def test_a_history_that_cannot_be_read_costs_no_chat(tmp_path: Path) -> None:
-    """It is empty then, as where the process may open no further file."""
     history = open_history(tmp_path)
     (tmp_path / "history").unlink()
     (tmp_path / "history").mkdir()
@@ -467,7 +443,6 @@ def test_a_history_that_cannot_be_read_costs_no_chat(tmp_path: Path) -> None:
 
 
 def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If the history file is a directory, a notice says so and the history is kept in memory."""
     (tmp_path / "history").mkdir()
     open_history(tmp_path).append_string("hello")
     assert "the history is not saved" in capsys.readouterr().err
@@ -478,29 +453,16 @@ def test_unusable_history_file_is_reported_and_ignored(tmp_path: Path, capsys: p
 
 
 def test_banner_is_printed_before_anything_is_loaded() -> None:
-    """What prints the first lines loads neither Typer nor the settings nor prompt_toolkit."""
     code = "import sys, conductor_cli.cli.chat_banner, conductor_cli.cli.keypress\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"typer", "pydantic", "rich", "asyncio", "prompt_toolkit", "conductor_cli.config"} & {*loaded} == set()
 
 
 def test_chat_without_a_terminal_is_a_usage_error(stage: Stage) -> None:
-    """Without a terminal the error names the command for scripts."""
-    done = stage.inside("chat")
-    assert done.code == 2
-    explained(done)
-    assert "conductor ask" in done.err
-
-
-def test_conductor_alone_in_a_pipe_prints_its_help(stage: Stage) -> None:
-    """In a pipe, `conductor` without a command prints its help and exits with the usage error code."""
-    done = stage.inside()
-    assert (done.code, done.out) == (2, "")
-    assert "Everyday:" in done.err
+    stage.fails(2, "chat", told="conductor ask")
 
 
 def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_path: Path) -> None:
-    """A line that is only a path, plain, quoted or escaped, attaches the file; other lines are as they were."""
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
     for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ ")):
@@ -520,7 +482,6 @@ def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_pa
 
 
 def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: Path) -> None:
-    """It is in memory until a run stores it, also across /mode, and later questions are sent it again."""
     stage.configure(workers=())
     stage.config.write_text(stage.config.read_text() + stage.worker("alpha", 'accepts = ["image"]') + "\n")
     (tmp_path / "chart.png").write_bytes(png())

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.cli.repl.commands import COMMANDS
+from conductor_cli.cli.slash_commands import COMMANDS
 from tests.cli.stage import COMMAND, TWO, Stage
-from tests.cli.test_terminal import Gate, Terminal, terminal
+from tests.cli.terminals import Gate, Terminal, terminal
 from tests.servers import SeenStep, Wire, delta
+from tests.traces.stored import trace_bytes
 
 MARK = "\u203a"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
@@ -30,7 +31,7 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 @contextmanager
 def chat(stage: Stage, *arguments: str, size: tuple[int, int] = (80, 24), **env: Any) -> Iterator[Terminal]:
     """Start a chat and wait until its prompt is shown and its conductor is open."""
-    with terminal(stage, "chat", *arguments, size=size, **env) as opened:
+    with terminal(stage, "chat", *arguments, size=size, command=COMMAND, **env) as opened:
         opened.until("$0.00")
         yield opened
 
@@ -61,7 +62,6 @@ class Stalling:
 
 
 def test_conversation_from_its_first_question_to_ctrl_d(stage: Stage) -> None:
-    """Two questions, /redo on another worker and /trace work in one chat; Ctrl-D ends it with exit code 0."""
     stage.plan = TWO
     with chat(stage) as screen:
         screen.until("planner plans for alpha, beta")
@@ -108,7 +108,6 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
 
 
 def test_ctrl_z_suspends_the_chat(stage: Stage) -> None:
-    """As in every program of a shell; in the foreground again the chat has its prompt with what was typed."""
     command = shlex.join((*COMMAND, "chat", "--quiet"))
     with terminal(stage, command=("bash", "--norc", "-i"), PS1="$ ") as screen:
         screen.until("$")
@@ -123,7 +122,6 @@ def test_ctrl_z_suspends_the_chat(stage: Stage) -> None:
 
 
 def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
-    """Text typed during a run appears at the next prompt; Ctrl-D at an empty prompt leaves."""
     gate = stage.models["alpha"] = Gate("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
@@ -136,7 +134,6 @@ def test_ctrl_d_during_a_run_leaves_after_the_run(stage: Stage) -> None:
 
 
 def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
-    """A paste keeps its lines and is not sent until Enter, which sends it as one message."""
     lines = [f"line {number}" for number in range(5000)]
     with chat(stage) as screen:
         writer = threading.Thread(target=screen.program.send, args=(PASTE + "\n".join(lines) + PASTED,))
@@ -151,7 +148,6 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
 
 
 def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None:
-    """On the head of its run, wherever the line was broken."""
     with chat(stage) as screen:
         ask_and_wait(screen, "Spell the capital\x1b\rof France,\\\rbackwards", "alpha answers")
         shown = [line.strip("? ") for line in screen.scrolled.splitlines()]
@@ -162,8 +158,7 @@ def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None
 
 @pytest.mark.parametrize("flags", [("--deny", "btea"), ("--workers", "btea")])
 def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, flags: tuple[str, ...]) -> None:
-    """No question could be answered in it; the error names the nearest worker."""
-    with terminal(stage, "chat", *flags) as screen:
+    with terminal(stage, "chat", *flags, command=COMMAND) as screen:
         assert screen.end() == 2
         assert "did you mean beta?" in screen.scrolled
         assert "Enter asks" not in screen.scrolled
@@ -182,7 +177,6 @@ def test_rehearsal_chat_answers(stage: Stage) -> None:
 
 
 def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
-    """SIGTERM at the prompt ends the chat with exit code 143 and turns echo on again."""
     with chat(stage) as screen:
         screen.program.kill(15)
         assert screen.end() == 143
@@ -191,7 +185,6 @@ def test_sigterm_at_the_prompt_restores_the_terminal(stage: Stage) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: signal.Signals) -> None:
-    """The stream is closed, the trace is complete, and no prompt appears again; exit code 143."""
     stalling = stage.models["alpha"] = Stalling("so ", "far")
     with chat(stage) as screen:
         screen.program.send("Why?\r")
@@ -200,11 +193,10 @@ def test_signal_during_a_run_stops_it_and_ends_the_chat(stage: Stage, number: si
         assert screen.end() == 143
     assert stalling.gone.wait(2)
     (trace,) = stage.traces.glob("*.jsonl")
-    assert json.loads(trace.read_text().splitlines()[-1])["kind"] == "run_finished"
+    assert json.loads(trace_bytes(trace).splitlines()[-1])["kind"] == "run_finished"
 
 
 def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
-    """SIGTERM while /file reads, with neither prompt nor run active: exit code 143, and echo is on again."""
     before, after, pid, pipe = (stage.home / name for name in ("before", "after", "pid", "pipe"))
     os.mkfifo(pipe)
     talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
@@ -220,7 +212,6 @@ def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
 
 
 def test_sigterm_before_the_prompt_restores_the_terminal(stage: Stage) -> None:
-    """SIGTERM while the chat is loading, after its mark was printed: exit code 143, and Ctrl-D ends input again."""
     before, after, pid = (stage.home / name for name in ("before", "after", "pid"))
     talk = f"sh -c 'echo $$ > {pid}; exec {shlex.join(COMMAND)} chat'"
     line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
@@ -249,8 +240,7 @@ def test_slash_lists_all_commands(stage: Stage) -> None:
 
 
 def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
-    """In five rows the line stays visible with as many completions as fit; the banner wraps between words."""
-    with terminal(stage, "chat", size=(20, 5)) as screen:
+    with terminal(stage, "chat", size=(20, 5), command=COMMAND) as screen:
         screen.until(lambda _: RAW in screen.raw)
         assert "Enter asks," in screen.scrolled.splitlines()
         screen.program.send("/")
@@ -258,7 +248,6 @@ def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
 
 
 def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
-    """The status stays at the right edge; Ctrl-C clears the line; an unusable history is only a notice."""
     stage.traces.with_name("history").mkdir(parents=True)
     with chat(stage, NO_COLOR="1") as screen:
         screen.until("\nthe history is not saved")
@@ -276,9 +265,8 @@ def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:
 
 
 def test_conductor_alone_on_a_terminal_starts_a_chat(stage: Stage) -> None:
-    """`conductor` without a command starts a chat; an error in the settings ends it with that error's exit code."""
     stage.configure("[limits]\nattempts = 0")
-    with terminal(stage) as screen:
+    with terminal(stage, command=COMMAND) as screen:
         assert screen.end() == 3
         assert "/help lists commands" in screen.screen
         assert "limits.attempts" in screen.screen
@@ -286,8 +274,7 @@ def test_conductor_alone_on_a_terminal_starts_a_chat(stage: Stage) -> None:
 
 @pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"ACCESSIBLE": "1"}], ids=["dumb", "accessible"])
 def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> None:
-    """On a terminal where nothing is redrawn, a question appears once and is answered, and Ctrl-D leaves."""
-    with terminal(stage, "chat", **env) as screen:
+    with terminal(stage, "chat", command=COMMAND, **env) as screen:
         screen.until(MARK)
         screen.program.send("Why?\r")
         screen.until("alpha answers")
@@ -298,7 +285,6 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
 
 
 def test_enter_takes_what_the_search_has_found(stage: Stage) -> None:
-    """Ctrl-R finds an earlier question; Enter puts it at the prompt, and a second one asks it."""
     with chat(stage) as screen:
         ask_and_wait(screen, "Why is the sky blue?", "alpha answers")
         screen.program.send("\x12sky")

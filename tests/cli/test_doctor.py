@@ -12,15 +12,13 @@ import pytest
 
 from conductor_cli.app import doctor
 from conductor_cli.config import load_settings
-from conductor_cli.models.machine import Gpu
+from conductor_cli.models.hardware import Gpu
 from tests.cli.stage import PLANNER, Stage, refuses
 
 
 def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> None:
-    """With a local model: the version, memory needed, free disk, file size, and how its checksum is known."""
     stage.configure(conductor=str(tiny))
-    done = stage.inside("doctor", "--json")
-    assert done.code == 0
+    done = stage.ok("doctor", "--json")
     found = {check["name"]: check for check in done.json["checks"]}
     assert {"llama.cpp", "memory", "downloads", "prefixes", "traces"} <= set(found)
     assert "llama-cpp-python 0." in found["llama.cpp"]["found"]
@@ -31,7 +29,6 @@ def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> 
 
 
 def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Two terabytes do not fit: the need is said, and the largest model of the registry that does fit is named."""
     path = tmp_path / "large.gguf"
     path.write_bytes(tiny.read_bytes())
     with suppress(OSError):
@@ -47,7 +44,6 @@ def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage,
 
 
 def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, tmp_path: Path) -> None:
-    """A file that is cut off is a failure with the exit code of an unusable conductor."""
     path = tmp_path / "cut.gguf"
     path.write_bytes(tiny.read_bytes()[:2000])
     stage.configure(conductor=str(path))
@@ -61,7 +57,6 @@ def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, t
 def test_a_registry_that_cannot_be_read_is_a_failure(
     stage: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the model that plans does not need it."""
     stage.configure(conductor=str(tiny))
     (tmp_path / "registry.toml").write_text("models = 3\n")
     monkeypatch.setenv("CONDUCTOR_LLM_REGISTRY", str(tmp_path / "registry.toml"))
@@ -74,7 +69,6 @@ def test_a_registry_that_cannot_be_read_is_a_failure(
 
 
 def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> None:
-    """Also for a model that is not in use; the hint is the command that removes it."""
     stage.configure(conductor=str(tiny))
     assert stage.inside("model", "import", str(tiny), "--name", "mine").code == 0
     manifests = load_settings(stage.environ()).paths.models
@@ -87,7 +81,6 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
 
 
 def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
-    """All lines of a hint start in the same column."""
     stage.config.write_text("[limits]\nattempts = 1\n")
     lines = stage.inside("doctor").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "no conductor model is chosen" in line)
@@ -99,12 +92,11 @@ def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
 def test_a_gpu_that_is_not_used_is_a_warning(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, offload: bool, state: str
 ) -> None:
-    """The warning names the GPU and the command that builds llama.cpp for it."""
     monkeypatch.setattr(doctor, "find_gpus", lambda _: (Gpu(kind="cuda", name="NVIDIA A100"),))
     monkeypatch.setattr(doctor, "can_use_gpu", lambda _: offload)
     [check] = doctor.llama_build(load_settings(stage.environ()))
     assert (check.state, check.code) == (state, 0)
-    assert "NVIDIA A100" in check.found
+    assert "NVIDIA A100" in check.text
     assert check.hint.startswith("CMAKE_ARGS") is not offload
 
 
@@ -112,7 +104,6 @@ def test_a_gpu_that_is_not_used_is_a_warning(
 
 
 def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of variables and headers, and the credentials and queries of URLs, are removed in every spelling."""
     monkeypatch.setenv("MY_KEY", "sk-in-variable/0123+456789==")
     monkeypatch.setenv("SOME_TOKEN", "tok-of-somebody-else")
     monkeypatch.setenv("HTTPS_PROXY", f"http://user:{quote('p4ss:word/0123456789', safe='')}@127.0.0.1:9")
@@ -130,7 +121,6 @@ def test_no_secret_is_in_the_report(stage: Stage, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_report_has_settings_and_workers(stage: Stage) -> None:
-    """Each setting has its origin."""
     report = stage.inside("doctor", "--offline", "--json").json
     assert report["settings"]["limits.attempts"]["value"] == 1
     assert report["settings"]["limits.attempts"]["from"].endswith("config.toml")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conductor_cli.cli.start import _unexpected
+from conductor_cli.cli.entry import _unexpected
 from tests.cli.stage import Stage
 
 WITHOUT_THREADS = """
@@ -30,7 +30,6 @@ main()
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
-    """A container may allow few of them. It was reported as a bug of this program."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_THREADS, str(left), "ask", "--rehearsal", "How many letters has apple"],
         env=stage.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
@@ -49,7 +48,6 @@ def test_a_system_without_threads_is_named(stage: Stage, left: int) -> None:
     ],
 )
 def test_what_is_used_up_is_named(number: int, said: str) -> None:
-    """By the number of the system's error, wherever it comes from; a pipe that is full is none of these."""
     error = _unexpected(OSError(number, os.strerror(number)))
     assert (error.exit_code, said in error.message) == (3, True)
     full = _unexpected(BlockingIOError(errno.EAGAIN, "write could not complete without blocking"))

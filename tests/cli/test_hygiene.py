@@ -20,7 +20,7 @@ import pytest
 
 import conductor_cli
 from tests.cli.stage import THREE, Stage, finished
-from tests.cli.test_terminal import terminal
+from tests.cli.terminals import terminal
 from tests.cli.test_tools import SERVER as RAW_SERVER
 from tests.cli.test_tools import calls
 
@@ -70,6 +70,13 @@ def watched(place: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-c", WATCH, str(place), *arguments]
 
 
+def start(stage: Stage, place: Path, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        watched(place, *arguments), env=stage.environ(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
 def remains(place: Path) -> dict[str, Any]:
     """What was not there before the command."""
     found = json.loads(place.read_text())
@@ -88,23 +95,14 @@ NOTHING: dict[str, Any] = {"threads": [], "children": [], "files": []}
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["ask", "How many?"],
-        ["ask", "Which day is it?", "--rehearsal"],
-        ["ask", "Fail?", "--workers", "nobody"],
-    ],
+    [["ask", "How many?"], ["ask", "Which day is it?", "--rehearsal"], ["ask", "Fail?", "--workers", "nobody"]],
 )
 def test_nothing_remains_after_a_question(stage: Stage, tmp_path: Path, arguments: list[str]) -> None:
-    """Neither after an answer of servers, nor after one of local models, nor after an error."""
     stage.plan = THREE
     left = tmp_path / "left.json"
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    process = subprocess.Popen(
-        watched(left, *arguments), env=stage.environ({"TMPDIR": str(temporary)}), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    with process:
+    with start(stage, left, *arguments, TMPDIR=str(temporary)) as process:
         done = finished(process, None)
     assert remains(left) == NOTHING, done
     assert list(temporary.iterdir()) == []
@@ -113,18 +111,13 @@ def test_nothing_remains_after_a_question(stage: Stage, tmp_path: Path, argument
 
 
 def test_nothing_remains_of_tools_and_programs(stage: Stage, tmp_path: Path) -> None:
-    """Neither their processes, also where a program leaves children, nor what they were connected by."""
     program = '[workers.old]\nkind = "command"\ncommand = ["sh", "-c", "sleep 60 & echo heard"]'
     stage.configure(more=program)
     stage.inside("tools", "add", "t", "--", sys.executable, str(RAW_SERVER))
     stage.plan = "old | - | First.\nalpha | 1 | Second."
     stage.models["alpha"] = calls("add", a=40, b=2)
     left = tmp_path / "left.json"
-    process = subprocess.Popen(
-        watched(left, "ask", "What is 40 and 2?", "--tools", "t"), env=stage.environ(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    with process:
+    with start(stage, left, "ask", "What is 40 and 2?", "--tools", "t") as process:
         done = finished(process, None)
     assert done.out == "the tool says: 42\n", done.err
     assert remains(left) == NOTHING, done
@@ -133,11 +126,7 @@ def test_nothing_remains_of_tools_and_programs(stage: Stage, tmp_path: Path) -> 
 def test_nothing_remains_after_serving(stage: Stage, tmp_path: Path) -> None:
     """A server that has answered and is told to end closes its sockets, its threads and its files."""
     left = tmp_path / "left.json"
-    process = subprocess.Popen(
-        watched(left, "serve", "--port", "0"), env=stage.environ(), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    with process:
+    with start(stage, left, "serve", "--port", "0") as process:
         assert process.stdout is not None
         address = process.stdout.readline().decode().split()[-1]
         body = json.dumps({"model": "conductor", "messages": [{"role": "user", "content": "How many?"}]}).encode()
@@ -157,7 +146,6 @@ def test_nothing_remains_after_serving(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:
-    """Nor after a conversation in a terminal, which is put back as it was."""
     left = tmp_path / "left.json"
     with terminal(stage, "chat", command=tuple(watched(left))) as screen:
         screen.until("$0.00")
@@ -170,7 +158,6 @@ def test_nothing_remains_after_a_chat(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_runs_leave_nothing_in_their_process(stage: Stage) -> None:
-    """Neither a descriptor, nor a thread, nor an object for each of them. A process may answer for months."""
     with conductor_cli.open() as conductor:
         for number in range(RUNS):
             if number == WARM:

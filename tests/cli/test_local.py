@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.cli.stage import Stage, explained, finished, until
 from tests.servers import aimock
 from tests.tiny_gguf import TRUSTED, Extra, make
+from tests.traces.stored import trace_bytes
 
 
 def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> None:
-    """Random weights write a valid plan under the grammar, and it runs; the trace names the file."""
-    done = stage.run("ask", "How many?", "--conductor", tiny, "--seed", "3", "--format", "json")
+    done = stage.inside("ask", "How many?", "--conductor", tiny, "--seed", "3", "--format", "json")
     assert (done.code, done.err) == (0, "")
     assert done.json["answer"] in ("alpha answers", "beta answers")
     assert 1 <= len(done.json["steps"]) <= 5
@@ -23,27 +23,23 @@ def test_a_local_model_plans_and_workers_answer(stage: Stage, tiny: Path) -> Non
 
 
 def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None:
-    """Without any worker the conductor model answers too; the file is loaded once, and a notice says so."""
     stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
-    done = stage.run("ask", "How many?", "--max-tokens", "3000", "--progress", "plain")
+    done = stage.inside("ask", "How many?", "--max-tokens", "3000", "--progress", "plain")
     assert done.code in (0, 7)
     assert "the conductor model answers too" in done.err
-    assert "1 running  local" in done.err
+    assert "started: local" in done.err
     assert done.out.strip()
 
 
 def test_a_plan_of_a_local_model_can_be_edited_and_run(stage: Stage, tiny: Path) -> None:
-    """`plan` writes a plan file; `run` runs it without a conductor model."""
     stage.configure(conductor=str(tiny))
-    plan = stage.run("plan", "How many?", "--max-steps", "2")
-    assert plan.code == 0
+    plan = stage.ok("plan", "How many?", "--max-steps", "2")
     steps = plan.json["steps"]
     edited = json.dumps({**plan.json, "steps": [{**steps[0], "worker": "beta", "access": []}]})
     assert stage.inside("run", "-", "--format", "json", given=edited).json["answer"] == "beta answers"
 
 
 def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) -> None:
-    """Ctrl-C while llama.cpp writes the plan ends the run cleanly with exit code 130."""
     with stage.start("ask", "hi", "--mode", "ultra", "--conductor", tiny, "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
         os.killpg(process.pid, signal.SIGINT)
@@ -54,43 +50,38 @@ def test_ctrl_c_stops_a_local_model_while_it_writes(stage: Stage, tiny: Path) ->
 
 
 def test_a_local_worker_and_a_remote_conductor(stage: Stage, tiny: Path) -> None:
-    """A server plans, a local file answers."""
     stage.configure(
         f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{tiny}"\nmax_tokens = 20', workers=()
     )
     stage.plan = "local | - | Answer."
-    done = stage.run("ask", "hi", "--format", "json")
+    done = stage.inside("ask", "hi", "--format", "json")
     assert done.code in (0, 7)
     assert done.json["steps"][0]["usage"]["cost"] == "0"
     assert stage.inside("workers", "list", "--json").json[0]["key"] == "not needed"
 
 
 def test_a_worker_with_a_broken_file_is_replaced(stage: Stage, tmp_path: Path) -> None:
-    """The step fails, another worker takes over, and nothing crashes."""
     file = tmp_path / "broken.gguf"
     file.write_bytes(b"GGUF" + bytes(100))
     stage.configure(f'[limits]\nattempts = 1\n[workers.local]\nkind = "llama"\nmodel = "{file}"')
     stage.plan = "local | - | Answer."
-    done = stage.inside("ask", "hi")
-    assert (done.code, done.out) == (0, "alpha answers\n")
+    assert stage.ok("ask", "hi").out == "alpha answers\n"
 
 
 def test_a_third_party_provider_mock_answers(stage: Stage, tiny: Path) -> None:
-    """A local file plans, and aimock, a mock that others wrote, answers."""
     with aimock() as address:
         worker = f'[workers.double]\nkind = "openai-compatible"\nbase_url = "{address}/v1"\nmodel = "gpt"'
         stage.configure(f"[limits]\nattempts = 1\nsteps = 1\n{worker}", workers=(), conductor=str(tiny))
-        done = stage.run("ask", "What is the capital of France?")
+        done = stage.inside("ask", "What is the capital of France?")
     assert (done.code, done.out) == (0, "The capital of France is Paris.\n")
 
 
 def test_a_checkpoint_of_the_published_recipe_plans_from_a_file(stage: Stage, tmp_path: Path) -> None:
-    """It reads the published template, and its three lists run on the workers that it names by number."""
     brief = make(tmp_path / "brief.gguf", extra=Extra(template=TRUSTED, bias={"\n": 6.0, '"': 6.0}))
     stage.configure(conductor=str(brief))
     stage.config.write_text(stage.config.read_text().replace("[conductor]", '[conductor]\nprofile = "published"'))
     done = stage.inside("ask", "How many?", "--seed", "3", "--format", "json")
     assert (done.code, done.err) == (0, "")
     assert done.json["answer"] in ("alpha answers", "beta answers")
-    trace = next(stage.traces.glob("*.jsonl")).read_text()
+    trace = trace_bytes(next(stage.traces.glob("*.jsonl"))).decode()
     assert "AVAILABLE LANGUAGE MODELS:\\nModel id 0\\nModel id 1" in trace

@@ -14,7 +14,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from conductor_cli.cli.repl.prompt import HANG_UP, ChatEnded, Prompt, is_lost
+from conductor_cli.cli.chat_prompt import HANG_UP, ChatEnded, ChatPrompt, is_lost
 
 
 @pytest.fixture
@@ -26,7 +26,6 @@ def screen() -> Iterator[tuple[int, TextIOWrapper]]:
 
 
 def test_a_terminal_is_lost_once_nobody_holds_its_other_end(screen: tuple[int, TextIOWrapper]) -> None:
-    """A pipe, which never was one, is not."""
     ours, theirs = screen
     assert not is_lost(theirs.fileno())
     os.close(ours)
@@ -41,11 +40,10 @@ def test_a_terminal_is_lost_once_nobody_holds_its_other_end(screen: tuple[int, T
 def test_a_prompt_on_a_lost_terminal_ends(
     screen: tuple[int, TextIOWrapper], reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if keys could still be read: else it would explain without end that it cannot explain its failure."""
     ours, theirs = screen
 
     async def lose() -> None:
-        prompt = Prompt()
+        prompt = ChatPrompt()
         reading = asyncio.create_task(prompt.read())
         await asyncio.sleep(0.05)
         os.close(ours)
@@ -65,11 +63,10 @@ def test_a_prompt_on_a_lost_terminal_ends(
 def test_a_write_that_a_terminal_refuses_does_not_end_the_prompt(
     screen: tuple[int, TextIOWrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is said about it either: what could not be drawn is drawn again."""
     ours, theirs = screen
 
     async def refuse() -> bool:
-        prompt = Prompt()
+        prompt = ChatPrompt()
         reading = asyncio.create_task(prompt.read())
         await asyncio.sleep(0.05)
         failure = {"message": "a callback failed", "exception": OSError(5, "Input/output error")}

@@ -8,8 +8,6 @@ import os
 import shlex
 import shutil
 import struct
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ import pytest
 
 from conductor_cli.app.planner_resolution import configured_profile, resolve_planner
 from conductor_cli.cli import output
-from conductor_cli.cli.completion_names import names
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_size
 from conductor_cli.models.weights.registry import memory_needed
 from tests.cli.stage import Done, Stage, explained
-from tests.cli.test_terminal import terminal
+from tests.cli.terminals import terminal
 from tests.hub import read_environment
-from tests.test_imports import NOT_AT_START, START
 from tests.tiny_gguf import make
 
 
@@ -75,16 +71,13 @@ def row(stage: Stage, name: str) -> dict[str, Any]:
 
 
 def taken(stage: Stage, file: Path, *more: str) -> Done:
-    done = stage.inside("model", "import", file, *more)
-    assert done.code == 0, done.err
-    return done
+    return stage.ok("model", "import", file, *more)
 
 
 # list
 
 
 def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """With size, licence, memory and state."""
     assert row(desk, "small") == {
         "name": "small", "state": "not installed", "in_use": False, "default": True, "size": tiny.stat().st_size,
         "memory": row(desk, "small")["memory"], "partial": None, "licence": "Apache-2.0",
@@ -103,7 +96,6 @@ def test_list_shows_registry_and_installed_models(desk: Stage, tiny: Path, tmp_p
 
 
 def test_list_shows_a_planner_that_is_not_installed(desk: Stage, tiny: Path) -> None:
-    """A file or a server that was chosen has its own row."""
     for name in ("openai/gpt-9", str(tiny)):
         assert desk.inside("model", "use", name).code == 0
         assert row(desk, name)["in_use"] is True
@@ -121,20 +113,16 @@ def test_list_shows_damaged_models(desk: Stage, tiny: Path) -> None:
 
 
 def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
-    """It still plans when the file it came from is deleted."""
     mine = make(tmp_path / "mine.gguf", seed=3)
     done = taken(desk, mine)
     assert sha256(mine) in done.out
     assert "the conductor model is now mine" in done.out
     assert done.err == ""
     mine.unlink()
-    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
-    assert asked.code == 0, asked.err
-    assert asked.json["conductor"].startswith("mine ")
+    assert desk.ok("ask", "How many?", "--seed", "3", "--format", "json").json["conductor"].startswith("mine ")
 
 
 def test_a_second_model_does_not_replace_the_first(desk: Stage, tmp_path: Path) -> None:
-    """Unless `--use` is given."""
     taken(desk, make(tmp_path / "one.gguf", seed=1))
     done = taken(desk, make(tmp_path / "two.gguf", seed=2))
     assert "to let it plan: conductor model use two" in done.out
@@ -144,7 +132,6 @@ def test_a_second_model_does_not_replace_the_first(desk: Stage, tmp_path: Path) 
 
 
 def test_an_imported_registry_model_is_recognised(desk: Stage, tiny: Path) -> None:
-    """It gets the registry's name and profile."""
     done = taken(desk, tiny)
     assert done.out.startswith("installed small:\n")
     assert "matches conductor's registry" in done.out
@@ -153,7 +140,6 @@ def test_an_imported_registry_model_is_recognised(desk: Stage, tiny: Path) -> No
 
 
 def test_a_file_on_another_disk_is_used_from_there(desk: Stage, tiny: Path) -> None:
-    """Nothing is copied, and the person is told to keep the file."""
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == desk.home.stat().st_dev:
         pytest.skip("there is no second file system at /dev/shm")
@@ -162,18 +148,17 @@ def test_a_file_on_another_disk_is_used_from_there(desk: Stage, tiny: Path) -> N
         shutil.copy(tiny, file)
         done = taken(desk, file)
         assert "is used from there" in done.err
-        assert desk.inside("model", "path", "small").out == f"{file}\n"
+        assert row(desk, "small")["path"] == str(file)
         assert "kept " in desk.inside("model", "rm", "small", "--yes").err
         assert file.exists()
         taken(desk, file, "--copy")
-        assert desk.inside("model", "path", "small").out != f"{file}\n"
+        assert row(desk, "small")["path"] != str(file)
     finally:
         file.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "text.gguf", "folder", "weights.safetensors"])
 def test_import_rejects_what_is_not_a_model(desk: Stage, tmp_path: Path, name: str) -> None:
-    """Exit code 5, an error of three lines, and nothing is installed."""
     path = tmp_path / name
     if name == "folder":
         path.mkdir()
@@ -188,14 +173,10 @@ def test_import_rejects_what_is_not_a_model(desk: Stage, tmp_path: Path, name: s
 
 
 def test_an_invalid_name_is_a_usage_error(desk: Stage, tiny: Path) -> None:
-    """`--name` cannot lead out of the model store: 2."""
-    done = desk.inside("model", "import", tiny, "--name", "../../x")
-    assert done.code == 2
-    explained(done)
+    desk.fails(2, "model", "import", tiny, "--name", "../../x")
 
 
 def test_the_memory_of_imported_models_is_estimated(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """By the registry's rule; an adapter's is added to its base's."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     whole, trained, known = (row(desk, name) for name in ("whole", "trained", "small"))
@@ -224,33 +205,10 @@ def test_list_fits_the_terminal(
     assert ("acme/small" in text) is (width in {0, 200})
 
 
-def test_names_are_printed_for_completion(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Names of stored models, even with an unreadable manifest; with --known those of the registry, too."""
-    taken(desk, tiny)
-    taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    (desk.home / "data/conductor-llm/models/mine/manifest.toml").write_text("name = [")
-    assert names(["model", "names"], os.environ) == ["mine", "small"]
-    assert sorted(names(["model", "names", "--known"], os.environ) or ()) == ["mine", "other", "small"]
-    (desk.home / "registry.toml").write_text("not = [toml")
-    assert sorted(names(["model", "names", "--known"], os.environ) or ()) == ["mine", "small"]
-
-
-def test_printing_names_loads_nothing_heavy(desk: Stage) -> None:
-    """Completion must not take longer than a start of the program."""
-    done = subprocess.run(
-        [sys.executable, "-c", START, "model", "names", "--known"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    loaded = {*json.loads(done.stderr.splitlines()[-1])}
-    heavy = {*NOT_AT_START, "rich", "filelock"} - {"pydantic"}  # Typer reads every command line with it
-    assert heavy & loaded == set()
-
-
 # use, path
 
 
 def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is saved by its absolute path."""
     (tmp_path / "alpha").mkdir()
     make(tmp_path / "mine.gguf", seed=1)
     monkeypatch.chdir(tmp_path)
@@ -261,100 +219,72 @@ def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkey
 
 
 def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """`model path` prints its file; `--conductor NAME` counts for one run."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine (mine.gguf sha256-ends:")
     assert chosen(desk) == "mine"
-    assert desk.inside("model", "path").out == desk.inside("model", "path", "mine").out
-    asked = desk.run("plan", "How many?", "--conductor", "small", "--max-steps", "1")
+    assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
+    asked = desk.inside("plan", "How many?", "--conductor", "small", "--max-steps", "1")
     assert asked.code in {0, 1}
     assert "small" not in asked.err
 
 
 def test_a_model_that_is_not_installed_must_be_pulled_first(desk: Stage) -> None:
-    """`use`, `path` and `verify` exit with 5 and name the command."""
-    for command in ("use", "path", "verify"):
-        done = desk.inside("model", command, "small")
-        assert done.code == 5
-        explained(done)
-        assert "conductor model pull small" in done.err
+    for command in ("use", "verify"):
+        desk.fails(5, "model", command, "small", told="conductor model pull small")
     assert chosen(desk) == ""
 
 
-@pytest.mark.parametrize("command", ["path", "verify", "pull"])
+@pytest.mark.parametrize("command", ["verify", "pull"])
 def test_a_mistyped_name_gets_suggestions(desk: Stage, command: str) -> None:
-    """A mistyped name: 5, and the names that are like it."""
-    done = desk.inside("model", command, "smalll")
-    assert done.code == 5
-    explained(done)
-    assert "small" in done.err
+    desk.fails(5, "model", command, "smalll", told="small")
 
 
 def test_without_a_choice_the_default_or_only_model_plans(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Of two others none is guessed."""
     taken(desk, make(tmp_path / "one.gguf", seed=1), "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith("one.gguf")
     taken(desk, make(tmp_path / "two.gguf", seed=2), "--no-use")
-    done = desk.inside("ask", "hi")
-    assert done.code == 5
-    explained(done)
-    assert "one, two" in done.err
+    desk.fails(5, "ask", "hi", told="one, two")
     taken(desk, tiny, "--no-use")
     assert resolve_planner(load_settings(os.environ)).model.endswith(tiny.name)
     assert chosen(desk) == ""
 
 
 def test_a_missing_model_file_is_reported(desk: Stage, tiny: Path) -> None:
-    """Exit code 5, and the hint says how to restore it."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     path.write_bytes(path.read_bytes()[:-1])
     for damage in ("bytes instead of", "is missing"):
-        done = desk.run("ask", "hi")
-        assert done.code == 5
-        explained(done)
-        assert damage in done.err
-        assert f"conductor model import {tiny} --name small" in done.err
+        desk.fails(5, "ask", "hi", told=(damage, f"conductor model import {tiny} --name small"))
         path.unlink(missing_ok=True)
 
 
 def test_a_damaged_manifest_is_reported(desk: Stage, tiny: Path) -> None:
-    """Exit code 5 for each command that needs it; it is in the list."""
     taken(desk, tiny)
     manifest = desk.home / "data/conductor-llm/models/small/manifest.toml"
     manifest.write_text("name = [")
-    done = desk.inside("model", "verify")
-    assert done.code == 5
+    done = desk.ends(5, "model", "verify")
     assert done.out.startswith(f"damaged  {manifest}\n")
     assert "conductor model rm small" in done.out
-    for command in (("model", "path"), ("ask", "hi")):
-        done = desk.inside(*command)
-        assert done.code == 5
-        explained(done)
-        assert str(manifest) in done.err
-        assert "conductor model rm small" in done.err
+    done = desk.fails(5, "ask", "hi")
+    assert str(manifest) in done.err
+    assert "conductor model rm small" in done.err
     assert [row(desk, "small")[key] for key in ("state", "in_use", "path")] == ["damaged", True, str(manifest)]
     desk.own.unlink()  # nothing is chosen, and there is no other model
-    done = desk.inside("ask", "hi")
-    assert done.code == 5
-    assert str(manifest) in done.err
+    assert str(manifest) in desk.ends(5, "ask", "hi").err
 
 
 def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """They can be listed, chosen, imported and verified, and plan; the damaged one can be removed."""
     taken(desk, make(tmp_path / "broken.gguf", seed=1), "--no-use")
     broken = desk.home / "data/conductor-llm/models/broken/manifest.toml"
     broken.write_text("name = [")
     taken(desk, tiny)
-    for command in (("model", "use", "small"), ("model", "verify", "small"), ("model", "path"), ("model", "list"),
+    for command in (("model", "use", "small"), ("model", "verify", "small"), ("model", "list"),
                     ("ask", "hi", "--seed", "3")):  # fmt: skip
-        done = desk.inside(*command)
-        assert done.code == 0, done.err
+        desk.ok(*command)
     assert [row(desk, name)["state"] for name in ("small", "broken")] == ["installed", "damaged"]
     assert desk.inside("model", "rm", "broken").code == 2
-    done = desk.inside("model", "rm", "broken", "--yes")
-    assert (done.code, done.err) == (0, "")
+    assert desk.ok("model", "rm", "broken", "--yes").err == ""
     assert not broken.parent.exists()
     assert (tmp_path / "broken.gguf").exists()
     assert desk.inside("model", "rm", "broken", "--yes").code == 2
@@ -362,7 +292,6 @@ def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path
 
 
 def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path) -> None:
-    """A pull writes the manifest anew."""
     cached(desk, "small", tiny)
     assert desk.inside("model", "pull").code == 0
     (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
@@ -371,7 +300,6 @@ def test_a_model_with_a_damaged_manifest_is_pulled_again(desk: Stage, tiny: Path
 
 
 def test_removing_a_damaged_model_clears_the_choice(desk: Stage, tiny: Path) -> None:
-    """The setting that named it is cleared, as with any other."""
     taken(desk, tiny)
     (desk.home / "data/conductor-llm/models/small/manifest.toml").write_text("name = [")
     assert "was the model that plans" in desk.inside("model", "rm", "small", "--yes").err
@@ -379,19 +307,13 @@ def test_removing_a_damaged_model_clears_the_choice(desk: Stage, tiny: Path) -> 
 
 
 def test_a_missing_path_is_named(desk: Stage, tmp_path: Path) -> None:
-    """`verify`, `path` and `--base` with a file that is not there: 5, and it is named."""
     gone = str(tmp_path / "nosuch.gguf")
     adapter = lora(tmp_path / "trained.gguf")
-    for command in (("verify", gone), ("path", gone), ("import", adapter, "--base", gone)):
-        done = desk.inside("model", *command)
-        assert done.code == 5
-        explained(done)
-        assert gone in done.err
-        assert "did you mean" not in done.err
+    for command in (("verify", gone), ("import", adapter, "--base", gone)):
+        assert "did you mean" not in desk.fails(5, "model", *command, told=gone).err
 
 
 def test_a_file_named_like_a_registry_model_gets_its_profile(desk: Stage, tiny: Path) -> None:
-    """A setting takes precedence."""
     for given, expected in ((str(tiny), "published"), ("/x/none.gguf", "prompted"), ("openai/x", "prompted")):
         assert configured_profile(load_settings(os.environ, {"conductor.model": given})).name == expected
     flags = {"conductor.model": str(tiny), "conductor.profile": "prompted-json"}
@@ -421,13 +343,11 @@ def lora(path: Path, width: int = 64, architecture: str = "qwen2") -> Path:
 
 
 def test_an_adapter_plans_with_its_base(desk: Stage, tmp_path: Path) -> None:
-    """The trace names both files."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole", "--use")
     planner = resolve_planner(load_settings(os.environ))
     assert (Path(planner.model).name, Path(planner.options["adapter"]).name) == ("whole.gguf", "trained.gguf")
-    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
-    assert asked.code == 0, asked.err
+    asked = desk.ok("ask", "How many?", "--seed", "3", "--format", "json")
     assert "whole sha256-ends:" in asked.json["conductor"]
     assert " + trained sha256-ends:" in asked.json["conductor"]
     assert [item["name"] for item in desk.inside("model", "verify", "--json").json] == ["trained", "whole"]
@@ -451,53 +371,37 @@ def peft(directory: Path) -> Path:
 
 
 def test_an_adapter_in_peft_format_is_converted(desk: Stage, tmp_path: Path) -> None:
-    """It plans with its base, and the source may be deleted."""
     source = peft(tmp_path / "trained")
-    done = desk.inside("model", "import", source, "--base", "small")
-    assert done.code == 5
-    assert "conductor model pull small" in done.err
+    desk.ends(5, "model", "import", source, "--base", "small", told="conductor model pull small")
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, source, "--base", "whole", "--use")
     assert taken(desk, source / "adapter_model.safetensors", "--base", "whole").out.startswith(
         "trained is already installed"
     )
     shutil.rmtree(source)
-    asked = desk.run("ask", "How many?", "--seed", "3", "--format", "json")
-    assert asked.code == 0, asked.err
-    assert " + trained sha256-ends:" in asked.json["conductor"]
+    assert " + trained sha256-ends:" in desk.ok("ask", "How many?", "--seed", "3", "--format", "json").json["conductor"]
     assert desk.inside("model", "verify", "trained").code == 0
-    freed = desk.inside("model", "rm", "trained", "--yes")
-    assert "no bytes" not in freed.out
+    assert "no bytes" not in desk.inside("model", "rm", "trained", "--yes").out
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
 def test_an_adapter_that_cannot_be_converted_is_reported(desk: Stage, tmp_path: Path) -> None:
-    """Half of a safetensors file: 5, three lines, and nothing is left in the model store."""
     source = peft(tmp_path / "trained")
     weights = source / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-500])
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
-    done = desk.inside("model", "import", source, "--base", "whole")
-    assert done.code == 5
-    explained(done)
+    desk.fails(5, "model", "import", source, "--base", "whole")
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
 def test_an_adapter_without_its_base_is_reported(desk: Stage, tmp_path: Path) -> None:
-    """A base that is not here: 5 and how to get it; no `--base` at all: 2."""
     adapter = lora(tmp_path / "trained.gguf")
-    done = desk.inside("model", "import", adapter)
-    assert done.code == 2
-    explained(done)
+    desk.fails(2, "model", "import", adapter)
     taken(desk, adapter, "--base", "small")
-    done = desk.inside("ask", "hi")
-    assert done.code == 5
-    explained(done)
-    assert "conductor model pull small" in done.err
+    desk.fails(5, "ask", "hi", told="conductor model pull small")
 
 
 def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None:
-    """`model rm` of a base names the adapters that cannot be used any more, before it asks."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
     taken(desk, lora(tmp_path / "trained.gguf"), "--base", "whole")
     with terminal(desk, "model", "rm", "whole") as shown:
@@ -513,12 +417,8 @@ def test_removing_a_base_names_its_adapters(desk: Stage, tmp_path: Path) -> None
 def test_an_adapter_that_does_not_fit_is_not_imported(
     desk: Stage, tmp_path: Path, other: dict[str, Any], problem: str
 ) -> None:
-    """A LoRA for another architecture or width than its base, which is here: 5, and nothing is in the model store."""
     taken(desk, make(tmp_path / "whole.gguf", seed=1))
-    done = desk.inside("model", "import", lora(tmp_path / "trained.gguf", **other), "--base", "whole")
-    assert done.code == 5
-    explained(done)
-    assert problem in done.err
+    desk.fails(5, "model", "import", lora(tmp_path / "trained.gguf", **other), "--base", "whole", told=problem)
     assert not (desk.home / "data/conductor-llm/models/trained").exists()
 
 
@@ -526,28 +426,25 @@ def test_an_adapter_that_does_not_fit_is_not_imported(
 
 
 def test_a_whole_model_is_verified(desk: Stage, tiny: Path) -> None:
-    """Without a name: all models; the line says what its SHA-256 is compared with."""
     taken(desk, tiny)
     done = desk.inside("model", "verify")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("ok ")
     assert sha256(tiny) in done.out
     assert desk.inside("model", "verify", "--json").json == [{
-        "name": "small", "path": desk.inside("model", "path").out.strip(), "state": "ok", "sha256": sha256(tiny),
+        "name": "small", "path": row(desk, "small")["path"], "state": "ok", "sha256": sha256(tiny),
         "compared": "matches conductor's registry", "problem": None, "hint": None,
     }]  # fmt: skip
 
 
 def test_verify_finds_a_flipped_byte(desk: Stage, tiny: Path) -> None:
-    """Exit code 5 with the file and how to repair it; a list does not see it."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
     data = bytearray(path.read_bytes())
     data[-50] ^= 4
     path.write_bytes(data)
     assert row(desk, "small")["state"] == "installed"
-    done = desk.inside("model", "verify", "small")
-    assert done.code == 5
+    done = desk.ends(5, "model", "verify", "small")
     assert done.out.startswith(f"damaged  {path}\n")
     assert desk.inside("model", "verify", "--json").json[0]["state"] == "damaged"
     assert_repaired(desk, done.out)
@@ -558,7 +455,6 @@ def test_verify_finds_a_flipped_byte(desk: Stage, tiny: Path) -> None:
 def test_the_command_that_verify_names_repairs_the_model(
     desk: Stage, tmp_path: Path, copied: bool, damage: str
 ) -> None:
-    """An imported model whose file was damaged or deleted: the named command brings it back from where it was."""
     source = make(tmp_path / "my models.gguf", seed=3)
     data = source.read_bytes()
     taken(desk, source, *(["--copy"] if copied else []))
@@ -567,13 +463,10 @@ def test_the_command_that_verify_names_repairs_the_model(
         path.unlink()
     else:
         path.write_bytes(data[:-50] + (b"" if damage == "cut" else bytes(byte ^ 4 for byte in data[-50:])))
-    done = desk.inside("model", "verify")
-    assert done.code == 5
+    done = desk.ends(5, "model", "verify")
     if not copied and damage != "gone":  # the same bytes as at the source
         assert f"if {source} is whole: conductor model import" in done.out
-        again = desk.inside("model", "import", source, "--name", "my-models")
-        assert again.code == (2 if damage == "flipped" else 5)
-        explained(again)
+        desk.fails(2 if damage == "flipped" else 5, "model", "import", source, "--name", "my-models")
         source.unlink()
         source.write_bytes(data)
     assert_repaired(desk, done.out)
@@ -583,13 +476,11 @@ def test_the_command_that_verify_names_repairs_the_model(
 def assert_repaired(stage: Stage, output: str) -> None:
     """Assert that the command in the last line of the output repairs the model."""
     command = output.splitlines()[-1].partition("conductor ")[2]
-    done = stage.inside(*shlex.split(command))
-    assert done.code == 0, done.err
+    stage.ok(*shlex.split(command))
     assert stage.inside("model", "verify").code == 0
 
 
 def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path) -> None:
-    """The same bytes under another file's name: the damaged file of the model store goes."""
     source = make(tmp_path / "one.gguf", seed=3)
     other = Path(shutil.copy(source, tmp_path / "other.gguf"))
     taken(desk, source, "--copy")
@@ -601,39 +492,30 @@ def test_replacing_a_damaged_model_deletes_its_file(desk: Stage, tmp_path: Path)
 
 
 def test_verify_reports_a_missing_planner_file(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Also if another model is installed."""
     mine = make(tmp_path / "mine.gguf", seed=1)
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "use", mine).code == 0
     mine.unlink()
-    done = desk.inside("model", "verify")
-    assert done.code == 5
-    assert f"damaged  {mine}\n" in done.out
+    assert f"damaged  {mine}\n" in desk.ends(5, "model", "verify").out
 
 
 def test_a_further_part_names_the_first_one(desk: Stage, tmp_path: Path) -> None:
-    """`import` and `verify` of the second file of a divided model: 5, and the first file is named."""
     first, second = (tmp_path / f"big-0000{number}-of-00002.gguf" for number in (1, 2))
     for path in (first, second):
         make(path)
     for command in ("import", "verify"):
-        done = desk.inside("model", command, second)
-        assert done.code == 5
+        done = desk.ends(5, "model", command, second)
         assert "is not the first part of its model" in done.err + done.out
     assert f"name the first part: {first}" in desk.inside("model", "import", second).err
 
 
 def test_a_plain_file_is_verified(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """A file without a manifest: its header is looked at and its hash printed; one that is no model is damaged."""
-    done = desk.inside("model", "verify", tiny)
-    assert done.code == 0
-    assert sha256(tiny) in done.out
+    assert sha256(tiny) in desk.ok("model", "verify", tiny).out
     (tmp_path / "text.gguf").write_text("I am a text.")
     assert desk.inside("model", "verify", tmp_path / "text.gguf").code == 5
 
 
 def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) -> None:
-    """Two models, none in use: both are read; none at all: 5 with the command to run."""
     assert "conductor model pull" in desk.inside("model", "verify").err
     for number in (1, 2):
         taken(desk, make(tmp_path / f"m{number}.gguf", seed=number), "--no-use")
@@ -644,18 +526,15 @@ def test_verify_without_a_planner_reads_all_models(desk: Stage, tmp_path: Path) 
 
 
 def test_removing_the_planner_clears_the_choice(desk: Stage, tiny: Path) -> None:
-    """The original file stays."""
     taken(desk, tiny, "--copy")
     path = Path(str(row(desk, "small")["path"]))
-    done = desk.inside("model", "rm", "small", "--yes")
-    assert done.code == 0
+    done = desk.ok("model", "rm", "small", "--yes")
     assert f"{format_size(tiny.stat().st_size)} freed" in done.out
     assert "was the model that plans" in done.err
     assert (path.exists(), tiny.exists(), chosen(desk)) == (False, True, "")
 
 
 def test_removing_another_model_than_the_planner_says_nothing_of_it(desk: Stage, tiny: Path, tmp_path: Path) -> None:
-    """Only where the model that plans goes, the command says how to choose another."""
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     taken(desk, tiny, "--no-use")
     assert desk.inside("model", "rm", "small", "--yes").err == ""
@@ -665,23 +544,18 @@ def test_removing_another_model_than_the_planner_says_nothing_of_it(desk: Stage,
 def test_removing_keeps_a_choice_of_another_model(
     desk: Stage, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the environment names is removed: the tool's own file names another one, and is not touched."""
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
     assert chosen(desk) == "small"
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", "mine")
-    done = desk.inside("model", "rm", "mine", "--yes")
-    assert done.code == 0
-    assert "CONDUCTOR_LLM_CONDUCTOR_MODEL still names it" in done.err
+    desk.ok("model", "rm", "mine", "--yes", told="CONDUCTOR_LLM_CONDUCTOR_MODEL still names it")
     assert chosen(desk) == "small"
 
 
 def test_removing_needs_a_confirmation(desk: Stage, tiny: Path) -> None:
     """Without a terminal `--yes` is required; a bare Enter means no."""
     taken(desk, tiny)
-    done = desk.inside("model", "rm", "small")
-    assert done.code == 2
-    explained(done)
+    desk.fails(2, "model", "rm", "small")
     for answer, left in (("", True), ("n", True), ("y", False)):
         with terminal(desk, "model", "rm", "small") as shown:
             shown.until("[y/N]")
@@ -691,11 +565,8 @@ def test_removing_needs_a_confirmation(desk: Stage, tiny: Path) -> None:
 
 
 def test_a_model_that_is_not_installed_cannot_be_removed(desk: Stage) -> None:
-    """An unknown name and one that was never pulled: 2."""
     for name in ("small", "nobody", "../x"):
-        done = desk.inside("model", "rm", name, "--yes")
-        assert done.code == 2
-        explained(done)
+        desk.fails(2, "model", "rm", name, "--yes")
 
 
 def cached(stage: Stage, name: str, file: Path) -> Path:
@@ -715,10 +586,8 @@ def cached(stage: Stage, name: str, file: Path) -> Path:
 
 
 def test_a_cached_model_is_not_downloaded_again(desk: Stage, tiny: Path) -> None:
-    """It is verified and plans, without a network; `rm` leaves the file in the cache."""
     link = cached(desk, "small", tiny)
-    done = desk.inside("model", "pull")
-    assert done.code == 0, done.err
+    done = desk.ok("model", "pull")
     assert str(link) in done.out
     assert "matches conductor's registry" in done.out
     assert chosen(desk) == "small"
@@ -727,15 +596,13 @@ def test_a_cached_model_is_not_downloaded_again(desk: Stage, tiny: Path) -> None
     again = desk.inside("model", "pull", "small")
     assert (again.code, again.err) == (0, "")
     assert again.out == f"small is already installed: {link}\n"
-    removed = desk.inside("model", "rm", "small", "--yes")
-    assert removed.code == 0
+    removed = desk.ok("model", "rm", "small", "--yes")
     assert "no bytes freed" in removed.out
     assert f"kept {link}" in removed.err
     assert link.read_bytes() == tiny.read_bytes()
 
 
 def test_pull_says_when_nothing_is_missing(desk: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is to be got: 0 bytes of it; a size that nobody knows is said to be unknown."""
     cached(desk, "small", tiny)
     cached(desk, "other", tiny)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -745,12 +612,7 @@ def test_pull_says_when_nothing_is_missing(desk: Stage, tiny: Path, monkeypatch:
 
 
 def test_a_pull_without_disk_space_does_not_begin(desk: Stage, tiny: Path) -> None:
-    """A model larger than the free disk: 5, and what is missing and free; a licence that is not Apache-2.0 is said."""
     huge = entry("small", tiny, sized=False, hashed=False, licence="Research only") + f"\nsize = {1 << 60}"
     register(desk, huge.replace("context_bytes = 256", f"context_bytes = {1 << 40}"), entry("other", tiny))
-    done = desk.inside("model", "pull")
-    assert done.code == 5
-    assert "Research only is not Apache-2.0" in done.err
-    assert "too little" in done.err
-    assert "free some space" in done.err
+    desk.ends(5, "model", "pull", told=("Research only is not Apache-2.0", "too little", "free some space"))
     assert json.loads(desk.inside("model", "list", "--json").out)[0]["state"] == "not installed"

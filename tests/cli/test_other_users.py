@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.cli import start
+from conductor_cli.cli import entry
 from tests.cli.stage import Stage, stalls
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
@@ -53,8 +53,7 @@ def test_nothing_is_open_to_others_whatever_the_umask(stage: Stage, umask: None,
         ("workers", "calibrate", cases, "--yes"),
     )
     for words in commands:
-        done = stage.inside(*words, given="sk-other-users-0123456789")
-        assert done.code == 0, (words, done.err)
+        stage.ends(0, *words, given="sk-other-users-0123456789")
     made = [stage.home / name for name in ("config/conductor-llm", "state", "data")]
     assert {"settings.toml", "serve-keys.json", "keys.json", "spending.sqlite", "traces.index", "evals"} <= {
         path.name for place in made for path in place.rglob("*")
@@ -70,7 +69,6 @@ def core_limit(process: subprocess.Popen[bytes]) -> str:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 def test_a_crash_leaves_no_copy_of_the_memory(stage: Stage) -> None:
-    """It would hold keys; so the size of a core dump is limited to nothing."""
     stage.models["alpha"] = stalls("so")
     unlimited = ("bash", "-c", 'ulimit -c unlimited 2>/dev/null; exec "$@"', "bash")
     with stage.start("ask", "hi", under=unlimited) as process:
@@ -85,10 +83,9 @@ def test_a_crash_leaves_no_copy_of_the_memory(stage: Stage) -> None:
 def test_who_looks_for_a_crash_may_keep_the_users_limit(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], forbidden: int
 ) -> None:
-    """With `--debug`, a crash in native code can be looked into."""
     done: list[int] = []
-    monkeypatch.setattr(start, "forbid_core_dumps", lambda: done.append(1))
-    monkeypatch.setattr(sys, "argv", ["conductor", *words, "config", "path"])
+    monkeypatch.setattr(entry, "forbid_core_dumps", lambda: done.append(1))
+    monkeypatch.setattr(sys, "argv", ["conductor", *words, "config", "show"])
     with pytest.raises(SystemExit):
-        start.start()
+        entry.run_and_exit()
     assert len(done) == forbidden

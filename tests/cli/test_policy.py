@@ -18,11 +18,9 @@ def nobody_was_asked(stage: Stage) -> bool:
 
 
 def test_a_denied_worker_is_not_asked(stage: Stage) -> None:
-    """It has no label that could be written, so the plan that names it is repaired; the trace says which rule held."""
     stage.plan = TWO
     stage.configure()
-    done = stage.inside("ask", "--deny", "beta", "--format", "jsonl", "How many?")
-    assert done.code == 0
+    done = stage.ok("ask", "--deny", "beta", "--format", "jsonl", "How many?")
     assert not stage.asked("beta")
     assert done.events[0]["policy"]["deny"] == ["beta"]
     assert [worker["name"] for worker in done.events[0]["pool"]["workers"]] == ["alpha"]
@@ -30,12 +28,9 @@ def test_a_denied_worker_is_not_asked(stage: Stage) -> None:
 
 
 def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
-    """Flags and the user's file hold together."""
     stage.configure(more='[policy]\nallow = ["tag:eu"]\n' + stage.worker("gamma", 'tags = ["eu"]'))
-    done = stage.inside("ask", "How many?", "--format", "json")
-    assert [step["worker"] for step in done.json["steps"]] == ["gamma"]
-    done = stage.inside("ask", "How many?", "--allow", "alpha")
-    assert done.code == 3
+    assert [step["worker"] for step in stage.inside("ask", "How many?", "--format", "json").json["steps"]] == ["gamma"]
+    done = stage.ends(3, "ask", "How many?", "--allow", "alpha")
     assert "the policy allows no worker (gamma: policy.allow names only alpha; " in done.err
 
 
@@ -61,7 +56,6 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
     ],
 )
 def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str, ...], code: int, said: str) -> None:
-    """With the reason; a missing key is not asked for where the provider may not be."""
     stage.configure()
     done = stage.inside("ask", "How many?", *flags)
     assert (done.code, done.out) == (code, "")
@@ -71,7 +65,6 @@ def test_what_allows_nothing_ends_before_any_call(stage: Stage, flags: tuple[str
 
 @pytest.mark.parametrize("command", [("plan", "x"), ("run", "PLAN"), ("eval", "CASES", "--yes")])
 def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, command: tuple[str, ...]) -> None:
-    """A note would let the question go to the worker whose name was mistyped."""
     steps = [{"worker": "alpha", "subtask": "Answer it.", "access": []}]
     (tmp_path / "PLAN").write_text(json.dumps({"version": 1, "question": {"text": "What?"}, "steps": steps}))
     (tmp_path / "CASES").write_text('{"id": "1", "question": "1+1?", "answer": "2", "scorer": "exact"}\n')
@@ -83,42 +76,32 @@ def test_a_mistyped_rule_ends_every_command(stage: Stage, tmp_path: Path, comman
 
 
 def test_a_rule_may_name_a_provider_or_a_worker_that_the_run_does_not_use(stage: Stage) -> None:
-    """What is not there needs no protection; a rule in a file that matches nobody stays a note, since pools differ."""
     stage.configure(more='[policy]\ndeny = ["gamma"]\n[pools.small]\nworkers = ["alpha"]')
-    done = stage.inside("ask", "What?", "--pool", "small", "--deny", "beta,provider:openai")
-    assert done.code == 0
+    done = stage.ok("ask", "What?", "--pool", "small", "--deny", "beta,provider:openai")
     assert "policy.deny: no worker matches gamma" in done.err
 
 
 def test_a_rule_that_is_set_and_matches_nobody_is_noted_at_once(stage: Stage) -> None:
-    """It is stored all the same, since the worker may come later; a list that allows nobody says that."""
-    done = stage.inside("config", "set", "policy.deny", "btea,beta")
-    assert (done.code, done.err) == (0, "policy.deny: no worker matches btea\n")
-    done = stage.inside("config", "set", "policy.allow", "btea")
-    assert (done.code, done.err) == (0, "policy.allow: no worker matches btea\n")
+    assert stage.ok("config", "set", "policy.deny", "btea,beta").err == "policy.deny: no worker matches btea\n"
+    assert stage.ok("config", "set", "policy.allow", "btea").err == "policy.allow: no worker matches btea\n"
 
 
 def test_a_rule_may_name_a_worker_that_was_found(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A denied worker that only a key in the environment brings is known, although it is not offered."""
     stage.configure(workers=())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-abcdefgh")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-abcdefgi")
-    done = stage.inside("plan", "What?", "--deny", "openai")
-    assert "no worker matches" not in done.err
+    assert "no worker matches" not in stage.inside("plan", "What?", "--deny", "openai").err
     assert stage.inside("plan", "What?", "--deny", "opnai").code == 2
 
 
 def test_nothing_leaves_this_machine_with_local_only(stage: Stage) -> None:
-    """A worker elsewhere is not even opened; the test's fence sees every connection and look-up of the process."""
     stage.plan = "alpha | - | one\nfar | - | two\nalpha | 1 2 | Answer."
     stage.configure(more=FAR)
-    done = stage.inside("ask", "--local-only", "How many?", "--format", "json")
-    assert done.code == 0
+    done = stage.ok("ask", "--local-only", "How many?", "--format", "json")
     assert "far" not in [step["worker"] for step in done.json["steps"]]
 
 
 def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage) -> None:
-    """Attached files stand in it as well as in a question."""
     stage.configure(more='[policy]\nfiles_only = ["alpha"]')
     steps = [{"worker": "alpha", "subtask": "Read it.", "access": []}]
     question = {"text": "What?", "files": [{"name": "pay.csv", "text": "SECRETS"}]}
@@ -128,14 +111,12 @@ def test_a_plan_file_is_held_to_the_rules_before_a_worker_is_called(stage: Stage
     assert "SECRETS" not in json.dumps(stage.asked("beta")[0].json)
     before = len(stage.server.requests)
     bad = {"question": question, "steps": [*steps, {"worker": "beta", "subtask": "Say it.", "access": [1]}]}
-    done = stage.inside("run", given=json.dumps(bad))
-    assert done.code == 3
+    done = stage.ends(3, "run", given=json.dumps(bad))
     assert "step 2 shows beta the answer of step 1, which may quote the attached files" in done.err
     assert len(stage.server.requests) == before
 
 
 def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, tmp_path: Path) -> None:
-    """Files go on with the conversation, and so does what answers may hold of them."""
     stage.configure(more='[policy]\nfiles_only = ["alpha"]')
     (tmp_path / "pay.csv").write_text("SECRETS")
     stage.plan = "alpha | - | Read it."
@@ -150,21 +131,17 @@ def test_a_continued_run_keeps_its_files_from_whom_they_were_kept(stage: Stage, 
 
 
 def test_a_rule_kept_from_a_conversation_is_named(stage: Stage) -> None:
-    """It stands in no file: what ends it is a new conversation, and the hint says so."""
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "--deny", "beta", "What?").code == 0
-    done = stage.inside("ask", "--continue", "--workers", "beta", "And then?")
-    assert done.code == 3
+    done = stage.ends(3, "ask", "--continue", "--workers", "beta", "And then?")
     assert "worker beta may not be asked: policy.deny names beta" in done.err
     assert "a new conversation drops the rules of this one" in done.err
 
 
 def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> None:
-    """The line that resumes it need not name them again."""
     stage.plan = "alpha | - | one\nalpha | 1 | two"
     stage.configure(more=f"[limits]\nattempts = 1\n{FAR}")
-    done = stage.inside("ask", "--local-only", "--deny", "beta", "--max-steps", "2", "--max-calls", "1", "How many?")
-    assert done.code == 6
+    stage.ends(6, "ask", "--local-only", "--deny", "beta", "--max-steps", "2", "--max-calls", "1", "How many?")
     stage.models["alpha"] = refuses(500)
     done = stage.inside("ask", "--resume", "last", "--format", "jsonl")
     assert done.code != 0
@@ -173,38 +150,32 @@ def test_a_resumed_run_is_held_to_the_rules_that_it_began_with(stage: Stage) -> 
 
 
 def test_a_project_file_narrows_and_says_so(stage: Stage, tmp_path: Path) -> None:
-    """One line on stderr where it changed something; `config show` says what comes from where."""
     stage.plan = TWO
     stage.configure()
     file = tmp_path / ".conductor.toml"
     file.write_text('[policy]\ndeny = ["beta"]\n[limits]\nsteps = 1\n')
-    done = stage.run("ask", "How many?", cwd=tmp_path)
-    assert done.code == 0
-    assert f"{file} narrows policy.deny, limits.steps" in done.err
+    stage.ok("ask", "How many?", cwd=tmp_path, told=f"{file} narrows policy.deny, limits.steps")
     assert not stage.asked("beta")
-    shown = stage.run("config", "show", "--json", cwd=tmp_path).json
+    shown = stage.inside("config", "show", "--json", cwd=tmp_path).json
     assert shown["policy.deny"] == {"value": ["beta"], "from": str(file)}
-    assert str(file) in stage.run("config", "path", cwd=tmp_path).out
+    assert str(file) in stage.inside("config", "show", cwd=tmp_path).out
 
 
 def test_a_project_file_that_adds_an_endpoint_is_refused_by_name(stage: Stage, tmp_path: Path) -> None:
-    """Before anything is called, with exit code 3, file and line."""
     stage.configure()
     (tmp_path / ".conductor.toml").write_text('[workers.evil]\nkind = "openai-compatible"\nbase_url = "http://x/v1"')
-    done = stage.run("ask", "How many?", cwd=tmp_path)
-    assert done.code == 3
+    done = stage.ends(3, "ask", "How many?", cwd=tmp_path)
     assert ".conductor.toml, line 1: a project file can only narrow settings, so it cannot set workers.evil" in done.err
     assert nobody_was_asked(stage)
 
 
 def test_rules_are_set_and_shown_like_other_settings(stage: Stage) -> None:
-    """`config set` takes a list by commas and keeps it as TOML; a rule that means nobody is a note in a run."""
     stage.configure()
     assert (
         stage.inside("config", "set", "policy.files_only", "alpha, tag:eu").out == "policy.files_only = alpha, tag:eu\n"
     )
     assert 'files_only = [\n    "alpha",\n    "tag:eu",\n]' in stage.own.read_text()
-    assert stage.inside("config", "get", "policy.files_only").out == "alpha, tag:eu\n"
+    assert stage.inside("config", "show", "policy.files_only").out == "alpha, tag:eu\n"
     done = stage.inside("ask", "How many?")
     assert (done.code, done.out) == (0, "alpha answers\n")
     assert "policy.files_only: no worker matches tag:eu" in done.err
@@ -212,20 +183,17 @@ def test_rules_are_set_and_shown_like_other_settings(stage: Stage) -> None:
 
 
 def test_a_conversation_goes_on_under_the_rules_that_it_began_with(stage: Stage) -> None:
-    """What was kept on this machine does not leave it with the next question, which says so; nor in a chat."""
     stage.plan = "alpha | - | one"
     stage.configure(more=FAR)
     assert stage.inside("ask", "--local-only", "--deny", "beta", "How many?").code == 0
     stage.plan = TWO
-    done = stage.inside("ask", "-c", "last", "And then?", "--format", "jsonl")
-    assert done.code == 0
+    done = stage.ok("ask", "-c", "last", "And then?", "--format", "jsonl")
     assert (done.events[0]["policy"]["local_only"], done.events[0]["policy"]["deny"]) == (True, ["beta"])
     assert "these rules apply: policy.deny, policy.local_only" in done.err
     assert not stage.asked("beta")
 
 
 def test_a_run_is_not_run_again_on_a_worker_that_its_rules_forbid(stage: Stage) -> None:
-    """The rule is named, and nobody is called; `trace show` has the rules."""
     stage.plan = "alpha | - | one"
     stage.configure()
     assert stage.inside("ask", "--deny", "beta", "How many?").code == 0
@@ -237,7 +205,6 @@ def test_a_run_is_not_run_again_on_a_worker_that_its_rules_forbid(stage: Stage) 
 
 
 def test_forbidden_workers_are_marked_in_the_list(stage: Stage) -> None:
-    """The rule is in `--json` and in `workers show`."""
     stage.configure(more='[policy]\ndeny = ["beta"]')
     done = stage.inside("workers", "list")
     assert [line.split()[:3:2] for line in done.out.splitlines()[1:3]] == [["alpha", "yes"], ["beta", "forbidden"]]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import tomllib
 from typing import Any
 
 import pytest
 
-from tests.cli.stage import Stage, explained, finished, refuses, says
-from tests.cli.test_terminal import terminal
+from tests.cli.stage import Stage, finished, refuses, says, stalls
+from tests.cli.terminals import terminal
 from tests.servers import SeenStep, Wire, delta
 
 
@@ -30,7 +31,6 @@ def own(stage: Stage, *names: str) -> None:
 
 
 def test_a_pool_is_made_listed_used_and_removed(stage: Stage) -> None:
-    """Its workers are the only ones on offer, in its order; removed, all are."""
     assert stage.inside("pools", "add", "small", "beta").code == 0
     assert settings(stage)["pools"] == {"small": {"workers": ["beta"]}}
     (row, *shipped) = stage.inside("pools", "list", "--json").json
@@ -47,42 +47,34 @@ def test_a_pool_is_made_listed_used_and_removed(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
 def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
-    """`--workers` chooses among the pool's workers; one outside of it is an error that lists them."""
     stage.inside("pools", "add", "both", "beta", "alpha")
     stage.inside("pools", "add", "small", "beta")
     assert stage.inside(command, "hi", "--pool", "both", "--workers", "alpha").code == 0
-    done = stage.inside(command, "hi", "--pool", "small", "--workers", "alpha")
-    assert done.code == 2
-    assert "no worker 'alpha' is on offer" in done.err
-    explained(done)
+    stage.fails(2, command, "hi", "--pool", "small", "--workers", "alpha", told="no worker 'alpha' is on offer")
 
 
 def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> None:
-    """`pools use` chooses it, an empty `--pool` goes around it, and it cannot be removed while it is in use."""
     stage.inside("pools", "add", "small", "beta")
-    assert stage.inside("pools", "use", "small").out == "conductor.pool = small\n"
+    assert stage.inside("config", "set", "conductor.pool", "small").out == "conductor.pool = small\n"
     assert settings(stage)["conductor"] == {"pool": "small"}
     stage.plan = "beta | - | Answer it."
     assert stage.inside("ask", "hi").out == "beta answers\n"
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "hi", "--pool", "").out == "alpha answers\n"
-    done = stage.inside("pools", "rm", "small")
-    assert (done.code, "pool 'small' is in use" in done.err) == (2, True)
-    explained(done)
-    stage.inside("pools", "use")
+    stage.fails(2, "pools", "rm", "small", told="pool 'small' is in use")
+    stage.inside("config", "set", "conductor.pool", "default")
     assert stage.inside("pools", "rm", "small").code == 0
     assert settings(stage) == {}
     assert stage.inside("ask", "hi").out == "alpha answers\n"
 
 
 def test_a_run_is_finished_with_its_own_workers(stage: Stage) -> None:
-    """A pool that came into use since takes no worker from a run that is resumed."""
     stage.models["alpha"] = refuses(503, "later")
     stage.plan = "alpha | - | Answer it."
     assert stage.inside("ask", "hi", "--workers", "alpha").code != 0
     stage.models.clear()
     stage.inside("pools", "add", "small", "beta")
-    stage.inside("pools", "use", "small")
+    stage.inside("config", "set", "conductor.pool", "small")
     assert stage.inside("ask", "--resume", "last").out == "alpha answers\n"
 
 
@@ -93,9 +85,7 @@ WRONG = {
     "twice": (("pools", "add", "x", "alpha", "alpha"), 2, "needs the names of its workers, each once"),
     "bad name": (("pools", "add", "a b", "alpha"), 2, "'a b' is not a valid name for pools"),
     "rm": (("pools", "rm", "nope"), 2, "no pool is named 'nope'"),
-    "show": (("pools", "show", "nope"), 2, "no pool is named 'nope'"),
-    "use": (("pools", "use", "nope"), 2, "no pool is named 'nope'"),
-    "use one that ships": (("pools", "use", "published"), 2, "not added yet\n  conductor pools add published"),
+    "list": (("pools", "list", "nope"), 2, "no pool is named 'nope'"),
     "rehearsal": (
         ("ask", "What is the capital of France?", "--rehearsal", "--pool", "nope"),
         2,
@@ -108,52 +98,31 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_pool_is_reported(stage: Stage, what: str) -> None:
-    """One to three lines with what to do; nothing is written."""
     arguments, code, words = WRONG[what]
-    done = stage.inside(*arguments)
-    assert (done.code, words in done.err) == (code, True), done.err
-    explained(done)
+    stage.fails(code, *arguments, told=words)
     assert not stage.own.exists()
 
 
 def test_a_pool_of_the_users_file_is_checked_when_it_is_used(stage: Stage) -> None:
-    """A name that no worker has stops the run that would use it, with file and line, and nothing else."""
     stage.configure('[pools.mine]\nworkers = ["alpha", "zeta"]')
     assert stage.inside("workers", "list").code == 0
     assert "zeta" in stage.inside("pools", "list").out
-    done = stage.inside("ask", "hi", "--pool", "mine")
-    assert (done.code, f"{stage.config}, line" in done.err) == (3, True)
-    assert "names 'zeta'" in done.err
-    explained(done)
+    stage.fails(3, "ask", "hi", "--pool", "mine", told=(f"{stage.config}, line", "names 'zeta'"))
     assert stage.inside("pools", "rm", "mine").code == 3
 
 
 def test_a_setting_that_names_no_pool_says_where_it_is_from(stage: Stage) -> None:
-    """A wrong `conductor.pool` is a fault of the settings, and the error names their file."""
     stage.configure('pool = "gone"\n[limits]\nattempts = 1')
-    done = stage.inside("ask", "hi")
-    assert done.code == 3
-    assert f"conductor.pool is from {stage.config}" in done.err
-    explained(done)
-
-
-def test_an_empty_pool_in_a_file_is_refused(stage: Stage) -> None:
-    """With its line, by every command that reads the settings."""
-    stage.configure("[pools.none]\nworkers = []")
-    done = stage.inside("workers", "list")
-    assert (done.code, "pool 'none' needs the names" in done.err) == (3, True)
-    explained(done)
+    stage.fails(3, "ask", "hi", told=f"conductor.pool is from {stage.config}")
 
 
 # the published pool
 
 
 def test_the_published_pool_is_added_as_far_as_there_are_keys(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those without a key are named with what to do; once it is there, the same command adds them."""
     stage.configure(workers=())
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123456")
-    done = stage.inside("pools", "add", "published")
-    assert done.code == 0
+    done = stage.ok("pools", "add", "published")
     assert list(settings(stage)["workers"]) == settings(stage)["pools"]["published"]["workers"] == ["gpt-5"]
     assert settings(stage)["workers"]["gpt-5"] == {
         "kind": "openai", "model": "gpt-5", "max_tokens": 4096, "reasoning_effort": "minimal",
@@ -169,19 +138,17 @@ def test_the_published_pool_is_added_as_far_as_there_are_keys(stage: Stage, monk
 
 @pytest.mark.parametrize("pool", ["published", "published-full"])
 def test_a_shipped_pool_may_be_added_without_keys(stage: Stage, pool: str) -> None:
-    """With `--all` every worker is there, and can be read again; what lacks a key is seen in the list."""
     stage.configure(workers=())
     assert stage.inside("pools", "add", pool, "--all").code == 0
-    rows = stage.inside("pools", "show", pool, "--json").json["workers"]
+    rows = stage.inside("pools", "list", pool, "--json").json["workers"]
     assert (len(rows), {row["key"] for row in rows}) == (7, {"missing"})
     assert all(not row["card"]["measured"] for row in rows)
 
 
 def test_a_shipped_pool_is_shown_with_its_sources(stage: Stage) -> None:
-    """Which models are the published ones, which replace others, and where each line is from."""
-    data = stage.inside("pools", "show", "published", "--json").json
+    data = stage.inside("pools", "list", "published", "--json").json
     assert len(data["workers"]) == 7
-    shown = stage.inside("pools", "show", "published").out
+    shown = stage.inside("pools", "list", "published").out
     assert shown.count("source: ") == 7
     assert "claude-sonnet-4-6: source: replaces Claude Sonnet 4; " in shown
 
@@ -189,46 +156,31 @@ def test_a_shipped_pool_is_shown_with_its_sources(stage: Stage) -> None:
 # workers by several names, tags, settings
 
 
-def test_workers_are_switched_by_several_names_and_by_pool(stage: Stage) -> None:
-    """Each is reported; a worker that was not added by conductor stops the command before anything is changed."""
+def test_a_pool_without_an_enabled_worker_is_refused(stage: Stage) -> None:
     own(stage, "alpha", "beta", "gamma")
     stage.inside("pools", "add", "two", "beta", "gamma")
-    assert stage.inside("workers", "disable", "alpha", "beta").out == "disabled alpha\ndisabled beta\n"
-    assert stage.inside("workers", "enable", "--pool", "two").out == "enabled beta\nenabled gamma\n"
-    on = {name: table.get("enabled") for name, table in settings(stage)["workers"].items()}
-    assert on == {"alpha": False, "beta": True, "gamma": True}
-    done = stage.inside("workers", "disable", "beta", "nobody")
-    assert done.code == 2
-    explained(done)
-    assert settings(stage)["workers"]["beta"]["enabled"] is True
-    assert stage.inside("workers", "enable").code == 2
+    text = stage.own.read_text()
+    stage.own.write_text(text.replace("[workers.beta]", "[workers.beta]\nenabled = false"))
     stage.plan = "gamma | - | Answer it."
-    stage.inside("workers", "disable", "beta")
     assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
-    stage.inside("workers", "disable", "--pool", "two")
-    done = stage.inside("ask", "hi", "--pool", "two")
-    assert (done.code, "all workers of pool 'two' are disabled" in done.err) == (3, True)
+    stage.own.write_text(re.sub(r"\[workers\.(beta|gamma)\]", r"[workers.\1]\nenabled = false", text))
+    stage.ends(3, "ask", "hi", "--pool", "two", told="all workers of pool 'two' are disabled")
+    assert stage.inside("workers", "add", "gamma").code == 0
+    assert stage.inside("ask", "hi", "--pool", "two").out == "gamma answers\n"
 
 
 def test_a_worker_of_a_pool_is_not_removed(stage: Stage) -> None:
-    """A pool never names a worker that the tool itself took away: the pool has to go first."""
     own(stage, "alpha", "beta")
     stage.inside("pools", "add", "both", "alpha", "beta")
-    done = stage.inside("workers", "rm", "alpha")
-    assert (done.code, "worker 'alpha' is in pool 'both'" in done.err) == (2, True)
-    explained(done)
+    stage.fails(2, "workers", "rm", "alpha", told="worker 'alpha' is in pool 'both'")
     stage.inside("pools", "add", "both", "beta")
     assert stage.inside("workers", "rm", "alpha").out == "removed alpha\n"
     assert settings(stage)["pools"] == {"both": {"workers": ["beta"]}}
 
 
 def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
-    """`workers add` keeps them, `list` and `show` have them, `--unset` takes one out again."""
     add = ("workers", "add", "g", "-k", "gemini", "-m", "gemini-2.5-pro")
-    assert (
-        stage.inside(*add, "--thinking-budget", "128", "--tag", "eu", "--tag", "cheap", "--temperature", "0.9").code
-        == 0
-    )
+    stage.ok(*add, "--set", "thinking_budget=128", "--set", "tags=eu,cheap", "--set", "temperature=0.9")
     listed = {row["name"]: row for row in stage.inside("workers", "list", "--json").json}
     assert (listed["g"]["tags"], listed["g"]["options"]) == (
         ["eu", "cheap"],
@@ -236,27 +188,23 @@ def test_tags_and_settings_are_added_shown_and_taken_out(stage: Stage) -> None:
     )
     assert "eu, cheap" in stage.inside("workers", "list").out
     shown = stage.inside("workers", "show", "g").out
-    assert "temperature 0.9, thinking_budget 128" in shown
+    assert "thinking_budget 128, temperature 0.9" in shown
     assert " per million tokens (litellm " in shown
     assert stage.inside("workers", "show", "g", "--json").json["price_from"].startswith("litellm ")
     assert "not measured: arXiv 2512.04388" in shown
-    assert stage.inside("workers", "add", "g", "--unset", "temperature").out.startswith("changed g")
+    assert stage.inside("workers", "add", "g", "--set", "temperature=").out.startswith("changed g")
     assert "temperature" not in settings(stage)["workers"]["g"]
-    for wrong in (("--unset", "kind"), ("--reasoning-effort", "low"), ("--tag", "a b")):
-        done = stage.inside("workers", "add", "g", *wrong)
-        assert done.code == 2, wrong
-        explained(done)
+    for wrong in (("--set", "kind="), ("--set", "reasoning_effort=low"), ("--set", "tags=a b")):
+        stage.fails(2, "workers", "add", "g", *wrong)
 
 
 def test_a_changed_worker_says_what_was_there_before(stage: Stage) -> None:
-    """Whoever takes a name a second time by mistake sees what was replaced; the same again changes nothing."""
     assert stage.inside("workers", "add", "fast", "-k", "ollama", "-m", "llama3.2").out.startswith("added fast;")
-    again = stage.inside("workers", "add", "fast", "-k", "openai", "-m", "m", "--tag", "eu", "--tag", "us").out
+    again = stage.inside("workers", "add", "fast", "-k", "openai", "-m", "m", "--set", "tags=eu,us").out
     assert again.startswith("changed fast: kind ollama is now openai, model llama3.2 is now m, tags is now eu us;")
     assert stage.inside("workers", "add", "fast", "-m", "m").out.startswith("changed fast: nothing, ")
-    assert stage.inside("workers", "add", "fast", "--unset", "tags").out.startswith("changed fast: tags removed;")
-    typo = stage.inside("workers", "add", "fast", "--unset", "modle")
-    assert (typo.code, "did you mean model?" in typo.err) == (2, True)
+    assert stage.inside("workers", "add", "fast", "--set", "tags=").out.startswith("changed fast: tags removed;")
+    stage.ends(2, "workers", "add", "fast", "--set", "modle=", told="did you mean model?")
 
 
 @pytest.mark.parametrize(
@@ -268,43 +216,29 @@ def test_a_changed_worker_says_what_was_there_before(stage: Stage) -> None:
         (("--kind", "openai-compatible", "--base-url", "127.0.0.1:8080/v1"), "did you mean http://127.0.0.1:8080/v1?"),
         (("--kind", "llama"), "for example: --model /models/some.gguf"),
         (("--kind", "command"), "for example: conductor workers add NAME --kind command -- tac"),
-        (("--kind", "openai", "--price", "3"), "input and output: --price 1.25,10"),
+        (("--kind", "openai", "--set", "price=3"), "input and output: price=1.25,10"),
     ],
 )
 def test_what_a_new_worker_lacks_is_named_as_an_option(stage: Stage, words: tuple[str, ...], hint: str) -> None:
-    """Whoever types a command is not answered with a line of TOML."""
-    done = stage.inside("workers", "add", "new", *words)
-    assert done.code == 2
-    explained(done)
+    done = stage.fails(2, "workers", "add", "new", *words)
     assert done.err.splitlines()[1].strip() == hint
     assert "base_url" not in done.err
 
 
-def test_a_new_worker_needs_a_kind(stage: Stage) -> None:
-    """Only one that is there already may be changed without naming it."""
-    done = stage.inside("workers", "add", "new", "--temperature", "1")
-    assert (done.code, "has no kind" in done.err) == (2, True)
-    explained(done)
-
-
 def test_who_reads_a_worker_and_what_it_costs_is_shown(stage: Stage) -> None:
-    """What a local server is sent stays on this machine; a missing price and an unknown name are reported."""
     shown = stage.inside("workers", "show", "alpha").out
     assert "this machine" in shown
     assert "unknown" in shown
-    done = stage.inside("workers", "show", "nobody")
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "workers", "show", "nobody")
 
 
 # workers test
 
 
 def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None:
-    """The first token ends the call; a worker that is set to think has a bound, above its thinking."""
     thinking = stage.worker("beta", 'reasoning_effort = "low"')
     stage.configure(f"[limits]\nattempts = 1\n{thinking}", workers=("alpha",))
-    stage.models["alpha"] = says("re", "ady", " now")
+    stage.models["alpha"] = stalls("re")
     rows = stage.inside("workers", "test", "--json").json
     assert [(row["name"], row["state"]) for row in rows] == [("beta", "ok"), ("alpha", "ok")]
     assert next(row["text"] for row in rows if row["name"] == "alpha") == "re"
@@ -314,8 +248,6 @@ def test_a_test_is_one_token_with_the_workers_own_settings(stage: Stage) -> None
 
 
 def test_thinking_is_a_token_too(stage: Stage) -> None:
-    """A worker that thinks before it speaks is well; so is one that is cut off before its first word."""
-
     async def thinks(seen: SeenStep, wire: Wire) -> None:
         await wire.head()
         await wire.frames(delta(reasoning_content="Hm."))
@@ -327,19 +259,16 @@ def test_thinking_is_a_token_too(stage: Stage) -> None:
 
 
 def test_a_refused_setting_is_named(stage: Stage) -> None:
-    """Which setting, its value, why, and how to remove it; the other workers are still tested."""
     cool = stage.worker("beta", "temperature = 0.2")
     stage.configure(f"[limits]\nattempts = 1\n{cool}", workers=("alpha",))
     stage.models["beta"] = refuses(400, "Unsupported value: 'temperature' does not support 0.2 with this model.")
-    done = stage.inside("workers", "test")
-    assert done.code == 1
+    done = stage.ends(1, "workers", "test")
     assert "beta does not accept temperature = 0.2" in done.out
-    assert "--unset temperature" in done.out
+    assert "--set temperature=" in done.out
     assert [line.split()[:2] for line in done.out.splitlines() if line.startswith("alpha")] == [["alpha", "ok"]]
 
 
 def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
-    """Neither answers before both were asked."""
     both = asyncio.Barrier(2)
 
     async def waits(seen: SeenStep, wire: Wire) -> None:
@@ -351,7 +280,6 @@ def test_workers_are_tested_at_the_same_time(stage: Stage) -> None:
 
 
 def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
-    """In a pipe the line of the first worker is there while the other still hangs; in JSON the order is the pool's."""
     release = threading.Event()
 
     async def waits(seen: SeenStep, wire: Wire) -> None:
@@ -372,7 +300,6 @@ def test_each_result_comes_as_soon_as_it_is_known(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", [("workers", "test"), ("doctor",)], ids=["workers test", "doctor"])
 def test_a_terminal_shows_what_still_runs(stage: Stage, command: tuple[str, ...]) -> None:
-    """A line with its elapsed time, below the results; nothing of it is left at the end."""
     release = threading.Event()
 
     async def waits(seen: SeenStep, wire: Wire) -> None:

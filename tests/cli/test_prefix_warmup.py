@@ -1,4 +1,4 @@
-"""`conductor model prepare`: the real command over small models of random weights."""
+"""Reading the fixed part of the prompt ahead, with small models of random weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from conductor_cli.app import planner_resolution
 from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.models import warm_prefix
 from conductor_cli.config import load_settings
+from conductor_cli.core.errors import ConductorUnusable
 from tests.cli.stage import Stage
 from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import make
@@ -21,34 +23,29 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_prompt_is_read_once(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first time it is read and its state stored; the second time the stored state is found."""
     monkeypatch.setattr(planner_resolution, "WORTH_REMEMBERING", 0)
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
-    first, second = stage.inside("model", "prepare"), stage.inside("model", "prepare")
-    assert (first.code, second.code) == (0, 0)
-    assert "was read:" in first.out
-    assert "was already stored" in second.out
+    first, second = (warm_prefix(load_settings(stage.environ())) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first.tokens_cached == 0 < first.tokens_in == second.tokens_in
+    assert second.tokens_cached > second.tokens_in / 2
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1", "openai/gpt-x"])
 def test_only_local_conductors_can_be_prepared(stage: Stage, monkeypatch: pytest.MonkeyPatch, conductor: str) -> None:
-    """Nothing is sent to a remote conductor."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", conductor)
-    done = stage.inside("model", "prepare")
-    assert (done.code, stage.server.requests) == (5, [])
-    assert "only a local conductor" in done.err
+    with pytest.raises(ConductorUnusable, match="only a local conductor"):
+        warm_prefix(load_settings(stage.environ()))
+    assert stage.server.requests == []
 
 
 def test_a_small_model_is_not_prepared(stage: Stage, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The output says that nothing is stored."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", str(model))
-    done = stage.inside("model", "prepare")
-    assert (done.code, done.err) == (0, "")
-    assert "so small" in done.out
+    assert warm_prefix(load_settings(stage.environ())) is None
 
 
 def test_a_worker_does_not_share_the_conductors_adapter(stage: Stage, model: Path, tmp_path: Path) -> None:
-    """A worker with the same file but without the adapter is a separate model."""
     adapter = lora(tmp_path / "lora.gguf")
     stage.configure(f'[workers.plain]\nkind = "llama"\nmodel = "{model}"', workers=())
     flags = {"conductor.model": str(model), "conductor.adapter": str(adapter)}

@@ -39,7 +39,6 @@ def sent(stage: Stage) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("owner", ["library", "organization_owner"])
 def test_a_server_that_takes_only_a_schema_is_asked_for_json(stage: Stage, owner: str) -> None:
-    """As Ollama and LM Studio: the schema is sent, the plan is read as JSON, and its steps run."""
     stage.plan = JSON
     done = asked(stage, owner)
     assert done.code == 0, done.err
@@ -52,7 +51,6 @@ def test_a_server_that_takes_only_a_schema_is_asked_for_json(stage: Stage, owner
 
 
 def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
-    """As llama-server: the native spelling takes fewest tokens, and the grammar admits nothing else."""
     stage.plan = TWO
     done = asked(stage, "llamacpp")
     assert done.code == 0, done.err
@@ -63,7 +61,6 @@ def test_a_server_that_takes_a_grammar_is_asked_for_lines(stage: Stage) -> None:
 
 
 def test_a_server_of_which_nothing_is_known_is_asked_for_lines_and_put_right(stage: Stage) -> None:
-    """It is told no form; what is no plan is shown back, and the second try counts."""
     replies = iter((says("Here is | what I would do."), says(TWO)))
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -79,7 +76,6 @@ def test_a_server_of_which_nothing_is_known_is_asked_for_lines_and_put_right(sta
 
 
 def test_what_is_set_is_done_whatever_the_server_takes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profile that is named is no guess."""
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_PROFILE", "prompted")
     stage.plan = TWO
     done = asked(stage, "library")
@@ -89,11 +85,9 @@ def test_what_is_set_is_done_whatever_the_server_takes(stage: Stage, monkeypatch
 
 
 def test_a_worker_of_a_provider_that_keeps_schemas_plans_in_json(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listed worker of the kind `ollama` says by its kind what it takes: nobody is asked."""
     stage.plan = JSON
     own = f'[workers.boss]\nkind = "ollama"\nbase_url = "{stage.url}"\nmodel = "{PLANNER}"'
     stage.configure(own, conductor="boss")
-    done = stage.inside("ask", "Why?", "--format", "jsonl", "--workers", "alpha,beta")
-    assert done.code == 0, done.err
+    done = stage.ok("ask", "Why?", "--format", "jsonl", "--workers", "alpha,beta")
     assert done.events[0]["profile"] == "prompted-json"
     assert "/v1/models" not in [seen.path for seen in stage.server.requests]

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import Stage, explained
+from tests.cli.stage import Stage
 
 FREE = '[workers.free]\nkind = "command"\ncommand = ["sh", "-c", "cat > {}; echo heard"]'
 
 
 def test_a_program_is_added_shown_tested_and_used(stage: Stage) -> None:
-    """Words after `--` are the program; no shell reads them."""
     stage.configure(workers=())
-    done = stage.run("workers", "add", "up", "--kind", "command", "--seconds", "9", "--", "echo", "$x", "a*")
+    done = stage.inside("workers", "add", "up", "--kind", "command", "--set", "seconds=9", "--", "echo", "$x", "a*")
     assert (done.code, done.err) == (0, "")
     table = tomllib.loads(stage.own.read_text())["workers"]["up"]
     assert table == {"kind": "command", "command": ["echo", "$x", "a*"], "seconds": 9.0}
@@ -30,23 +29,19 @@ def test_a_program_is_added_shown_tested_and_used(stage: Stage) -> None:
 
 
 def test_a_program_that_is_missing_or_wrong_is_not_added(stage: Stage) -> None:
-    """What can be known without starting it is said at once."""
     stage.configure()
     for arguments, words in (
         (("--kind", "command", "--", "no-such-program"), "the program no-such-program was not found"),
         (("--kind", "command"), "names no program"),
-        (("--kind", "command", "--network", "--", "cat"), "network is for a program in a sandbox"),
+        (("--kind", "command", "--set", "network=true", "--", "cat"), "network is for a program in a sandbox"),
         (("--kind", "command", "--env", "A=b", "--", "cat"), "not the name of a variable"),
         (("--kind", "openai", "--", "cat"), "has no option 'args'"),
     ):
-        done = stage.inside("workers", "add", "p", *arguments)
-        assert (done.code, words in done.err) == (2, True), done.err
-        explained(done)
+        stage.fails(2, "workers", "add", "p", *arguments, told=words)
     assert not stage.own.exists()
 
 
 def test_settings_of_programs_are_checked_with_file_and_line(stage: Stage) -> None:
-    """A wrong type, an unknown option and what belongs to other workers are errors before anything runs."""
     for line, words in (
         ('command = "cat"', "command is 'cat'; expected a list of texts"),
         ('command = ["cat", 1]', "command is not a list of texts"),
@@ -56,54 +51,44 @@ def test_settings_of_programs_are_checked_with_file_and_line(stage: Stage) -> No
         ('command = ["cat"]\nsandbox = "yes"', "sandbox is 'yes'; expected true or false"),
     ):
         stage.configure(more=f'[workers.p]\nkind = "command"\n{line}')
-        done = stage.inside("workers", "list")
-        assert (done.code, words in done.err, "config.toml, line" in done.err) == (3, True, True), done.err
+        stage.ends(3, "workers", "list", told=(words, "config.toml, line"))
 
 
 def test_a_failing_program_costs_the_other_steps_nothing(stage: Stage) -> None:
-    """Its complaint is told, another worker takes its step, and the run says so."""
     stage.plan = "bad | - | First.\nalpha | 1 | Second."
     stage.configure(more='[workers.bad]\nkind = "command"\ncommand = ["sh", "-c", "echo no luck >&2; exit 3"]')
-    done = stage.inside("ask", "hi", "--format", "json")
-    assert done.code == 0
-    assert "sh ended with exit code 3: no luck" in json.dumps(done.json["notices"])
+    assert "sh ended with exit code 3: no luck" in json.dumps(stage.ok("ask", "hi", "--format", "json").json["notices"])
     assert len(stage.asked("alpha")) + len(stage.asked("beta")) == 2
 
 
 def test_the_seconds_of_a_program_hold_instead_of_the_timeouts(stage: Stage) -> None:
-    """A program that is slow to begin is given its own time, and one that takes too long is ended then."""
     stage.plan = "slow | - | Answer."
     timeouts = "[limits]\nattempts = 1\n[timeouts]\nfirst_token = 0.3\nidle = 0.3\ntotal = 0.6\n"
     slow = '[workers.slow]\nkind = "command"\ncommand = ["sh", "-c", "sleep 1; echo done"]\n'
     stage.configure(more=f"{timeouts}{slow}seconds = 20", workers=())
     assert stage.inside("ask", "hi", "--workers", "slow").out == "done\n"
     stage.configure(more=slow.replace("sleep 1", "sleep 600") + "seconds = 0.5\n[limits]\nattempts = 1", workers=())
-    done = stage.inside("ask", "hi", "--workers", "slow")
-    assert (done.code, "within 0.5 s" in done.err) == (8, True), done.err
+    stage.ends(8, "ask", "hi", "--workers", "slow", told="within 0.5 s")
 
 
 @pytest.mark.parametrize("rule", ["--local-only", "files", "deny"])
 def test_what_must_stay_here_never_reaches_a_program(rule: str, stage: Stage, tmp_path: Path) -> None:
-    """A program may send on what it reads, so rules about this machine and about any provider keep it out."""
     heard, notes = tmp_path / "heard", tmp_path / "notes.txt"
     notes.write_text("the launch code is 9876")
     more = FREE.format(heard)
     stage.configure(more=f'[policy]\nfiles_only = ["provider:local"]\n{more}' if rule == "files" else more)
     stage.plan = "free | - | Read the notes.\nalpha | 1 | Answer."
     flags = {"--local-only": ("--local-only",), "files": (), "deny": ("--deny", "provider:openai")}[rule]
-    done = stage.inside("ask", "What do the notes say?", "-f", notes, *flags)
-    assert done.code == 0, done.err
+    stage.ok("ask", "What do the notes say?", "-f", notes, *flags)
     assert not heard.exists() or "9876" not in heard.read_text()
     assert rule == "files" or not heard.exists()
 
 
 def test_a_limit_of_money_is_refused_for_a_program_without_a_price(stage: Stage, tmp_path: Path) -> None:
-    """An unknown cost is not 0; with a price, the tokens are counted by length."""
     heard = tmp_path / "heard"
     stage.configure(more=FREE.format(heard), workers=())
     stage.plan = "free | - | Answer."
-    done = stage.inside("ask", "hi", "--workers", "free", "--max-cost", "1")
-    assert (done.code, "free has no price" in done.err) == (3, True), done.err
+    stage.ends(3, "ask", "hi", "--workers", "free", "--max-cost", "1", told="free has no price")
     assert not heard.exists()
     done = stage.inside("ask", "hi", "--workers", "free", "--format", "json")
     assert done.json["steps"][0]["usage"]["cost"] is None
@@ -111,7 +96,6 @@ def test_a_limit_of_money_is_refused_for_a_program_without_a_price(stage: Stage,
 
 
 def test_doctor_names_a_program_that_is_not_installed(stage: Stage) -> None:
-    """Even without asking anybody: the check says how to install it, and what else it found."""
     codex = '[workers.codex]\nkind = "codex"\ncommand = ["no-such-codex"]'
     stage.configure(more=f'{codex}\n[workers.up]\nkind = "command"\ncommand = ["tr", "a", "b"]', workers=())
     checks = {check["name"]: check for check in stage.inside("doctor", "--offline", "--json").json["checks"]}

@@ -21,20 +21,15 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_a_task_is_shown_when_it_begins_and_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    """Updates in between print nothing, and neither does the end of a download."""
     clock = Clock()
     display = ProgressLines("bytes", clock)
     for seconds, done in ((0, 0), (1, 1_000_000), (5, 5_000_000), (6, 6_000_000), (7, 10_000_000)):
         clock.now = 100 + seconds
         display.update("downloading a.gguf", done, 10_000_000)
-    assert lines(capsys) == [
-        "downloading a.gguf, 0 bytes of 10.0 MB",
-        "downloading a.gguf, 5.00 MB of 10.0 MB",
-    ]
+    assert lines(capsys) == ["downloading a.gguf, 0 bytes of 10.0 MB", "downloading a.gguf, 5.00 MB of 10.0 MB"]
 
 
 def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last of an evaluation's runs is always shown, with what failed and what it cost."""
     clock = Clock()
     display = ProgressLines("runs", clock)
     display.update("", 0, 1200)
@@ -45,7 +40,6 @@ def test_runs_are_counted_to_the_last_one(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_label_is_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The name of a file cannot move the cursor or break the line."""
     ProgressLines("bytes").update("one\ntwo\x1b[2J", 0)
     assert len(lines(capsys)) == 1
 
@@ -55,5 +49,4 @@ def test_a_label_is_one_safe_line(capsys: pytest.CaptureFixture[str]) -> None:
     [(80, "checking model-00001-of-00002.gguf"), (70, "checking …00001-of-00002.gguf"), (20, "checking …02.gguf")],
 )
 def test_a_long_file_name_keeps_its_end(width: int, shown: str) -> None:
-    """The end tells the files of one model apart."""
     assert crop_label("checking model-00001-of-00002.gguf", width) == shown

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from conductor_cli.models.weights.huggingface import repo_folder
-from tests.cli.stage import Stage, explained
+from tests.cli.stage import COMMAND, Stage, explained
+from tests.cli.terminals import terminal
 from tests.cli.test_model import chosen, entry, register, row
-from tests.cli.test_terminal import terminal
 from tests.hub import Fault, Hub, Refusal, hub, read_environment
 from tests.models.test_weights_download import HALVES
 from tests.tiny_gguf import make
@@ -70,9 +70,7 @@ def huge() -> bytes:
 
 
 def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: Path) -> None:
-    """First what it takes, with the repository's licence; then the name, path and hash, which is the hub's."""
-    done = stage.run("model", "pull", REPO)
-    assert done.code == 0, done.err
+    done = stage.ok("model", "pull", REPO)
     name, path, sha256, using, following = done.out.splitlines()
     assert name == "installed tiny-chat-q4_k_m:"
     assert Path(path).read_bytes() == tiny.read_bytes()
@@ -89,18 +87,17 @@ def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: 
     assert lines[3].startswith("mit is not Apache-2.0")
     assert "(computed from the file's header)" in lines[4]
     assert chosen(stage) == "tiny-chat-q4_k_m"
-    asked = stage.run("ask", "How many?", "--seed", "3")
-    assert asked.code == 0, asked.err
+    stage.ok("ask", "How many?", "--seed", "3")
 
 
 def test_a_pulled_model_is_a_model_like_others(stage: Stage, acme: Hub, tiny: Path) -> None:
-    """It is listed, verified, used, found again by its reference, and removed from the cache."""
     assert stage.inside("model", "pull", REPO, "--no-use").code == 0
     found = row(stage, "tiny-chat-q4_k_m")
     assert [found[key] for key in ("state", "licence", "hash_source")] == ["installed", "mit", "hub"]
     assert found["source"].startswith(f"hub:{REPO}@")
     assert stage.inside("model", "verify", "tiny-chat-q4_k_m").code == 0
-    assert Path(stage.inside("model", "path", "tiny-chat-q4_k_m").out.strip()).read_bytes() == tiny.read_bytes()
+    rows = {row["name"]: row for row in stage.inside("model", "list", "--json").json}
+    assert Path(rows["tiny-chat-q4_k_m"]["path"]).read_bytes() == tiny.read_bytes()
     assert stage.inside("model", "use", "tiny-chat-q4_k_m").code == 0
     again = stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
     assert again.out.startswith("tiny-chat-q4_k_m is already installed: ")
@@ -121,10 +118,7 @@ def test_a_pulled_model_is_a_model_like_others(stage: Stage, acme: Hub, tiny: Pa
     ],
 )
 def test_a_quantization_or_a_file_chooses(stage: Stage, acme: Hub, choice: str, name: str) -> None:
-    """A model in parts comes with all of them."""
-    done = stage.inside("model", "pull", f"hf.co/{REPO}{choice}")
-    assert done.code == 0, done.err
-    assert done.out.startswith(f"installed {name}:\n")
+    assert stage.ok("model", "pull", f"hf.co/{REPO}{choice}").out.startswith(f"installed {name}:\n")
     size = row(stage, name)["size"]
     assert size == (sum(map(len, HALVES)) if name.endswith("f16") else len(acme_file(acme, "tiny-chat-Q8_0.gguf")))
 
@@ -135,14 +129,11 @@ def acme_file(server: Hub, name: str) -> bytes:
 
 
 def test_a_listed_model_is_found_by_its_repository(stage: Stage, acme: Hub) -> None:
-    """Then its hash is the registry's, and its name too."""
-    done = stage.inside("model", "pull", "acme/small")
-    assert "matches conductor's registry" in done.out
+    assert "matches conductor's registry" in stage.inside("model", "pull", "acme/small").out
     assert row(stage, "small")["state"] == "installed"
 
 
 def test_two_models_never_have_one_name(stage: Stage, acme: Hub, tiny: Path, tmp_path: Path) -> None:
-    """The owner tells the second one apart, and what a registry lists keeps its name."""
     acme.commit("other/Tiny-Chat-GGUF", {"x-Q4_K_M.gguf": tiny.read_bytes()})
     acme.commit("acme/rest", {"small.gguf": make(tmp_path / "rest.gguf", seed=9).read_bytes()})
     for reference, name in (
@@ -163,7 +154,6 @@ def test_json_is_the_model(stage: Stage, acme: Hub, tiny: Path) -> None:
 
 
 def test_memory_is_estimated_from_the_size_where_the_header_does_not_say_it(stage: Stage, acme: Hub) -> None:
-    """What is said of it says so."""
     done = stage.inside("model", "pull", f"{REPO}:F16")
     assert "memory: needs about 602 MB (estimated from the file's size)" in done.err
     assert "file f16/tiny-chat-F16-00001-of-00002.gguf and 1 more part" in done.err
@@ -171,10 +161,8 @@ def test_memory_is_estimated_from_the_size_where_the_header_does_not_say_it(stag
 
 @pytest.mark.parametrize("licence", [None, "", "mit\n\x1b[31m", ["mit", "x"], {"other": 1}], ids=repr)
 def test_a_licence_is_one_clean_line(stage: Stage, acme: Hub, licence: object) -> None:
-    """A card may hold anything."""
     acme.listing = {"cardData": {"license": licence}}
-    done = stage.inside("model", "pull", REPO)
-    assert done.code == 0, done.err
+    done = stage.ok("model", "pull", REPO)
     assert "\x1b" not in done.err
     assert done.err.splitlines()[0].startswith("tiny-chat-q4_k_m: 264 kB, licence ")
     if not licence:
@@ -183,7 +171,6 @@ def test_a_licence_is_one_clean_line(stage: Stage, acme: Hub, licence: object) -
 
 
 def test_an_own_licence_is_called_by_its_name(stage: Stage, acme: Hub) -> None:
-    """A card says `other` and the name beside it."""
     acme.listing = {"cardData": {"license": "other", "license_name": "tiny-research"}}
     assert "licence tiny-research" in stage.inside("model", "pull", REPO).err
 
@@ -210,7 +197,6 @@ def test_an_own_licence_is_called_by_its_name(stage: Stage, acme: Hub) -> None:
 def test_a_model_that_cannot_be_pulled_is_explained(
     stage: Stage, acme: Hub, tiny: Path, reference: str, message: str, hint: str
 ) -> None:
-    """Exit code 5, in at most three lines, with the next command; nothing is installed."""
     acme.commit("acme/safe", {"model.safetensors": bytes(2000), "mmproj-F16.gguf": bytes(2000)})
     acme.commit("acme/gated", {tiny.name: tiny.read_bytes()})
     acme.gated = {"acme/gated"}
@@ -218,53 +204,31 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     acme.commit("acme/page", {"page.gguf": b"<html>Please log in</html>" * 100})
     acme.commit("acme/lora", {"lora.gguf": header({"general.type": "adapter"}) + bytes(2000)})
     acme.commit("acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()})
-    done = stage.inside("model", "pull", reference)
-    assert done.code == 5
-    explained(done)
+    done = stage.fails(5, "model", "pull", reference)
     text = " ".join(done.err.split())
     assert message in text
     assert hint in text
     assert [each["name"] for each in stage.inside("model", "list", "--json").json] == ["small"]
 
 
-def test_a_hub_that_cannot_be_reached_is_named(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hint says what to check."""
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    read_environment()
-    done = stage.inside("model", "pull", REPO)
-    assert done.code == 5
-    explained(done)
-    assert "127.0.0.1:9" in done.err
-    assert "check the network, HTTPS_PROXY and HF_ENDPOINT" in done.err
-
-
 def test_offline_an_installed_model_is_found(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others need the hub, and the error says so."""
     assert stage.inside("model", "pull", REPO).code == 0
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
     for reference in (REPO, f"{REPO}:Q4_K_M"):
         assert "tiny-chat-q4_k_m is already installed" in stage.inside("model", "pull", reference).out
-    done = stage.inside("model", "pull", f"{REPO}:Q8_0")
-    assert done.code == 5
-    explained(done)
-    assert "HF_HUB_OFFLINE" in done.err
-    assert "installed: tiny-chat-q4_k_m" in done.err
+    stage.fails(5, "model", "pull", f"{REPO}:Q8_0", told=("HF_HUB_OFFLINE", "installed: tiny-chat-q4_k_m"))
 
 
 def test_too_little_disk_is_reported_before_the_download(
     stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error has both figures; of the file only its beginning was asked for."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    done = stage.inside("model", "pull", REPO)
-    assert done.code == 5
-    assert "264 kB do not fit on the disk of" in done.err
+    stage.ends(5, "model", "pull", REPO, told="264 kB do not fit on the disk of")
     assert acme.ranges == ["bytes=0-262143"]
 
 
 def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Stage, acme: Hub, tiny: Path) -> None:
-    """The hint of `verify` names the repository and the file."""
     path = Path(stage.inside("model", "pull", REPO).out.splitlines()[1])
     path.resolve().write_bytes(tiny.read_bytes()[:-1] + b"\7")
     shown = stage.inside("model", "verify").out
@@ -274,7 +238,6 @@ def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Sta
 
 
 def test_another_version_on_the_hub_is_reported(stage: Stage, acme: Hub, tmp_path: Path) -> None:
-    """The stored model stays until its user removes it."""
     assert stage.inside("model", "pull", REPO).code == 0
     newer = make(tmp_path / "newer.gguf", seed=8).read_bytes()
     acme.commit(REPO, {"tiny-chat-Q4_K_M.gguf": newer})
@@ -282,53 +245,43 @@ def test_another_version_on_the_hub_is_reported(stage: Stage, acme: Hub, tmp_pat
     assert "tiny-chat-q4_k_m is already installed" in done.out
     assert "the hub has another version of it now; to get that: conductor model rm tiny-chat-q4_k_m" in done.err
     assert stage.inside("model", "rm", "tiny-chat-q4_k_m", "--yes").code == 0
-    done = stage.inside("model", "pull", REPO)
-    assert Path(done.out.splitlines()[1]).read_bytes() == newer
+    assert Path(stage.inside("model", "pull", REPO).out.splitlines()[1]).read_bytes() == newer
     assert "another version" not in stage.inside("model", "pull", REPO).err
 
 
 def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, tiny: Path) -> None:
-    """Until it is whole, it is called as it was pulled."""
     data = tiny.read_bytes()
     partial = repo_folder(REPO) / f".conductor-llm/tiny-chat-Q4_K_M.gguf@{digest(data)}"
     partial.parent.mkdir(parents=True)
     partial.write_bytes(data[:100_000])
     reference = f"{REPO}:tiny-chat-Q4_K_M.gguf"
     assert (row(stage, reference)["state"], row(stage, reference)["partial"]) == ("partial", 100_000)
-    done = stage.inside("model", "rm", reference, "--yes")
-    assert (done.code, done.out) == (0, f"removed {reference}, 100 kB freed\n")
+    assert stage.ok("model", "rm", reference, "--yes").out == f"removed {reference}, 100 kB freed\n"
     assert not repo_folder(REPO).exists()
     assert stage.inside("model", "rm", reference, "--yes").code == 2
 
 
 def test_ctrl_c_shows_the_command_that_continues(stage: Stage, acme: Hub, tiny: Path) -> None:
-    """It names the file, so that the same one is continued even if the repository gets another Q4_K_M."""
     acme.faults = [Fault(kind="drip"), Fault(kind="stall", after=100_000), Fault(kind="stall")]
-    with terminal(stage, "model", "pull", REPO) as shown:
+    with terminal(stage, "model", "pull", REPO, command=COMMAND) as shown:
         shown.until("downloading")
         shown.program.sendintr()
         assert shown.end() == 130
         assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in " ".join(shown.scrolled.split())
     acme.faults = []
-    done = stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
-    assert done.code == 0, done.err
+    done = stage.ok("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf")
     assert Path(done.out.splitlines()[1]).read_bytes() == tiny.read_bytes()
 
 
 def test_a_refusal_of_the_hub_says_what_to_do(stage: Stage, acme: Hub) -> None:
-    """Too many requests: later, or with a token."""
     acme.refusals = [Refusal(status=429)] * 5
-    done = stage.inside("model", "pull", REPO)
-    assert done.code == 5
-    explained(done)
-    assert "HF_TOKEN raises the limit" in done.err
+    stage.fails(5, "model", "pull", REPO, told="HF_TOKEN raises the limit")
 
 
 # the question
 
 
 def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage, acme: Hub) -> None:
-    """A no downloads nothing; --yes asks nothing."""
     acme.commit("acme/huge", {"huge-Q8_0.gguf": huge()})
     with terminal(stage, "model", "pull", "acme/huge") as shown:
         screen = shown.until("[y/N]")
@@ -344,12 +297,12 @@ def test_a_person_is_asked_about_a_model_that_needs_too_much_memory(stage: Stage
 
 
 def test_without_a_network_the_hint_names_a_file(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was begun that a next pull could continue; no word of the library is shown."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("conductor_cli.models.weights.huggingface.WAITS", (0.0,))
     read_environment()
     done = stage.inside("model", "pull", REPO)
     explained(done)
     assert done.err.startswith("conductor: 127.0.0.1:9 cannot be reached")
+    assert "check the network, HTTPS_PROXY and HF_ENDPOINT" in done.err
     assert "conductor model import FILE.gguf" in done.err
     assert "continues" not in done.err

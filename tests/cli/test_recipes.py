@@ -31,11 +31,9 @@ def pool(stage: Stage) -> Stage:
 
 @pytest.mark.parametrize("file", sorted(RECIPES.glob("*.json")), ids=lambda file: file.stem)
 def test_a_recipe_runs_as_its_page_says(pool: Stage, tmp_path: Path, file: Path) -> None:
-    """Each step of the plan file stands on the page and is done by its worker, which is sent the attached file."""
     steps = json.loads(file.read_text())["steps"]
     (tmp_path / "input.txt").write_text("text of the attached file")
-    done = pool.inside("run", file, "-f", tmp_path / "input.txt", "--format", "json")
-    assert done.code == 0, done.err
+    done = pool.ok("run", file, "-f", tmp_path / "input.txt", "--format", "json")
     assert [step["worker"] for step in done.json["steps"]] == [step["worker"] for step in steps]
     page = " ".join((ROOT / "docs/recipes.md").read_text().split())
     assert [step["subtask"] for step in steps if step["subtask"] not in page] == []
@@ -44,13 +42,11 @@ def test_a_recipe_runs_as_its_page_says(pool: Stage, tmp_path: Path, file: Path)
 
 
 def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> None:
-    """With `files_only`, the worker that is asked the general question is sent neither the file nor an answer."""
     local = f'files_only = ["local"]\n[workers.local]\n{pool.worker("local", PRICE).partition(chr(10))[2]}'
     tables = [pool.worker(name, PRICE) for name in WORKERS if name != "local"]
     pool.configure(workers=(), more="\n".join(["[policy]", local, *tables]))
     (tmp_path / "contract.txt").write_text("secret clause")
-    done = pool.inside("run", RECIPES / "private.json", "-f", tmp_path / "contract.txt")
-    assert done.code == 0, done.err
+    pool.ok("run", RECIPES / "private.json", "-f", tmp_path / "contract.txt")
     assert "secret clause" not in json.dumps([seen.json for seen in pool.asked("gpt")])
     assert len(pool.asked("gpt")) == 1
 
@@ -62,7 +58,6 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_the_hook_stops_a_push_that_the_judge_blocks(pool: Stage, tmp_path: Path, blocks: bool) -> None:
-    """The pre-push hook shows the findings, and lets the push through unless the judge blocks it."""
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")
     pool.models["gpt"] = says(json.dumps({"block": blocks, "findings": [FINDING]}))

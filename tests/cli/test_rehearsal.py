@@ -14,9 +14,7 @@ QUESTION: Final = "Find the capital of Japan, then spell it backwards."
 
 
 def test_the_demo_needs_no_configuration(stage: Stage) -> None:
-    """Two real specialists run in llama.cpp, one on the answer of the other. No configured worker is asked."""
-    done = stage.inside("ask", "--rehearsal", QUESTION, "--format", "json")
-    assert done.code == 0
+    done = stage.ok("ask", "--rehearsal", QUESTION, "--format", "json")
     said = json.loads(done.out)
     assert said["answer"] == "OYKOT"
     assert [(step["worker"], step["access"]) for step in said["steps"]] == [("geography", []), ("spelling", [1])]
@@ -25,9 +23,7 @@ def test_the_demo_needs_no_configuration(stage: Stage) -> None:
 
 @pytest.mark.parametrize("command", ["ask", "plan"])
 def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, command: str) -> None:
-    """Before anything is loaded, and with the way to a full model."""
-    done = stage.inside(command, "--rehearsal", "Who wrote the Iliad?")
-    assert done.code == 2
+    done = stage.ends(2, command, "--rehearsal", "Who wrote the Iliad?")
     assert "the demo models only handle letters" in done.err
     assert "conductor setup" in done.err
 
@@ -36,25 +32,18 @@ def test_other_questions_are_refused_with_what_the_demo_can_do(stage: Stage, com
 def test_files_and_system_prompts_are_refused(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    """The demo models read only the question, so they would be ignored silently."""
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("Tokyo")
-    done = stage.inside("ask", "--rehearsal", QUESTION, *more)
-    assert done.code == 2
-    assert "read only the question" in done.err
-    explained(done)
+    stage.fails(2, "ask", "--rehearsal", QUESTION, *more, told="read only the question")
 
 
 def test_a_plan_is_made_edited_and_run(stage: Stage) -> None:
-    """The plan file names the workers, so it can be piped on."""
-    planned = stage.inside("plan", "--rehearsal", QUESTION)
-    assert planned.code == 0
+    planned = stage.ok("plan", "--rehearsal", QUESTION)
     done = stage.inside("run", "-", "--rehearsal", given=planned.out)
     assert (done.code, done.out.strip()) == (0, "OYKOT")
 
 
 def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
-    """The trace shows that it was a demo run; the user's workers are not asked instead."""
     plan = stage.inside("plan", "--rehearsal", QUESTION).out
     stopped = stage.inside("run", "-", "--rehearsal", "--max-calls", "1", given=plan)
     assert (stopped.code, stopped.out.strip()) == (6, "TOKYO")
@@ -64,14 +53,10 @@ def test_a_stopped_demo_run_is_resumed_by_the_demo_models(stage: Stage) -> None:
 
 
 def test_a_mode_without_training_is_refused(stage: Stage) -> None:
-    """A model that never learnt to reason would spoil a correct answer."""
-    done = stage.inside("ask", "--rehearsal", QUESTION, "--mode", "ultra")
-    assert done.code == 2
-    assert "trained to plan" in done.err
+    stage.ends(2, "ask", "--rehearsal", QUESTION, "--mode", "ultra", told="trained to plan")
 
 
 def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
-    """There is no answer to mistake for one; the error names the step, and says what to do."""
     steps = [{"worker": "opposites", "subtask": "capital of FRANCE", "access": []}]
     plan = json.dumps({"format": 1, "question": "capital of France", "steps": steps})
     done = stage.inside("run", "-", "--rehearsal", given=plan)
@@ -81,7 +66,6 @@ def test_a_worker_that_cannot_do_its_step_says_so(stage: Stage) -> None:
 
 
 def test_a_check_judges_the_answer(stage: Stage) -> None:
-    """The answer is the one that was checked; what the check says stands beside it."""
     steps = [
         {"worker": "geography", "subtask": "capital of ITALY", "access": []},
         {"worker": "checker", "subtask": "check it", "access": [1]},
@@ -93,26 +77,22 @@ def test_a_check_judges_the_answer(stage: Stage) -> None:
 
 
 def test_a_review_keeps_a_right_answer(stage: Stage) -> None:
-    """With `--recursion`, the conductor is asked again after a check."""
     done = stage.inside("ask", "--rehearsal", "--recursion", "1", "What is the capital of Italy? Check it.")
     assert (done.code, done.out.strip()) == (0, "ROME")
 
 
 def test_mini_mode_chooses_one_worker(stage: Stage) -> None:
-    """One hop, one label."""
     done = stage.inside("ask", "--rehearsal", "--mode", "mini", "What is the capital of Italy?")
     assert (done.code, done.out.strip()) == (0, "ROME")
 
 
 def test_another_conductor_can_plan_for_the_demo_workers(stage: Stage) -> None:
-    """`--conductor` names it. It gets the normal prompt, and the demo workers still get theirs."""
     stage.models["alpha"] = says("E | - | capital of Japan\nA | 1 | spell it backwards")
     done = stage.inside("ask", "--rehearsal", "--conductor", f"{stage.url}", QUESTION)
     assert (done.code, done.out.strip()) == (0, "OYKOT")
 
 
 def test_a_question_gets_the_same_plans_each_time(stage: Stage) -> None:
-    """What is drawn again after a fault is drawn by a fixed seed, and by another one for each try."""
     asked = [stage.inside("ask", "--rehearsal", "reverse the symbol for iron", "--format", "jsonl") for _ in range(2)]
     first, second = ([event["text"] for event in done.events if event["kind"] == "plan_rejected"] for done in asked)
     assert first == second

@@ -18,8 +18,9 @@ import pytest
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.catalog import open_model, secrets_around
-from tests.cli.stage import PLANNER, Done, Stage, explained, says
+from tests.cli.stage import PLANNER, Done, Stage, says
 from tests.servers import Script, SeenStep, Wire, delta, usage
+from tests.traces.stored import trace_bytes
 
 KEY = 'sk-planted/Zq+82&71"key=='
 
@@ -61,7 +62,7 @@ def searched(stage: Stage, *shown: Done) -> None:
     files = [path for path in stage.home.rglob("*") if path.is_file() and path.name != "keys.json"]
     assert any(path.suffix == ".jsonl" for path in files)
     for path in files:
-        assert told(path.read_bytes().decode("utf-8", "replace")) == "", path
+        assert told(trace_bytes(path).decode("utf-8", "replace")) == "", path
 
 
 def error(status: int, text: str, code: str = "") -> Script:
@@ -129,8 +130,7 @@ PLANTED: dict[str, Script] = {
 def keyed(stage: Stage) -> Stage:
     """One worker, whose key is in the store."""
     stage.configure(workers=("alpha",))
-    done = stage.inside("keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", given=KEY)
-    assert done.code == 0, done.err
+    stage.ok("keys", "set", "openai-compatible", "--base-url", stage.url, "--insecure-storage", given=KEY)
     return stage
 
 
@@ -140,7 +140,6 @@ def sent(stage: Stage) -> set[str]:
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str) -> None:
-    """Errors, pages, garbage, redirects, answers, thoughts, in every spelling: neither in the trace nor on screen."""
     keyed.models = {"alpha": PLANTED[name]}
     shown = [
         keyed.inside("--debug", "ask", "why?", "--format", "jsonl"),
@@ -155,7 +154,6 @@ def test_what_a_provider_says_of_the_key_is_not_written(keyed: Stage, name: str)
 
 
 def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
-    """In processes of their own, key from the store: ask, plan, workers test, keys test and list, doctor."""
     keyed.models = {"alpha": error(401, everything()), PLANNER: streamed(f"alpha | - | Use {KEY}.", 2)}
     commands = [
         ("--debug", "ask", "why?"),
@@ -166,32 +164,27 @@ def test_the_whole_of_a_real_process_is_searched(keyed: Stage) -> None:
         ("keys", "list"),
         ("doctor", "--json"),
     ]
-    shown = [keyed.run(*command) for command in commands]
+    shown = [keyed.inside(*command) for command in commands]
     assert f"Bearer {KEY}" in sent(keyed)
     searched(keyed, *shown)
 
 
 def test_a_conductor_that_repeats_the_key_plans_without_it(keyed: Stage) -> None:
-    """What the model behind an API writes as a plan is text of a server, too."""
     keyed.plan = f"alpha | - | Use {KEY} well."
-    done = keyed.inside("ask", "why?", "--format", "jsonl")
-    assert done.code == 0, done.err
+    done = keyed.ok("ask", "why?", "--format", "jsonl")
     [planned] = [event for event in done.events if event["kind"] == "step_planned"]
     assert REDACTED in json.dumps(planned)
     searched(keyed, done)
 
 
 def test_a_key_in_an_attached_file_is_not_stored(keyed: Stage, tmp_path: Path) -> None:
-    """A file with the key goes to the worker as it is, since its user says so; the trace has a mark in its place."""
     (tmp_path / "notes.env").write_text(f"THE_KEY={KEY}\n")
-    done = keyed.inside("ask", "why?", "-f", tmp_path / "notes.env", "--format", "json")
-    assert done.code == 0, done.err
+    done = keyed.ok("ask", "why?", "-f", tmp_path / "notes.env", "--format", "json")
     assert KEY in keyed.asked("alpha")[0].body.decode().replace('\\"', '"')
     searched(keyed, done)
 
 
 def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tmp_path: Path) -> None:
-    """Traces, outcomes, cached replies, the report and the output: all but the copy of the user's own cases."""
     keyed.models = {"alpha": streamed(f"It is 7, your key is {everything()}", 3)}
     cases, report = tmp_path / "cases.jsonl", keyed.home / "report.html"
     case = {"id": "1", "question": f"Is {KEY} good?", "answer": "7", "scorer": "number", "tags": ["keys"]}
@@ -208,18 +201,15 @@ def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tm
 
 
 def test_a_key_from_a_variable_is_hidden_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that only a worker knows the name of."""
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
     stage.configure(stage.worker("alpha", 'key_env = "MY_OWN_VARIABLE"'), workers=())
     stage.models = {"alpha": streamed(f"it is {KEY}.", 5)}
-    done = stage.inside("ask", "why?", "--format", "json")
-    assert done.code == 0, done.err
+    done = stage.ok("ask", "why?", "--format", "json")
     assert done.json["answer"] == f"it is {REDACTED}."
     searched(stage, done)
 
 
 def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its exceptions hold bodies, requests and advice; a real process, with its log on."""
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
     table = f'[workers.alpha]\nkind = "anthropic"\nmodel = "claude-x"\nbase_url = "{stage.server.url}"\n'
     table += 'key_env = "MY_OWN_VARIABLE"'
@@ -232,7 +222,6 @@ def test_litellms_errors_hold_no_key(stage: Stage, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_token_in_a_workers_header_is_hidden() -> None:
-    """A server may echo its headers, with or without the word before the token; other headers are not secret."""
     headers = {"X-Token": "hdr-0123456789", "Authorization": "Bearer own-0123456789", "X-Title": "our evaluation"}
     worker = Worker(name="w", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1", "headers": headers})
     known = Secrets()
@@ -242,7 +231,6 @@ def test_a_token_in_a_workers_header_is_hidden() -> None:
 
 
 def test_keys_that_litellm_reads_itself_are_hidden() -> None:
-    """It knows a hundred providers by their own variables; a word that is no key stays what it is."""
     environ = {"COHERE_API_KEY": "co-0123456789", "AWS_SECRET_ACCESS_KEY": "aws/0123456789", "KEYBOARD": "dvorak-us"}
     known = Secrets(*secrets_around(Worker(name="w", kind="litellm", model="cohere/x"), environ))
     assert known.redact("co-0123456789 aws/0123456789 dvorak-us") == f"{REDACTED} {REDACTED} dvorak-us"
@@ -252,7 +240,6 @@ def test_keys_that_litellm_reads_itself_are_hidden() -> None:
 
 
 def test_a_stored_key_is_sent_to_its_own_address_only(stage: Stage) -> None:
-    """Another worker of the same kind at another address gets none."""
     stage.configure(workers=("alpha",))
     other = "http://127.0.0.1:9/v1"
     stage.inside("keys", "set", "openai-compatible", "--base-url", other, "--insecure-storage", given=KEY)
@@ -261,17 +248,6 @@ def test_a_stored_key_is_sent_to_its_own_address_only(stage: Stage) -> None:
 
 
 def test_a_run_that_needs_no_stored_key_reads_none(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is stored for the workers that are used, no keyring is asked."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "no.such.Keyring")
     monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "never")  # an error, if it were read
     assert stage.inside("ask", "why?").code == 0
-
-
-def test_a_missing_key_is_reported_with_both_ways(stage: Stage) -> None:
-    """Exit 4: the variable, or the store."""
-    stage.configure('[workers.alpha]\nkind = "openai"', workers=())
-    done = stage.inside("ask", "why?")
-    assert done.code == 4
-    explained(done)
-    assert "OPENAI_API_KEY" in done.err
-    assert "conductor keys set openai" in done.err

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
@@ -15,8 +16,9 @@ from conductor_cli.app.setup import Findings, fitting_model, propose_limits, pro
 from conductor_cli.config import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.machine import Memory
-from tests.cli.stage import COMMAND, Stage, explained
+from conductor_cli.models.hardware import Memory
+from tests.cli.stage import COMMAND, Stage
+from tests.cli.terminals import start_in_terminal
 from tests.cli.test_model import chosen, entry, register
 from tests.hub import Fault, Hub, hub, read_environment
 from tests.keys.bus import bus, gnome_keyring, items
@@ -39,8 +41,7 @@ def found(home: Path, **changes: object) -> Findings:
 
 
 def steps(stage: Stage) -> dict[str, dict[str, object]]:
-    done = stage.inside("setup", "--json")
-    assert done.code == 0, done.err
+    done = stage.ok("setup", "--json")
     return {step["name"]: step for step in done.json["proposal"]}
 
 
@@ -48,7 +49,6 @@ def steps(stage: Stage) -> dict[str, dict[str, object]]:
 
 
 def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -> None:
-    """With its size, what it needs of memory, its licence, and the command that gets it."""
     [step] = propose_model(
         found(home), load_settings(stage.environ() | {"CONDUCTOR_LLM_CONFIG": ""}, {"conductor.model": ""})
     )
@@ -70,19 +70,16 @@ def test_the_default_model_is_proposed_where_it_fits(stage: Stage, home: Path) -
     ],
 )
 def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, free: int, name: str | None) -> None:
-    """The default, else the largest under a free licence that memory and disk have room for, beside everything else."""
     entry = fitting_model(found(home, memory=Memory(total=memory), free=free), load_settings(stage.environ()))
     assert (entry.name if entry else None) == name
 
 
 def test_no_model_is_proposed_where_none_fits(stage: Stage, home: Path) -> None:
-    """A gigabyte of memory has no room for any model of the registry."""
     small = found(home, memory=Memory(total=GB))
     assert propose_model(small, load_settings(stage.environ(), {"conductor.model": ""})) == []
 
 
 def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
-    """Configured ones come first; a name that is taken gets a number."""
     stage.configure('[workers.openai]\nkind = "mistral"\nmodel = "m"', workers=())
     hand = (Worker(name="openai", kind="openai", model="a"), Worker(name="mistral", kind="mistral", model="m"))
     new = propose_workers(found(home, workers=hand), load_settings(stage.environ()))
@@ -104,7 +101,6 @@ def test_discovered_workers_are_proposed_once(stage: Stage, home: Path) -> None:
 def test_limits_are_in_a_unit_that_can_be_enforced(
     stage: Stage, prices: tuple[Price | None, ...], names: list[str]
 ) -> None:
-    """None if nothing costs anything; dollars if every price is known; else tokens."""
     stage.configure(workers=())
     kinds = [Worker(name=f"w{number}", kind="openai-compatible", price=price) for number, price in enumerate(prices)]
     settings = load_settings(stage.environ(), {"conductor.model": ""})
@@ -112,7 +108,6 @@ def test_limits_are_in_a_unit_that_can_be_enforced(
 
 
 def test_limits_that_are_set_are_kept(stage: Stage) -> None:
-    """Whatever they limit; that of the day is a matter of its own."""
     stage.configure("[limits]\ncalls = 7", workers=())
     paid = [Worker(name="w", kind="openai-compatible", price=Price(input=Decimal(1), output=Decimal(5)))]
     new = propose_limits(paid, load_settings(stage.environ(), {"conductor.model": ""}))
@@ -123,10 +118,8 @@ def test_limits_that_are_set_are_kept(stage: Stage) -> None:
 
 
 def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is changed, and no key is in the output."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.inside("setup", "--json")
-    assert done.code == 0
+    done = fresh.ok("setup", "--json")
     assert KEY not in done.out
     assert done.json["done"] is None
     assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
@@ -139,8 +132,7 @@ def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.Monkey
 def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time everything is done already."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.inside("setup", "--yes", "--json", "--model", str(tiny))
-    assert done.code == 0, done.err
+    done = fresh.ok("setup", "--yes", "--json", "--model", str(tiny))
     assert all(item["ok"] for item in done.json["done"])
     settings = load_settings(fresh.environ())
     assert [item.worker.name for item in settings.workers] == ["gemini"]
@@ -154,7 +146,6 @@ def test_yes_does_everything_once(fresh: Stage, tiny: Path, monkeypatch: pytest.
 
 
 def test_config_toml_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """config.toml stays byte for byte; what it says is here already."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     stage.configure('# mine\n[limits]\ncost = 1\ncost_day = 2\n[workers.g]\nkind = "gemini"', workers=())
     before = stage.config.read_bytes()
@@ -165,12 +156,10 @@ def test_config_toml_is_never_changed(stage: Stage, tiny: Path, monkeypatch: pyt
 
 
 def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub may not be asked: the model is not got, 5; the worker is there all the same."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
-    done = fresh.inside("setup", "--yes", "--json")
-    assert done.code == 5
+    done = fresh.ends(5, "setup", "--yes", "--json")
     by = {item["step"]: item for item in done.json["done"]}
     assert by["worker"]["ok"]
     assert not by["model"]["ok"]
@@ -179,18 +168,14 @@ def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.
 
 
 def test_without_a_terminal_nothing_is_changed(fresh: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proposal and its commands are printed, and the exit code is 2."""
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
-    done = fresh.inside("setup")
-    assert done.code == 2
-    explained(done)
+    done = fresh.fails(2, "setup")
     assert "conductor workers add gemini" in done.out
     assert "conductor model pull" in done.out
     assert not fresh.own.exists()
 
 
 def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
-    """Also without a terminal."""
     stage.configure("[limits]\nattempts = 1\ntokens = 1000\ntokens_day = 5000")
     done = stage.inside("setup")
     assert (done.code, done.err) == (0, "")
@@ -203,15 +188,11 @@ def test_nothing_left_to_do_is_a_success(stage: Stage) -> None:
 
 
 class Person:
-    """Somebody at a terminal of some width."""
+    """Somebody at a terminal of some width, who uses the program in this process or, with `command`, as its own."""
 
-    def __init__(self, stage: Stage, columns: int = 80, **more: str) -> None:
-        environ = {**stage.environ(), "TERM": "xterm", **more}
-        environ.pop("COLUMNS")
+    def __init__(self, stage: Stage, columns: int = 80, **how: Any) -> None:
         self.seen = io.StringIO()
-        self.program = pexpect.spawn(
-            COMMAND[0], [*COMMAND[1:], "setup"], dimensions=(60, columns), env=environ, encoding="utf-8", timeout=60
-        )
+        self.program = start_in_terminal(stage, "setup", size=(columns, 60), **how)
         self.program.logfile_read = self.seen
 
     def answers(self, *pairs: tuple[str, str]) -> None:
@@ -228,7 +209,7 @@ class Person:
         return code, self.seen.getvalue().replace("\r\n", "\n")
 
 
-NO_KEY = ("Enter for none:", "")
+NO_KEY = ("skip):", "")
 
 
 @pytest.fixture
@@ -237,13 +218,13 @@ def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.delenv("PYTHON_KEYRING_BACKEND")
     with bus(tmp_path) as address:
         monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
+        monkeypatch.setenv("CONDUCTOR_LLM_KEYRING_SECONDS", "30")  # on a busy machine
         with gnome_keyring(address, home):
             yield address
 
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -> None:
-    """The lines fit the terminal, and the demo models answer a first question."""
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
     person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""), ("Measure them now? [y/N]", ""))
@@ -259,9 +240,8 @@ def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -
 
 
 def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> None:
-    """It is not shown, and its provider is asked to check it."""
-    person = Person(fresh, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
-    person.answers(("Enter for none:", "mistral"), ("(not shown):", KEY))
+    person = Person(fresh, command=COMMAND, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
+    person.answers(("skip):", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("unreachable")
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
@@ -274,7 +254,6 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
 
 @pytest.mark.parametrize(("answer", "measured"), [("", []), ("n", []), ("y", ["alpha", "beta"])])
 def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: str, measured: list[str]) -> None:
-    """With what that takes; a bare Enter is a no. What was measured is not offered again."""
     stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
     person = Person(stage, 100)
     person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
@@ -293,16 +272,13 @@ def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: 
 
 def test_yes_does_not_measure(stage: Stage) -> None:
     """Measuring costs money and improves what works already: `--yes` only shows the command."""
-    done = stage.inside("setup", "--yes", "--model", "none")
-    assert done.code == 0, done.err
-    assert "2 workers without a measured card: alpha, beta" in done.out
+    assert "2 workers without a measured card: alpha, beta" in stage.ok("setup", "--yes", "--model", "none").out
     assert stage.server.requests == []
 
 
 def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
-    """An unknown provider is an error that ends nothing, and a word that is no answer is asked about again."""
     person = Person(fresh)
-    person.answers(("Enter for none:", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
+    person.answers(("skip):", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
     person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
@@ -311,8 +287,7 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
 
 
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
-    """130; what was agreed to before stays, nothing else is written, and it says how to go on."""
-    person = Person(fresh, GEMINI_API_KEY=KEY)
+    person = Person(fresh, command=COMMAND, GEMINI_API_KEY=KEY)
     person.answers(NO_KEY, ("Do this? [Y/n]", "y"))
     person.program.expect_exact("[Y/n]")
     person.program.sendintr()
@@ -326,9 +301,8 @@ def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
 
 
 def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
-    """Ctrl-D to every question: nothing is set up, and it ends well."""
     person = Person(fresh, GEMINI_API_KEY=KEY)
-    for question in ("Enter for none:", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
+    for question in ("skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
         person.program.expect_exact(question)
         person.program.sendeof()
     assert person.end()[0] == 0
@@ -336,7 +310,6 @@ def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
 
 
 def test_a_chosen_model_that_is_missing_is_not_replaced(stage: Stage, tmp_path: Path) -> None:
-    """A model of the registry is proposed for download again."""
     stage.configure("[limits]\ntokens = 9\ntokens_day = 9", conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("setup", "--yes", "--json")
     [step] = [step for step in done.json["proposal"] if step["step"] == "model"]
@@ -362,7 +335,6 @@ def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
-    """What the pull prints goes to stderr."""
     done = fresh.inside("setup", "--yes", "--json")
     assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
     assert "the conductor model is now small" in done.err
@@ -371,9 +343,8 @@ def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
 
 
 def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: Hub) -> None:
-    """Nothing is chosen, and a second setup continues."""
     pulls.faults = [Fault(kind="stall", after=100_000)] * 3
-    person = Person(fresh)
+    person = Person(fresh, command=COMMAND)
     person.answers(NO_KEY, ("Do this? [Y/n]", ""))
     person.program.expect_exact("downloading")
     person.program.sendintr()
@@ -399,25 +370,13 @@ def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: 
     ],
 )
 def test_the_last_line_says_what_is_still_missing(fresh: Stage, model: str, last: str) -> None:
-    """A question is proposed only where one can be answered."""
-    done = fresh.inside("setup", "--yes", "--model", model)
-    assert done.out.splitlines()[-1].startswith(last)
+    assert fresh.inside("setup", "--yes", "--model", model).out.splitlines()[-1].startswith(last)
 
 
 def test_a_home_that_cannot_be_written_is_what_the_last_line_names(fresh: Stage) -> None:
-    """It says which directory, why, and how to name another one."""
     fresh.config.parent.rmdir()
     env = {"XDG_CONFIG_HOME": "/proc", "HOME": "/proc", "CONDUCTOR_LLM_CONFIG_DIR": ""}
-    done = fresh.run("setup", "--model", "none", env=env)
+    done = fresh.inside("setup", "--model", "none", env=env)
     last = done.out.splitlines()[-1]
     assert last.startswith("nothing can be set up, because /proc/conductor-llm cannot be written (")
     assert "CONDUCTOR_LLM_CONFIG_DIR=DIR" in last
-
-
-def test_who_has_no_model_is_told_of_setup_and_of_the_demo(fresh: Stage) -> None:
-    """In the error of a first question; the demo needs neither a key nor a download."""
-    done = fresh.inside("ask", "What?")
-    assert done.code == 5
-    explained(done)
-    assert "conductor setup" in done.err
-    assert "conductor ask --rehearsal" in done.err

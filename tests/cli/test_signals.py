@@ -20,20 +20,20 @@ import pytest
 from conductor_cli.cli import terminal_input
 from conductor_cli.cli.keypress import keep_typed_text, restore_terminal
 from tests.cli.stage import ONE, PLANNER, TWO, Stage, explained, finished, refuses, says, stalls, until
-from tests.cli.test_terminal import Gate
+from tests.cli.terminals import Gate
 from tests.servers import SeenStep, Wire
+from tests.traces.stored import unpack
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
 
 
 def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
-    """In a pipe, the last finished step is the partial answer if the answering step has written nothing."""
     stage.plan = TWO
     stage.models["beta"] = stalls()
     with stage.start("ask", "hi", "--progress", "plain") as process:
         assert process.stderr is not None
-        assert any(b"2 running" in line for line in process.stderr)
+        assert any(b"step 2 of 2 started" in line for line in process.stderr)
         os.killpg(process.pid, signal.SIGINT)
         done = finished(process)
     assert (done.code, done.out) == (130, "alpha answers\n")
@@ -41,7 +41,6 @@ def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
 
 
 def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
-    """Ctrl-C before any answer: the run fails, its trace is complete, a hint tells how to ask again; exit code 130."""
     stage.models["planner"] = stalls("alp")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
@@ -55,7 +54,6 @@ def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
 
 
 def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
-    """While a full pipe blocks the run, one Ctrl-C cannot end it, but two within two seconds do; exit code 130."""
     with stage.start("ask", "-", "--format", "jsonl", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -83,7 +81,6 @@ def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
 def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
     monkeypatch: pytest.MonkeyPatch, chat: bool, seconds: float, ends: bool
 ) -> None:
-    """Soon after the first it ends the process elsewhere; in a chat only long after it."""
     ended, stopped = list[bool](), list[str]()
     monkeypatch.setattr(terminal_input, "_end_process", lambda: ended.append(True))
     monkeypatch.setattr(terminal_input, "TWICE", seconds)
@@ -99,7 +96,6 @@ def test_second_ctrl_c_in_a_chat_ends_the_process_only_if_the_run_did_not_stop(
 
 
 def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows what is typed again, and what was typed before is dropped: a shell would run it."""
     user, program = os.openpty()
     before = termios.tcgetattr(program)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: program))
@@ -118,7 +114,6 @@ def test_process_that_ends_at_once_leaves_the_terminal_as_it_was(monkeypatch: py
 def test_signal_before_the_run_ends_the_process_quietly(
     stage: Stage, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    """A signal while the input is still being read prints nothing and stores no trace."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with stage.start("ask", "hi", "-f", pipe) as process, pipe.open("wb"):
@@ -130,7 +125,6 @@ def test_signal_before_the_run_ends_the_process_quietly(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Signals) -> None:
-    """After SIGTERM or SIGHUP the trace holds the finished steps and their cost; exit code 143."""
     stage.plan = TWO
     stage.models["beta"] = stalls()
     with stage.start("ask", "hi", "--format", "jsonl") as process:
@@ -143,7 +137,6 @@ def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Sign
 
 
 def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:
-    """A run started with SIGHUP ignored continues to its answer."""
     gate = stage.models["alpha"] = Gate("wise ", "words")
     with stage.start("ask", "hi", "--format", "jsonl", under=["nohup"]) as process:
         until(process.stdout, "step_started")
@@ -158,7 +151,7 @@ def test_sigterm_ends_a_replay(stage: Stage) -> None:
     """SIGTERM between two events of a replay ends it at once; exit code 143."""
     stage.inside("ask", "hi")
     (file,) = stage.traces.iterdir()
-    lines = file.read_text().splitlines()
+    lines = unpack(file).read_text().splitlines()
     file.write_text("\n".join([*lines[:3], lines[3].replace('"at":0.', '"at":1000.'), *lines[4:], ""]))
     with stage.start("trace", "replay", "--format", "jsonl") as process:
         until(process.stdout, "step_planned" if "step_planned" in lines[2] else "plan_delta")
@@ -168,9 +161,7 @@ def test_sigterm_ends_a_replay(stage: Stage) -> None:
 
 
 MOMENTS = {
-    "at the start": ("planner", stalls(), "run_started"),
     "while planning": ("planner", stalls("alpha | - | Find it out.\nbeta | 1 | Check"), "step_planned"),
-    "before the first token": ("alpha", stalls(), "step_started"),
     "in the first step": ("alpha", stalls("half"), "step_delta"),
     "between the steps": ("beta", stalls(), "step_finished"),
     "in the last step": ("beta", stalls("half"), "step_delta"),
@@ -179,7 +170,6 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, moment: str) -> None:
-    """After SIGKILL the trace is readable up to its last whole event, and a resume runs only missing steps."""
     model, script, kind = MOMENTS[moment]
     stage.plan = TWO
     # A step starts as soon as it is planned, so its worker must not answer before the process is killed.
@@ -206,7 +196,6 @@ def test_killed_run_is_listed_as_interrupted_and_can_be_resumed(stage: Stage, mo
 
 
 def test_a_run_killed_while_its_plan_is_revised_can_be_resumed(stage: Stage) -> None:
-    """The resumed run does nothing again that is done or given up, and shows in words what happened."""
     second = "alpha | 1 | Answer it otherwise."
 
     async def plans(seen: SeenStep, wire: Wire) -> None:
@@ -232,12 +221,10 @@ def test_a_run_killed_while_its_plan_is_revised_can_be_resumed(stage: Stage) -> 
     replayed = read_lines(stage, done.json["run"])
     assert [event["kind"] for event in replayed].count("plan_revised") == 1
     stage.inside("config", "set", "conductor.revise", "false")
-    partial = stage.inside("ask", "hi")
-    assert (partial.code, partial.out) == (7, "alpha answers\n")
+    assert stage.ends(7, "ask", "hi").out == "alpha answers\n"
 
 
 def test_a_piece_of_text_is_stored_within_a_second_although_nothing_follows(stage: Stage) -> None:
-    """A run that is killed while its worker pauses has what was shown until then."""
     stage.models["alpha"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         seen = until(process.stdout, "step_delta")
@@ -256,13 +243,14 @@ def read_lines(stage: Stage, run: str) -> list[dict[str, Any]]:
 
 
 def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
-    """While a process writes a trace, the run is listed as running and cannot be removed, resumed or continued."""
     stage.models["alpha"] = stalls("half")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "step_delta")
         (entry,) = stage.inside("trace", "list", "--json").json
         commands = (["trace", "rm", entry["run"]], ["ask", "--resume", "last"], ["ask", "-c", "and then?"])
         refused = [stage.inside(*command) for command in commands]
+        assert "the run is still going on" in stage.inside("trace", "show").out
+        assert stage.inside("trace", "prune", "--keep", "0", "--yes").out == "deleted 0 runs\n"
         process.kill()
         finished(process)
     assert entry["state"] == "running"
@@ -272,10 +260,8 @@ def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
 
 
 def test_resume_continues_a_run_stopped_by_a_limit(stage: Stage) -> None:
-    """`--resume` continues a run that a limit stopped, without repeating the finished step."""
     stage.plan = TWO
-    first = stage.inside("ask", "hi", "--max-calls", "1", "--format", "json")
-    assert first.code == 6
+    stage.ends(6, "ask", "hi", "--max-calls", "1", "--format", "json")
     stage.server.requests.clear()
     done = stage.inside("ask", "--resume", "last", "--format", "json")
     assert (done.code, done.json["answer"]) == (0, "beta answers")
@@ -284,18 +270,14 @@ def test_resume_continues_a_run_stopped_by_a_limit(stage: Stage) -> None:
 
 
 def test_resume_replaces_a_missing_worker_and_reports_it(stage: Stage) -> None:
-    """If a worker of the plan no longer exists, another one finishes its step, and a notice says so."""
     stage.plan = "alpha | - | Find it out.\ngamma | 1 | Answer."
     stage.configure(workers=("alpha", "beta", "gamma"))
     assert stage.inside("ask", "hi", "--max-calls", "1").code == 6
     stage.configure()
-    done = stage.inside("ask", "--resume", "last", "--format", "json")
-    assert done.code == 0
-    assert "gamma" in json.dumps(done.json["notices"])
+    assert "gamma" in json.dumps(stage.ok("ask", "--resume", "last", "--format", "json").json["notices"])
 
 
 def test_resume_of_a_complete_run_calls_no_worker(stage: Stage) -> None:
-    """Resuming a complete run prints its stored answer."""
     stage.plan = ONE
     stage.inside("ask", "hi")
     stage.server.requests.clear()
@@ -310,6 +292,4 @@ def test_resume_of_a_complete_run_calls_no_worker(stage: Stage) -> None:
 def test_resume_rejects_a_question(stage: Stage, more: list[str]) -> None:
     """`--resume` with a question or a question's options is a usage error, in any order."""
     for arguments in (["ask", "--resume", "last", *more], ["ask", *more, "--resume", "last"]):
-        done = stage.inside(*arguments)
-        assert done.code == 2
-        explained(done)
+        stage.fails(2, *arguments)

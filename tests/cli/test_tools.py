@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.stage import TWO, Stage
+from tests.cli.stage import COMMAND, TWO, Stage
+from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
-from tests.cli.test_terminal import terminal
 from tests.servers import Script, SeenStep, Speaker, Wire
 
 SERVER = Path(__file__).resolve().parents[1] / "tools" / "raw_server.py"
@@ -51,14 +51,12 @@ def calls(name: str, **arguments: Any) -> Script:
 
 
 def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
-    """What is added is listed with who reads its arguments; a second add changes it; a worker that has it keeps it."""
     [row] = tools.inside("tools", "list", "--json").json
     assert (row["name"], row["recipient"], row["env"], row["about"]) == ("t", "unknown", ["DIARY"], "do sums")
-    assert tools.inside("tools", "add", "t", "--local").out.startswith("changed t")
+    assert tools.inside("tools", "add", "t", "--set", "local=true").out.startswith("changed t")
     assert "this machine" in tools.inside("tools", "list").out
     tools.inside("workers", "add", "gamma", "--kind", "ollama", "--model", "m", "--tools", "t")
-    done = tools.inside("tools", "rm", "t")
-    assert (done.code, "worker 'gamma' has the tools 't'" in done.err) == (2, True)
+    tools.ends(2, "tools", "rm", "t", told="worker 'gamma' has the tools 't'")
     tools.inside("workers", "rm", "gamma")
     assert tools.inside("tools", "rm", "t").out == "removed t\n"
     assert tools.inside("tools", "list", "--json").json == []
@@ -70,17 +68,16 @@ def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
         (("tools", "add", "x"), "need a command or a url"),
         (("tools", "add", "x", "ftp://example.com"), "is not an address of http or https"),
         (
-            ("tools", "add", "x", "http://example.com/mcp", "--header", "Authorization: Bearer abc"),
+            ("tools", "add", "x", "http://example.com/mcp", "--set", "headers=Authorization: Bearer abc"),
             "secrets do not belong",
         ),
         (("tools", "add", "x", "https://me:pw@example.com/mcp"), "a password does not belong in a file"),
         (("tools", "add", "x", "--env", "A-B", "--", "true"), "is not the name of a variable"),
-        (("tools", "add", "x", "--seconds", "0", "--", "true"), "expected a number above 0"),
-        (("tools", "rm", "x"), "no tools are named 'x'"),
-        (("tools", "test", "x"), "no tools are named 'x'"),
-        (("ask", "hi", "--tools", "x"), "no tools are named 'x'"),
-        (("ask", "hi", "--allow-tools", "x.y"), "no tools are named 'x.y'"),
-        (("ask", "hi", "--tools", "t", "--no-tools"), "exclude each other"),
+        (("tools", "add", "x", "--set", "seconds=0", "--", "true"), "expected a number above 0"),
+        (("tools", "rm", "x"), "no tool server is named 'x'"),
+        (("tools", "test", "x"), "no tool server is named 'x'"),
+        (("ask", "hi", "--tools", "x"), "no tool server is named 'x'"),
+        (("ask", "hi", "--allow-tools", "x.y"), "no tool server is named 'x.y'"),
     ],
 )
 def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: str) -> None:
@@ -91,25 +88,20 @@ def test_wrong_words_are_explained(tools: Stage, words: tuple[str, ...], said: s
 
 
 def test_a_server_is_tried_and_a_broken_one_says_why(tools: Stage) -> None:
-    """Its tools are listed with how they are called; a server that ends gives its last words and code 1."""
-    done = tools.inside("tools", "test", "t")
-    assert done.code == 0
+    done = tools.ok("tools", "test", "t")
     assert "t offers 10 tools" in done.out
-    assert "if you agree" in next(line for line in done.out.splitlines() if line.startswith("write"))
+    assert "asks first" in next(line for line in done.out.splitlines() if line.startswith("write"))
     assert "freely: read-only" in next(line for line in done.out.splitlines() if line.startswith("add"))
     tools.inside("tools", "add", "bad", "--", "sh", "-c", "echo no such directory: /data >&2; exit 2")
     tools.inside("tools", "add", "none", "--", str(SERVER.parent / "missing"))
-    done = tools.inside("tools", "test", "bad", "none")
-    assert done.code == 1
+    done = tools.ends(1, "tools", "test", "bad", "none")
     assert "bad failed: it has ended: no such directory: /data" in done.out
     assert "/missing cannot be started: No such file or directory" in done.out
 
 
 def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
-    """The output holds the answer alone; the trace holds the call; the server has ended when the command has."""
     tools.models["alpha"] = calls("add", a=40, b=2)
-    done = tools.run("ask", "What is 40 and 2?", "--tools", "t")
-    assert (done.code, done.out) == (0, "the tool says: 42\n")
+    assert tools.ok("ask", "What is 40 and 2?", "--tools", "t").out == "the tool says: 42\n"
     [run] = tools.inside("trace", "list", "--json").json
     shown = tools.inside("trace", "show", run["run"], "--json").json
     [use] = shown["steps"][0]["tools"]
@@ -120,7 +112,6 @@ def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
 
 
 def test_the_server_gets_no_keys_by_accident(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the environment it sees what is named and what every program needs."""
     monkeypatch.setenv("SOME_API_KEY", "sk-secret")
     tools.models["alpha"] = calls("environment")
     done = tools.inside("ask", "?", "--tools", "t")
@@ -130,7 +121,6 @@ def test_the_server_gets_no_keys_by_accident(tools: Stage, monkeypatch: pytest.M
 
 
 def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> None:
-    """Without a terminal the call is refused, the notice names the option, and with it the call is made."""
     tools.models["alpha"] = calls("write", text="hello")
     done = tools.inside("ask", "?", "--tools", "t")
     assert "nobody can be asked to allow it" in done.out
@@ -143,7 +133,6 @@ def test_a_change_is_refused_in_a_pipe_unless_it_is_allowed(tools: Stage) -> Non
 
 
 def test_local_only_gives_no_tools_that_may_send(tools: Stage) -> None:
-    """A program may talk to anybody, so it is remote unless the user says that it is local."""
     tools.models["alpha"] = calls("add", a=1, b=1)
     done = tools.inside("ask", "?", "--tools", "t", "--deny", "tool:t")
     assert "alpha does not get the tools of t: policy.deny names tool:t" in done.err
@@ -151,17 +140,15 @@ def test_local_only_gives_no_tools_that_may_send(tools: Stage) -> None:
 
 
 def test_a_worker_a_pool_and_a_run_name_tools(tools: Stage) -> None:
-    """A worker's own tools, those of the pool in use, and those of the command line, which replace both."""
     tools.config.write_text(tools.config.read_text() + '[pools.p]\nworkers = ["alpha"]\ntools = ["t"]\n')
     tools.models["alpha"] = calls("add", a=1, b=1)
     assert tools.inside("ask", "?", "--pool", "p").out == "the tool says: 2\n"
-    assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--no-tools").out
+    assert "the tool says" not in tools.inside("ask", "?", "--pool", "p", "--tools", "none").out
     planner = next(json.loads(seen.body) for seen in tools.server.requests if b"planner" in seen.body)
     assert "can use tools: do sums." in planner["messages"][1]["content"]
 
 
 def test_a_person_allows_a_call_on_a_terminal(tools: Stage) -> None:
-    """The question shows tool, server and arguments; y calls it; the tree goes on."""
     tools.models["alpha"] = calls("write", text="one\x1b[31m line")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
         shown.until("n: refuse")
@@ -174,7 +161,6 @@ def test_a_person_allows_a_call_on_a_terminal(tools: Stage) -> None:
 
 
 def test_a_person_refuses_a_call_on_a_terminal(tools: Stage) -> None:
-    """The key n calls nothing, and the worker is told."""
     tools.models["alpha"] = calls("write", text="x")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
         shown.until("n: refuse")
@@ -185,9 +171,8 @@ def test_a_person_refuses_a_call_on_a_terminal(tools: Stage) -> None:
 
 
 def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:
-    """The run ends with Ctrl-C, and its server with it."""
     tools.models["alpha"] = calls("hang")
-    with terminal(tools, "ask", "?", "--tools", "t") as shown:
+    with terminal(tools, "ask", "?", "--tools", "t", command=COMMAND) as shown:
         shown.until("hang")
         shown.program.sendintr()
         shown.end()
@@ -197,18 +182,14 @@ def test_ctrl_c_while_a_tool_hangs_ends_everything(tools: Stage) -> None:
 
 
 def test_a_resumed_run_keeps_its_tools_and_repeats_nothing_that_ended(tools: Stage) -> None:
-    """The first step is done and calls nothing again; the second one gets the tools of the run, without the option."""
     tools.plan = TWO
     tools.models |= {"alpha": calls("write", text="once"), "beta": calls("add", a=1, b=2)}
-    stopped = tools.inside("ask", "?", "--tools", "t", "--allow-tools", "t", "--max-calls", "2")
-    assert stopped.code == 6
-    done = tools.inside("ask", "--resume", "last")
-    assert done.out == "the tool says: 3\n"
+    tools.ends(6, "ask", "?", "--tools", "t", "--allow-tools", "t", "--max-calls", "2")
+    assert tools.inside("ask", "--resume", "last").out == "the tool says: 3\n"
     assert diary(tools).count("write once") == 1
 
 
 def test_a_plan_says_which_tools_its_steps_may_call(tools: Stage) -> None:
-    """The offer of a plan names them, and says that the estimate does not count what they lead to."""
     done = tools.inside("plan", "?", "--tools", "t", "--flow")
     assert "may call tool:t" in done.err
     assert "which is not counted" in " ".join(done.err.split())
@@ -216,7 +197,6 @@ def test_a_plan_says_which_tools_its_steps_may_call(tools: Stage) -> None:
 
 
 def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
-    """It is judged by its content, sent with the result, and stored beside the trace; others read a line about it."""
     tools.models |= {"alpha": calls("picture"), "beta": calls("picture")}
     text = tools.config.read_text()
     tools.config.write_text(text.replace('model = "alpha"', 'model = "alpha"\naccepts = ["image"]'))
@@ -228,6 +208,5 @@ def test_an_image_goes_to_a_worker_that_accepts_images(tools: Stage) -> None:
 
 
 def test_a_run_without_tools_does_not_load_their_library(tools: Stage) -> None:
-    """Tools that are configured and that no worker has cost a run nothing; listing them loads no library either."""
     assert "mcp" not in loaded(tools, "ask", "?")
     assert "mcp" not in loaded(tools, "tools", "list")

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.stage import THREE, Stage, explained, finished, says, stalls, until
+from tests.cli.stage import THREE, Stage, says
+from tests.traces.stored import unpack
 
 GUARD = """
 import sys
@@ -23,7 +24,6 @@ def asked(stage: Stage) -> str:
 
 
 def test_list_shows_runs_newest_first(stage: Stage) -> None:
-    """Each run is a line with id, result, workers and question; `--json` has the same and more."""
     for question in ("first", "second", "third"):
         stage.inside("ask", question)
     done = stage.inside("trace", "list", "-n", "2")
@@ -38,14 +38,12 @@ def test_list_shows_runs_newest_first(stage: Stage) -> None:
 
 
 def test_without_runs_the_list_is_empty(stage: Stage) -> None:
-    """No error: the list is empty, and standard error says so."""
     assert stage.inside("trace", "list", "--json").json == []
     done = stage.inside("trace", "list")
     assert (done.code, done.out, done.err) == (0, "", "no runs are stored yet\n")
 
 
 def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
-    """For each step the worker, what it saw, and its usage."""
     asked(stage)
     out = stage.inside("trace", "show").out
     for part in (
@@ -61,33 +59,28 @@ def test_show_has_question_plan_steps_and_answer(stage: Stage) -> None:
 
 
 def test_show_of_one_step_has_its_whole_prompt(stage: Stage) -> None:
-    """`--step` shows what the worker was sent and what it answered."""
     run = asked(stage)
     out = stage.inside("trace", "show", run[:-1], "--step", "3").out
     assert "PROMPT (user)" in out
     assert "Compare and answer." in out
     assert out.rstrip().endswith("alpha answers")
     assert stage.inside("trace", "show", "--step", "3", "--json").json["worker"] == "alpha"
-    done = stage.inside("trace", "show", "--step", "9")
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "trace", "show", "--step", "9")
 
 
 def test_replay_uses_no_network(stage: Stage, tmp_path: Path) -> None:
     """It writes what the run wrote, in a process in which every use of a socket fails."""
     stage.plan = THREE
-    first = stage.run("ask", "How many?", "--format", "jsonl")
+    first = stage.inside("ask", "How many?", "--format", "jsonl")
     (tmp_path / "sitecustomize.py").write_text(GUARD)
     guarded = {"PYTHONPATH": f"{tmp_path}:{stage.environ()['PYTHONPATH']}"}
     assert stage.run("trace", "list", env=guarded).code == 0
     done = stage.run("trace", "replay", "last", "--speed", "0", "--format", "jsonl", env=guarded)
     assert (done.code, done.out, done.err) == (0, first.out, "")
-    refused = stage.run("ask", "hi", env=guarded)
-    assert "while replaying" in refused.err
+    assert "while replaying" in stage.run("ask", "hi", env=guarded).err
 
 
 def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
-    """At speed 1 it takes as long as the run, otherwise that time divided by the speed."""
     from conductor_cli.state.trace_store import TraceStore
     from conductor_cli.views.base import Stdout
     from conductor_cli.views.json_output import JsonLinesOutput
@@ -103,7 +96,6 @@ def test_replay_pauses_as_the_run_did(stage: Stage) -> None:
 
 
 def test_replay_of_a_failed_run_repeats_the_error(stage: Stage) -> None:
-    """The exit code is 0, because the replay itself went well."""
     stage.models = dict.fromkeys(("alpha", "beta"), says(""))
     failed = stage.inside("ask", "hi")
     done = stage.inside("trace", "replay", "--speed", "0")
@@ -111,27 +103,17 @@ def test_replay_of_a_failed_run_repeats_the_error(stage: Stage) -> None:
     assert done.err == failed.err
 
 
-def test_path_prints_the_directory_or_a_file(stage: Stage) -> None:
-    """One line with a path that exists."""
-    run = asked(stage)
-    assert stage.inside("trace", "path").out == f"{stage.traces}\n"
-    assert stage.inside("trace", "path", "last").out == f"{stage.traces / run}.jsonl\n"
-
-
 def test_rm_removes_the_named_runs(stage: Stage) -> None:
-    """Runs are removed by id, by its beginning or as last; a name twice is once; an unknown one removes nothing."""
     runs = [stage.inside("ask", str(number), "--format", "json").json["run"] for number in range(3)]
-    done = stage.inside("trace", "rm", runs[0], "nobody")
-    assert done.code == 2
+    stage.ends(2, "trace", "rm", runs[0], "nobody")
     assert len(list(stage.traces.iterdir())) == 3
     assert stage.inside("trace", "rm", runs[0], runs[0][:-1], "last").out == f"removed {runs[0]}\nremoved {runs[2]}\n"
     assert [file.stem for file in stage.traces.iterdir()] == [runs[1]]
 
 
 def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage) -> None:
-    """The incomplete line of a crash is ignored."""
     run = asked(stage)
-    path = stage.traces / f"{run}.jsonl"
+    path = unpack(stage.traces / f"{run}.jsonl")
     path.write_bytes(path.read_bytes()[:-20])
     (entry,) = stage.inside("trace", "list", "--json").json
     assert entry["state"] == "interrupted"
@@ -142,48 +124,26 @@ def test_a_trace_with_an_incomplete_last_line_is_shown_and_resumed(stage: Stage)
 @pytest.mark.parametrize("content", ["hello\n", '{"kind":"run_started"}\n', "\x00\x01"])
 @pytest.mark.parametrize("command", [["trace", "show"], ["trace", "replay"], ["ask", "--resume"], ["ask", "hi", "-c"]])
 def test_a_foreign_file_is_named(stage: Stage, content: str, command: list[str]) -> None:
-    """Every command that reads it exits with 2 and names it; the list shows it."""
     run = "20261120-101112-abcdef"
     stage.traces.mkdir(parents=True)
     (stage.traces / f"{run}.jsonl").write_text(content)
     assert stage.inside("trace", "list").code == 0
-    done = stage.inside(*command, run)
-    assert done.code == 2
-    explained(done)
-    assert run in done.err
+    stage.fails(2, *command, run, told=run)
 
 
 def test_unknown_and_ambiguous_ids_are_usage_errors(stage: Stage) -> None:
-    """The exit code is 2."""
-    for arguments in (["show"], ["show", "nope"], ["replay", "nope"], ["path", "nope"], ["rm", "nope"]):
-        done = stage.inside("trace", *arguments)
-        assert done.code == 2
-        explained(done)
-
-
-def test_show_of_a_running_run_says_so(stage: Stage) -> None:
-    """A trace without an end is interrupted only if nobody is writing it."""
-    stage.models["alpha"] = stalls("half")
-    stage.models["beta"] = stalls("half")
-    with stage.start("ask", "hi", "--format", "jsonl") as process:
-        until(process.stdout, "step_delta")
-        assert "the run is still going on" in stage.inside("trace", "show").out
-        assert stage.inside("trace", "show", "--json").json["state"] == "running"
-        process.terminate()
-        finished(process)
-    assert stage.inside("trace", "show", "--json").json["state"] != "running"
+    for arguments in (["show"], ["show", "nope"], ["replay", "nope"], ["rm", "nope"]):
+        stage.fails(2, "trace", *arguments)
 
 
 def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
-    """The exit code is 0 only for whole traces; a repaired one is whole, and every reader says that it was damaged."""
     run = asked(stage)
     done = stage.inside("trace", "verify")
     assert (done.code, done.out.split(",")[0]) == (0, f"{run}: whole")
-    path = stage.traces / f"{run}.jsonl"
+    path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"\0\0\n", *lines[3:]]))
-    done = stage.inside("trace", "verify", run)
-    assert (done.code, done.out) == (1, f"{run}: not whole\n  line 3 was changed: it has NUL bytes\n")
+    assert stage.ends(1, "trace", "verify", run).out == f"{run}: not whole\n  line 3 was changed: it has NUL bytes\n"
     assert "line 3 is incomplete or left out" in stage.inside("trace", "show").out
     done = stage.inside("trace", "verify", "--all", "--repair")
     assert (done.code, done.out.splitlines()[-1]) == (0, "1 run, 0 not whole")
@@ -194,9 +154,8 @@ def test_verify_names_the_lines_and_repair_keeps_the_rest(stage: Stage) -> None:
 
 
 def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
-    """`show`, `replay`, `export`, `diff`, `rerun` and `ask -c` have the answer and say that a line is missing."""
     run = asked(stage)
-    path = stage.traces / f"{run}.jsonl"
+    path = unpack(stage.traces / f"{run}.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     place = next(number for number, line in enumerate(lines) if b"step_delta" in line)
     path.write_bytes(b"".join([*lines[:place], b"?" * 50 + b"\n", *lines[place + 1 :]]))

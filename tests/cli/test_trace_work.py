@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from tests.cli.stage import THREE, TWO, Stage, explained, finished, says, stalls, until
-from tests.cli.test_terminal import terminal
+from tests.cli.stage import THREE, TWO, Stage, explained, says
+from tests.cli.terminals import terminal
 
 
 def asked(stage: Stage, question: str = "How many?", plan: str = THREE) -> str:
@@ -30,21 +30,17 @@ def test_list_can_be_filtered(stage: Stage) -> None:
 
 @pytest.mark.parametrize("options", [["--state", "odd"], ["--since", "soon"], ["--since", "30m"]])
 def test_invalid_filters_are_usage_errors(stage: Stage, options: list[str]) -> None:
-    """An unknown state or time. `30m` could mean minutes or months."""
-    done = stage.inside("trace", "list", *options)
-    assert done.code == 2
-    explained(done)
+    stage.fails(2, "trace", "list", *options)
 
 
 def test_search_shows_the_matching_texts(stage: Stage) -> None:
-    """One line for each; `--json` has the same."""
     run = asked(stage)
-    out = stage.inside("trace", "search", "another", "WAY").out
+    out = stage.inside("trace", "list", "another", "WAY").out
     assert run in out
     assert "    subtask 2: Find it out in another way." in out
-    (entry,) = stage.inside("trace", "search", "alpha answers", "--json").json
+    (entry,) = stage.inside("trace", "list", "alpha answers", "--json").json
     assert {hit["in"] for hit in entry["hits"]} == {"answer 1", "answer 3"}
-    assert stage.inside("trace", "search", " ").code == 2
+    assert stage.inside("trace", "list", " ").code == 2
 
 
 def test_show_can_include_prompts(stage: Stage) -> None:
@@ -67,7 +63,6 @@ def test_diff_compares_two_runs(stage: Stage) -> None:
 
 
 def test_rerun_starts_at_a_step(stage: Stage) -> None:
-    """Earlier steps are not called; the step goes to the other worker; the new run names the old one."""
     one = asked(stage)
     calls = len(stage.server.requests)
     stage.models["beta"] = says("beta answers anew")
@@ -82,7 +77,6 @@ def test_rerun_starts_at_a_step(stage: Stage) -> None:
 
 
 def test_a_rerun_names_the_first_run(stage: Stage) -> None:
-    """As a field in JSON, in words elsewhere."""
     one = asked(stage)
     again = stage.inside("trace", "rerun", "--from", "3", "--format", "json").json
     assert again["resumed"] == one
@@ -105,7 +99,6 @@ def test_rerun_follows_policy_rules(stage: Stage) -> None:
 
 @pytest.mark.parametrize("options", [["--from", "4"], ["--from", "0"], ["--worker", "nobody"], ["--from", "two"]])
 def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None:
-    """An unknown step or worker is a usage error."""
     one = asked(stage)
     calls = len(stage.server.requests)
     done = stage.inside("trace", "rerun", one, *options)
@@ -114,7 +107,6 @@ def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None
 
 
 def test_a_run_can_be_exported(stage: Stage) -> None:
-    """As HTML or as Markdown, on stdout."""
     asked(stage)
     assert stage.inside("trace", "export").out.startswith("<!doctype html>")
     assert stage.inside("trace", "export", "last", "--format", "markdown").out.startswith("# How many")
@@ -135,59 +127,29 @@ def test_prune_deletes_old_runs(stage: Stage) -> None:
 
 
 def test_prune_needs_an_age_or_a_number(stage: Stage) -> None:
-    """Without either, or with an invalid age, it is a usage error."""
     for options in ([], ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
-        done = stage.inside("trace", "prune", *options)
-        explained(done)
-        assert done.code == 2
-
-
-def test_prune_keeps_running_runs(stage: Stage) -> None:
-    """A run that is being written is not deleted."""
-    asked(stage, "old", "alpha | - | Answer it.")
-    stage.models["alpha"] = stalls("half")
-    with stage.start("ask", "hi", "--format", "jsonl") as process:
-        until(process.stdout, "step_delta")
-        done = stage.inside("trace", "prune", "--keep", "0", "--yes")
-        assert done.out == "deleted 1 run\n"
-        assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["running"]
-        process.terminate()
-        finished(process)
-
-
-def test_names_prints_ids_for_completion(stage: Stage) -> None:
-    """`last` and the newest ids; nothing without stored runs."""
-    assert stage.inside("trace", "names").out == ""
-    run = asked(stage)
-    assert stage.inside("trace", "names").out == f"last\n{run}\n"
+        stage.fails(2, "trace", "prune", *options)
 
 
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
-    """A settings file that cannot be read does not matter."""
-    run = asked(stage)
+    asked(stage)
     stage.config.write_text("no = [toml")
-    for arguments in (["list"], ["search", "many"], ["show"], ["export", "--format", "markdown"]):
+    for arguments in (["list"], ["list", "many"], ["show"], ["export", "--format", "markdown"]):
         done = stage.inside("trace", *arguments)
         assert (done.code, "many" in done.out) == (0, True), arguments
-    assert stage.inside("trace", "path", run).code == 0
     for options in (["--speed", "0"], ["--speed", "0", "--progress", "none"]):  # the quick way and the ordinary one
-        done = stage.run("trace", "replay", *options)
-        assert (done.code, done.out) == (0, "alpha answers\n")
+        assert stage.ok("trace", "replay", *options).out == "alpha answers\n"
 
 
 def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
-    """Every command that reads the traces exits with 2 and names the file, and no index is created."""
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
-    for arguments in (["list"], ["search", "x"], ["show"], ["prune", "--keep", "1"], ["diff", "last", "last~1"]):
-        done = stage.inside("trace", *arguments)
-        explained(done)
-        assert (done.code, "traces" in done.err) == (2, True)
+    for arguments in (["list"], ["list", "x"], ["show"], ["prune", "--keep", "1"], ["diff", "last", "last~1"]):
+        stage.fails(2, "trace", *arguments, told="traces")
     assert os.listdir(stage.traces.parent) == ["traces"]  # noqa: PTH208 - names
 
 
 def test_prune_asks_on_a_terminal(stage: Stage) -> None:
-    """No keeps the runs, yes deletes them."""
     asked(stage)
     for answer, left in (("n", 1), ("y", 0)):
         with terminal(stage, "trace", "prune", "--keep", "0") as shown:
@@ -198,7 +160,6 @@ def test_prune_asks_on_a_terminal(stage: Stage) -> None:
 
 
 def test_a_list_fits_the_terminal(stage: Stage) -> None:
-    """On a narrow one columns are dropped."""
     asked(stage)
     with terminal(stage, "trace", "list", size=(40, 12)) as shown:
         assert shown.end() == 0

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from conductor_cli.core.terminal_text import is_sanitized
-from tests.cli.stage import COMMAND, TWO, Stage, replies, says
-from tests.cli.test_terminal import Gate, terminal
+from tests.cli.stage import TWO, Stage, replies, says
+from tests.cli.terminals import Gate, terminal
 from tests.servers import delta, usage
 
 OURS = re.compile(r"\x1b\[(?:[0-9;]*m|2K|1[AB]|\?25[lh])|\r")
@@ -29,7 +25,6 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
 def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text: str) -> None:
-    """Everything that a terminal could obey is our own."""
     stage.plan = TWO
     pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
     stage.models = {"alpha": says(*pieces), "beta": says(*pieces)}  # a step, and the one that answers
@@ -42,7 +37,6 @@ def test_no_control_sequence_of_a_worker_reaches_the_terminal(stage: Stage, text
 
 
 def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
-    """The run goes well in 20 columns and 5 rows, and the whole answer is written."""
     stage.plan = TWO
     line = "word " * 2000
     stage.models = {"alpha": says(*[line] * 100), "beta": says(*[line] * 4, "end")}
@@ -53,7 +47,6 @@ def test_a_megabyte_in_one_line_on_a_very_small_terminal(stage: Stage) -> None:
 
 
 def test_invalid_utf_8_is_replaced(stage: Stage) -> None:
-    """Invalid bytes become replacement characters."""
     frames = [json.dumps(frame).encode() for frame in (delta("a@b"), delta(finish="stop"), usage())]
     body = b"".join(b"data: " + frame.replace(b"@", b"\xff\xfe") + b"\n\n" for frame in frames)
     stage.models = {"alpha": replies(body + b"data: [DONE]\n\n")}
@@ -63,22 +56,7 @@ def test_invalid_utf_8_is_replaced(stage: Stage) -> None:
         assert "a\ufffd\ufffdb" in shown.scrolled
 
 
-def test_no_control_byte_of_a_worker_is_in_a_recording(stage: Stage, tmp_path: Path) -> None:
-    """A recording by script(1) has only our own."""
-    assert shutil.which("script")
-    stage.plan = TWO
-    stage.models = {"alpha": says(BAD["escapes"]), "beta": says(BAD["controls"])}
-    recorded = tmp_path / "recorded"
-    command = ["script", "-q", "-e", "-c", shlex.join([*COMMAND, "ask", "hi"]), str(recorded)]
-    environ = {**stage.environ(), "TERM": "xterm-256color"}
-    subprocess.run(command, check=True, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
-    text = recorded.read_text(encoding="utf-8").split("\n", 1)[1]
-    assert "end" in text
-    assert is_sanitized(OURS.sub("", text.rpartition("\nScript done")[0] or text))
-
-
 def test_the_window_is_resized_during_a_run(stage: Stage) -> None:
-    """Narrower, wider and lower; the run ends well, and each step is shown once."""
     stage.plan = TWO
     alpha = Gate("wise ", "words ", "of ", "alpha", ".")
     stage.models = {"alpha": alpha, "beta": says("**forty**-two")}

@@ -44,21 +44,18 @@ def read_only(stage: Stage) -> Iterator[tuple[str, ...]]:
 
 
 def test_a_question_is_answered_all_the_same(blocked: Stage) -> None:
-    """The exit code is the run's own, and one line on stderr says what is not stored, and why."""
     done = blocked.inside("ask", "hi")
     assert (done.code, done.out) == (0, "alpha answers\n")
     assert done.err == f"conductor: note: {NOTHING_STORED}: {blocked.traces.parent}: Not a directory\n"
 
 
 def test_json_says_that_there_is_no_trace(blocked: Stage) -> None:
-    """`trace` is null, and `notices` has the reason."""
     data = blocked.inside("ask", "hi", "--format", "json").json
     assert (data["answer"], data["trace"]) == ("alpha answers", None)
     assert [notice["text"].partition(":")[0] for notice in data["notices"]] == [NOTHING_STORED]
 
 
 def test_json_names_the_file_of_a_trace(stage: Stage) -> None:
-    """The same for `ask` and `trace show`; null with `--no-trace`."""
     data = stage.inside("ask", "hi", "--format", "json").json
     assert Path(data["trace"]) == stage.traces / f"{data['run']}.jsonl"
     assert stage.inside("trace", "show", "--json").json["trace"] == data["trace"]
@@ -67,18 +64,14 @@ def test_json_names_the_file_of_a_trace(stage: Stage) -> None:
 
 
 def test_no_command_is_shown_that_needs_the_trace(blocked: Stage) -> None:
-    """A run that failed cannot be resumed, and its totals name no trace."""
     blocked.models["alpha"] = refuses(500)
     blocked.models["beta"] = refuses(500)
-    done = blocked.inside("ask", "hi", "--progress", "plain")
-    assert done.code == 8
-    assert NOTHING_STORED in done.err
+    done = blocked.ends(8, "ask", "hi", "--progress", "plain", told=NOTHING_STORED)
     assert "--resume" not in done.err
     assert ", trace " not in done.err
 
 
 def test_without_a_trace_only_the_total_is_missing(blocked: Stage) -> None:
-    """`--no-trace` says nothing of traces; that the spending is not recorded is in the notices."""
     done = blocked.inside("ask", "hi", "--no-trace")
     assert (done.code, done.out) == (0, "alpha answers\n")
     assert done.err.startswith("conductor: note: what was spent is not recorded: ")
@@ -86,7 +79,6 @@ def test_without_a_trace_only_the_total_is_missing(blocked: Stage) -> None:
 
 
 def test_a_disk_that_is_full_at_the_start(stage: Stage) -> None:
-    """The first event does not fit: no partial file is left, and the run goes on."""
     done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
     assert (done.code, done.out) == (0, "alpha answers\n")
     assert "no trace can be kept of this run" in done.err
@@ -109,11 +101,8 @@ def test_a_read_only_disk(stage: Stage, read_only: tuple[str, ...]) -> None:
 
 
 def test_a_limit_of_the_day_that_cannot_be_kept_stops_the_run(blocked: Stage) -> None:
-    """Before anything is called, with one message and what to do; exit code 3."""
     blocked.configure(LIMITED)
-    done = blocked.inside("ask", "hi")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
+    done = blocked.fails(3, "ask", "hi")
     assert done.err.startswith("conductor: the limits per day cannot be enforced: ")
     assert "trace" not in done.err
     assert blocked.asked("planner") == blocked.asked("alpha") == []
@@ -121,23 +110,17 @@ def test_a_limit_of_the_day_that_cannot_be_kept_stops_the_run(blocked: Stage) ->
 
 @pytest.mark.parametrize("keep", ["auto", "always"])
 def test_the_limit_of_the_day_comes_before_the_trace(blocked: Stage, keep: str) -> None:
-    """With both, the same message is shown, whatever is set for traces."""
     blocked.configure(f'{LIMITED}\n[traces]\nkeep = "{keep}"')
     assert "the limits per day cannot be enforced" in blocked.inside("ask", "hi").err
 
 
 def test_a_required_trace_that_cannot_be_begun_stops_the_run(blocked: Stage) -> None:
-    """With `traces.keep = "always"` nothing is called; exit code 3."""
     blocked.configure(REQUIRED)
-    done = blocked.inside("ask", "hi")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert "the trace cannot be stored in" in done.err
+    blocked.fails(3, "ask", "hi", told="the trace cannot be stored in")
     assert blocked.asked("planner") == blocked.asked("alpha") == []
 
 
 def test_a_required_trace_on_a_full_disk_stops_the_run(stage: Stage) -> None:
-    """The first event does not fit: nothing is called, and no partial file is left."""
     stage.configure(REQUIRED)
     done = stage.run("ask", "why " * 20_000, under=limit_file_size(64))
     assert (done.code, done.out) == (3, "")
@@ -148,7 +131,6 @@ def test_a_required_trace_on_a_full_disk_stops_the_run(stage: Stage) -> None:
 
 @pytest.mark.parametrize("settings", [LIMITED, REQUIRED], ids=["a limit of the day", "a required trace"])
 def test_a_full_disk_costs_nothing(stage: Stage, settings: str) -> None:
-    """What must be stored is stored before the first call, so nobody is asked where that is not possible."""
     stage.configure(settings)
     done = stage.run("ask", "hi", under=limit_file_size(0))
     assert (done.code, done.out) == (3, "")
@@ -157,7 +139,6 @@ def test_a_full_disk_costs_nothing(stage: Stage, settings: str) -> None:
 
 
 def test_a_required_trace_that_breaks_off_is_an_error(stage: Stage) -> None:
-    """The answer is paid for and printed; the exit code says that its trace is incomplete."""
     stage.configure(REQUIRED)
     done = stage.run("ask", "why " * 7_000, under=limit_file_size(32))
     assert (done.code, done.out) == (1, "alpha answers\n")
@@ -165,12 +146,8 @@ def test_a_required_trace_that_breaks_off_is_an_error(stage: Stage) -> None:
 
 
 def test_a_required_trace_cannot_be_left_out(stage: Stage) -> None:
-    """Neither by an option nor from Python."""
     stage.configure(REQUIRED)
-    done = stage.inside("ask", "hi", "--no-trace")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert "traces.keep is always" in done.err
+    stage.fails(3, "ask", "hi", "--no-trace", told="traces.keep is always")
     with pytest.raises(ConfigError, match=r"traces\.keep is always"):
         conductor_cli.open(store=False)
     assert stage.inside("ask", "hi").code == 0
@@ -189,9 +166,7 @@ def test_python_gets_the_notice(blocked: Stage) -> None:
 
 def test_plan_and_run(blocked: Stage, tmp_path: Path) -> None:
     """A plan is made and run, each with the warning."""
-    planned = blocked.inside("plan", "hi")
-    assert planned.code == 0
-    assert NOTHING_STORED in planned.err
+    planned = blocked.ok("plan", "hi", told=NOTHING_STORED)
     file = tmp_path / "plan.json"
     file.write_text(planned.out)
     done = blocked.inside("run", str(file))
@@ -200,12 +175,9 @@ def test_plan_and_run(blocked: Stage, tmp_path: Path) -> None:
 
 
 def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
-    """It is refused before a model is opened or a price confirmed, and the variable for another place is named."""
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2"}\n')
-    done = blocked.inside("eval", str(cases), "--yes")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
+    done = blocked.fails(3, "eval", str(cases), "--yes")
     assert "the evaluation cannot be stored in" in done.err
     assert "CONDUCTOR_LLM_STATE_DIR" in done.err
     assert blocked.server.requests == []
@@ -216,15 +188,11 @@ def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("CONDUCTOR_LLM_DATA_DIR", "/proc/nowhere")
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')
-    done = stage.inside("workers", "calibrate", str(cases), "--yes")
-    assert (done.code, done.out) == (3, "")
-    explained(done)
-    assert "the cards cannot be stored in" in done.err
+    stage.fails(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
     assert stage.server.requests == []
     assert stage.inside("workers", "calibrate", str(cases), "--yes", "--out", str(tmp_path / "cards.json")).code == 0
 
 
 def test_workers_can_be_tested(blocked: Stage) -> None:
     """That stores nothing, so nothing is said."""
-    done = blocked.inside("workers", "test")
-    assert (done.code, done.err) == (0, "")
+    assert blocked.ok("workers", "test").err == ""

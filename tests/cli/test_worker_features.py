@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pypdf
 import pytest
 
-from conductor_cli.app.worker_probes import pdf_of_number, png_of_number
+from conductor_cli.app.worker_probes import IMAGE, PDF
 from tests.cli.stage import Stage, explained, refuses, says
 from tests.cli.test_pools import own
 from tests.servers import Script, SeenStep, Speaker, Wire
@@ -48,7 +48,6 @@ def found(stage: Stage, *more: str) -> Mapping[str, tuple[str, str]]:
 
 
 def test_what_a_model_reads_is_shown_by_what_only_the_file_says(stage: Stage) -> None:
-    """The image and the PDF show a number, and the tool is called with one; four calls, and exit code 0."""
     stage.models["alpha"] = model(image=says("It is 4,", "817."), pdf=says("6035"), tools=calls)
     done = stage.inside("workers", "test", "alpha", "--features")
     assert (done.code, done.out.split()[-6:]) == (0, ["image:", "yes;", "pdf:", "yes;", "tools:", "yes"])
@@ -57,7 +56,6 @@ def test_what_a_model_reads_is_shown_by_what_only_the_file_says(stage: Stage) ->
 
 
 def test_a_model_that_only_pretends_to_read_is_found_out(stage: Stage) -> None:
-    """It answers something, refuses, or talks about the tool; the reason is said."""
     stage.models["alpha"] = model(
         image=says("A lovely picture of 12."),
         pdf=refuses(400, "file parts are not supported"),
@@ -81,20 +79,17 @@ def test_a_model_that_only_pretends_to_read_is_found_out(stage: Stage) -> None:
     ],
 )
 def test_a_server_that_fails_for_another_reason_proves_nothing(stage: Stage, answer: Script, takes: str) -> None:
-    """Some servers refuse an image with a status that means something else; their words count."""
     stage.models["alpha"] = model(image=answer)
     assert found(stage)["image"][0] == takes
 
 
 def test_a_worker_that_does_not_answer_is_asked_nothing_more(stage: Stage) -> None:
-    """Its failure is the result."""
     stage.models["alpha"] = refuses(401)
     row = stage.inside("workers", "test", "alpha", "--features", "--json").json[0]
     assert (row["state"], "features" in row, len(stage.asked("alpha"))) == ("failed", False, 1)
 
 
 def test_what_was_seen_is_stored_only_on_demand(stage: Stage) -> None:
-    """`--save` writes `accepts` of those that are known, and says which are not."""
     own(stage, "alpha", "beta")
     stage.models["alpha"] = model(image=says("4817"), pdf=refuses(400), tools=calls)
     stage.models["beta"] = model(image=refuses(429), pdf=says("6035"))
@@ -111,7 +106,6 @@ def test_what_was_seen_is_stored_only_on_demand(stage: Stage) -> None:
 
 
 def test_a_worker_of_a_file_that_the_user_writes_is_not_changed(stage: Stage) -> None:
-    """The command says which file it does not change."""
     stage.models["alpha"] = model(image=says("4817"), pdf=says("6035"))
     done = stage.inside("workers", "test", "alpha", "--features", "--save")
     assert "nothing is stored for alpha" in done.err
@@ -120,7 +114,6 @@ def test_a_worker_of_a_file_that_the_user_writes_is_not_changed(stage: Stage) ->
 
 
 def test_saving_needs_something_to_save(stage: Stage) -> None:
-    """`--save` alone is a usage error that says what to add."""
     done = stage.inside("workers", "test", "--save")
     assert (done.code, stage.asked("alpha")) == (2, [])
     explained(done)
@@ -128,10 +121,9 @@ def test_saving_needs_something_to_save(stage: Stage) -> None:
 
 def test_the_files_are_valid() -> None:
     """The PDF is read without a complaint, and the image has the pixels that its header says."""
-    page = pypdf.PdfReader(io.BytesIO(pdf_of_number("6035")), strict=True).pages[0]
+    page = pypdf.PdfReader(io.BytesIO(PDF), strict=True).pages[0]
     assert page.extract_text() == "The number is 6035."
-    png = png_of_number("4817")
-    width, height = struct.unpack(">II", png[16:24])
-    start = png.index(b"IDAT") + 4
-    (length,) = struct.unpack(">I", png[start - 8 : start - 4])
-    assert len(zlib.decompress(png[start : start + length])) == height * (width + 1)
+    width, height = struct.unpack(">II", IMAGE[16:24])
+    start = IMAGE.index(b"IDAT") + 4
+    (length,) = struct.unpack(">I", IMAGE[start - 8 : start - 4])
+    assert len(zlib.decompress(IMAGE[start : start + length])) == height * (width // 8 + 1)

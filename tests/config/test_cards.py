@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.config import load_settings
-from conductor_cli.config.cards import (
-    Cards,
-    MeasuredCard,
-    Strength,
-    add_cards,
-    cards_file,
-    read_cards,
-    worker_key,
-)
+from conductor_cli.config.cards import Cards, MeasuredCard, Strength, add_cards, cards_file, load_cards, worker_key
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.usage import Price
@@ -40,19 +32,17 @@ def measured(worker: Worker = WORKER, **more: Any) -> MeasuredCard:
 
 
 def test_cards_come_back_as_they_were_kept(tmp_path: Path) -> None:
-    """Every figure survives the file, money to the last digit."""
     path = tmp_path / "deep" / "cards.json"
     assert add_cards(path, [measured()]) is None
-    assert read_cards(path) == Cards(measured=(measured(),))
+    assert load_cards(path) == Cards(measured=(measured(),))
 
 
 def test_a_newer_measurement_takes_the_place_of_the_older(tmp_path: Path) -> None:
-    """One card for each worker and set; another set and another worker keep theirs; the newest is the one in use."""
     path = tmp_path / "cards.json"
     other = measured(hash="h2", right=1)
     add_cards(path, [measured(), other, measured(replace(WORKER, name="n", model="n"))])
     add_cards(path, [measured(right=2)])
-    cards = read_cards(path)
+    cards = load_cards(path)
     assert [(item.worker, item.hash, item.right) for item in cards.measured] == [
         ("alpha", "h2", 1),
         ("n", "h1", 3),
@@ -65,15 +55,8 @@ def test_a_newer_measurement_takes_the_place_of_the_older(tmp_path: Path) -> Non
 
 
 def test_a_card_is_put_on_its_worker() -> None:
-    """The strengths are the shares; the card says that it was measured, on what and when."""
     card = Cards(measured=(measured(),)).on(WORKER).card
     assert card == Card(strengths={"letters": 0.75}, measured=True, source="4 cases of basics, 2026-11-21")
-
-
-def test_a_card_by_hand_wins() -> None:
-    """What the owner wrote into the settings is not overruled."""
-    own = replace(WORKER, card=Card(strengths={"letters": 0.1}))
-    assert Cards(measured=(measured(),)).on(own) == own
 
 
 @pytest.mark.parametrize(
@@ -87,12 +70,10 @@ def test_a_card_by_hand_wins() -> None:
     ids=["model", "kind", "temperature", "address"],
 )
 def test_a_worker_that_changed_has_no_card(changed: Worker) -> None:
-    """Another model under the same name has not been measured."""
     assert Cards(measured=(measured(),)).on(changed).card == Card()
 
 
 def test_a_worker_keeps_its_card_when_renamed_or_repriced() -> None:
-    """Its name, what is said of it, its price, and how many calls it takes at once do not change what it writes."""
     same = replace(WORKER, name="beta", about="new", parallel=9, price=Price(input=Decimal(3), output=Decimal(3)))
     same = replace(same, options={**same.options, "key_env": "MY_KEY"})
     assert Cards(measured=(measured(),)).on(same).card.measured
@@ -125,28 +106,22 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is damaged"),
-        ("{", "is damaged"),
-        ("[]", "is damaged"),
-        ('{"cards": 3}', "is damaged"),
-        ('{"cards": [{}]}', "a card: 'worker' is missing"),
-        ('{"cards": [3]}', "a card: expected an object"),
+        ("", "is damaged"), ("{", "is damaged"), ("[]", "is damaged"), ('{"cards": 3}', "is damaged"),
+        ('{"cards": [{}]}', "a card: 'worker' is missing"), ('{"cards": [3]}', "a card: expected an object"),
         ("[" * 100_000, "is damaged"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_is_reported_and_renamed(tmp_path: Path, text: str, said: str) -> None:
-    """Reading never fails; writing gives the damaged file another name and loses nothing of it."""
     path = tmp_path / "cards.json"
     path.write_text(text)
-    assert said in read_cards(path).problem
+    assert said in load_cards(path).problem
     aside = add_cards(path, [measured()])
     assert aside is not None
     assert aside.read_text() == text
-    assert read_cards(path) == Cards(measured=(measured(),))
+    assert load_cards(path) == Cards(measured=(measured(),))
 
 
 def test_two_damaged_files_are_both_kept(tmp_path: Path) -> None:
-    """The second does not take the first one's place."""
     path = tmp_path / "cards.json"
     asides = []
     for text in ("one", "two"):
@@ -160,25 +135,22 @@ def test_a_card_that_cannot_be_one_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "cards.json"
     add_cards(path, [measured()])
     path.write_text(path.read_text().replace('"right": 3', '"right": 9'))
-    assert "9 of 4" in read_cards(path).problem
+    assert "9 of 4" in load_cards(path).problem
     assert add_cards(path, [measured(hash="h3")]) is not None
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """Reading goes on without cards."""
     os.mkfifo(tmp_path / "pipe")
-    assert read_cards(tmp_path / "pipe") == Cards()
+    assert load_cards(tmp_path / "pipe") == Cards()
 
 
 def test_a_disk_that_refuses_is_an_error_of_ours(tmp_path: Path) -> None:
-    """Where the directory cannot be, the error names the file."""
     (tmp_path / "data").write_text("a file")
     with pytest.raises(ConfigError, match=r"cards\.json cannot be written"):
         add_cards(tmp_path / "data" / "cards.json", [measured()])
 
 
 def test_the_settings_put_cards_on_the_workers(tmp_path: Path) -> None:
-    """Every command sees the measured card of a worker that the settings list."""
     environ = {f"CONDUCTOR_LLM_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
     (tmp_path / "CONFIG").mkdir()
     table = '[workers.alpha]\nkind = "openai-compatible"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'

@@ -55,14 +55,12 @@ def test_outside_a_repository_the_home_directory_is_the_end(tmp_path: Path, monk
 
 
 def test_what_is_not_a_file_is_ignored(tree: Path) -> None:
-    """A directory of that name is left alone, and a working directory that is gone has none."""
     (tree / NAME).mkdir()
     assert project_files() == ()
     assert project_files(tree / "gone") == ()
 
 
 def test_a_file_that_is_too_large_is_refused(tree: Path) -> None:
-    """A project file holds a few lines."""
     (tree / NAME).write_text("#" * (16 << 10) + "#")
     with pytest.raises(ConfigError, match="larger than 16 KiB"):
         project_files()
@@ -113,14 +111,11 @@ def test_the_lower_limit_holds_whoever_sets_it(tree: Path, tmp_path: Path) -> No
         ('[conductor]\nmodel = "http://evil/v1#m"', 2, "conductor.model"),
         ('[pools.mine]\nworkers = ["a"]', 1, "pools.mine"),
         ("[policy]\nlocal_only = false", 2, "policy.local_only = false"),
-        ("[policy]\nproject = true", 2, "policy.project"),
-        ("[policy]\napprove = false", 2, "policy.approve = false"),
-        ('[traces]\nkeep = "never"', 2, "traces.keep"),
-        ("steps = 3", 1, "steps"),
-        ("[limits]\nnonsense = 3", 2, "limits.nonsense"),
-        ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),
+        ("[policy]\nproject = true", 2, "policy.project"), ("[policy]\napprove = false", 2, "policy.approve = false"),
+        ('[traces]\nkeep = "never"', 2, "traces.keep"), ("steps = 3", 1, "steps"),
+        ("[limits]\nnonsense = 3", 2, "limits.nonsense"), ('[keys]\nopenai = "sk-1"', 2, "keys.openai"),
     ],
-)
+)  # fmt: skip
 def test_what_would_add_or_loosen_anything_is_refused_by_name(
     tree: Path, tmp_path: Path, text: str, line: int, name: str
 ) -> None:
@@ -146,7 +141,6 @@ def test_what_would_add_or_loosen_anything_is_refused_by_name(
     ],
 )
 def test_invalid_values_are_reported_with_their_line(tree: Path, tmp_path: Path, text: str, said: str) -> None:
-    """As in one's own file."""
     (tree / NAME).write_text(text)
     with pytest.raises(ConfigError) as caught:
         settings(tmp_path)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from conductor_cli.config import app_paths, format_value, load_settings
 from conductor_cli.config.files import Source
-from conductor_cli.config.schema import SETTINGS, SETTINGS_BY_NAME, find_setting
-from conductor_cli.core.errors import ConfigError
+from conductor_cli.config.schema import DROPPED, SETTINGS, SETTINGS_BY_NAME, find_setting
+from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.pool import Limits, Timeouts
 
 
@@ -30,15 +30,13 @@ def write(files: dict[str, str], text: str, name: str = "config.toml") -> Path:
 
 
 def test_without_files_the_defaults_hold(files: dict[str, str]) -> None:
-    """The defaults of the settings are those of the limits and timeouts of a run."""
     settings = load_settings(files)
     assert settings.limits == Limits()
     assert settings.timeouts == Timeouts()
     assert set(settings.origins.values()) == {"default"}
 
 
-def test_later_sources_win(files: dict[str, str]) -> None:
-    """Own file < user's file < environment < flags, each for itself."""
+def test_later_sources_win_over_earlier_ones(files: dict[str, str]) -> None:
     write(files, "[limits]\nsteps = 1\nparallel = 1\nattempts = 1\nrecursion = 1\n", "settings.toml")
     write(files, "[limits]\nparallel = 2\nattempts = 2\nrecursion = 2\n")
     environ = files | {"CONDUCTOR_LLM_LIMITS_ATTEMPTS": "3", "CONDUCTOR_LLM_LIMITS_RECURSION": "3"}
@@ -47,7 +45,6 @@ def test_later_sources_win(files: dict[str, str]) -> None:
 
 
 def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) -> None:
-    """`--config FILE`, or CONDUCTOR_LLM_CONFIG, is read in the place of config.toml; it must exist."""
     write(files, "[limits]\nsteps = 1\n")
     other = tmp_path / "other.toml"
     other.write_text("[limits]\nparallel = 2\n")
@@ -61,7 +58,6 @@ def test_a_named_file_replaces_the_users(files: dict[str, str], tmp_path: Path) 
 
 
 def test_an_empty_variable_says_nothing(files: dict[str, str]) -> None:
-    """A variable that is set to nothing is as if it were not set."""
     assert load_settings(files | {"CONDUCTOR_LLM_LIMITS_STEPS": ""}).limits.steps is None
 
 
@@ -100,7 +96,6 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
-    """File, line, what stands there and what was expected."""
     path = write(files, text)
     with pytest.raises(ConfigError) as caught:
         load_settings(files)
@@ -109,7 +104,6 @@ def test_a_wrong_line_is_named(files: dict[str, str], text: str) -> None:
 
 
 def test_bytes_that_are_not_text_are_reported_with_their_line(files: dict[str, str]) -> None:
-    """A file in another encoding is an error with its line; a mark at the head of UTF-8 is passed over."""
     path = write(files, "")
     path.write_bytes(b"[limits]\n# \xe9t\xe9\nsteps = 1\n")
     with pytest.raises(ConfigError, match=r"config.toml, line 2: not UTF-8"):
@@ -119,7 +113,6 @@ def test_bytes_that_are_not_text_are_reported_with_their_line(files: dict[str, s
 
 
 def test_a_directory_instead_of_the_file_is_an_error(files: dict[str, str], tmp_path: Path) -> None:
-    """What cannot be read is named."""
     (tmp_path / "config.toml").mkdir()
     with pytest.raises(ConfigError, match=r"config.toml cannot be read"):
         load_settings(files)
@@ -127,7 +120,6 @@ def test_a_directory_instead_of_the_file_is_an_error(files: dict[str, str], tmp_
 
 @pytest.mark.parametrize(("name", "value"), [("LIMITS_STEPS", "9"), ("LIMITS_COST", "x"), ("TRACES_KEEP", "perhaps")])
 def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str) -> None:
-    """The environment is told by its variable."""
     with pytest.raises(ConfigError, match=f"CONDUCTOR_LLM_{name}: .* is '?{value}'?; expected"):
         load_settings(files | {f"CONDUCTOR_LLM_{name}": value})
 
@@ -141,13 +133,11 @@ def test_a_wrong_variable_is_named(files: dict[str, str], name: str, value: str)
     ],
 )  # fmt: skip
 def test_text_is_read_by_the_settings_type(name: str, text: str, value: Any) -> None:
-    """Words from a command line or the environment become the type of their setting."""
     assert find_setting(name).parse(text) == value
 
 
 @given(st.sampled_from(SETTINGS), st.text(max_size=12))
 def test_any_text_is_a_value_or_an_error(item: Any, text: str) -> None:
-    """No text that an environment may hold ends in anything but a value of the right type or a `ConfigError`."""
     try:
         value = item.parse(text)
     except ConfigError as error:
@@ -168,7 +158,6 @@ anything = st.recursive(
 
 @given(st.sampled_from(SETTINGS), anything)
 def test_any_value_is_kept_or_an_error(item: Any, value: Any) -> None:
-    """No value that TOML may hold ends in another exception."""
     try:
         kept = item.check(value)
     except ConfigError:
@@ -177,7 +166,6 @@ def test_any_value_is_kept_or_an_error(item: Any, value: Any) -> None:
 
 
 def test_every_default_is_a_value_of_its_setting() -> None:
-    """The table agrees with itself, and every setting has its variable."""
     for item in SETTINGS:
         assert item.default is None or item.check(item.default) == item.default
         assert item.variable == "CONDUCTOR_LLM_" + item.name.upper().replace(".", "_")
@@ -185,7 +173,6 @@ def test_every_default_is_a_value_of_its_setting() -> None:
 
 
 def test_a_value_is_shown_as_it_is_written() -> None:
-    """What `config show` prints."""
     assert [format_value(value) for value in (None, True, False, Decimal("0.10"), 3, "x")] == [
         "none", "true", "false", "0.10", "3", "x",
     ]  # fmt: skip
@@ -232,3 +219,13 @@ def test_the_line_of_a_setting_is_found_at_once(begin: str) -> None:
     """Also in a hostile file with lines of nothing but spaces."""
     source = Source(path=Path("conductor.toml"), values={}, text=f"{begin}{' ' * 200_000}\n[ limits ]\n cost = 1\n")
     assert source.where("limits", "cost") == "conductor.toml, line 3"
+
+
+def test_a_dropped_setting_is_ignored_with_a_notice(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[serve]\nqueue = 3\n[breaker]\nfailures = 0\n")
+    found = load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path), "CONDUCTOR_LLM_SERVE_GRACE": "5"})
+    named = [name for name in DROPPED if any(name in text for text in found.dropped)]
+    assert named == ["breaker.failures", "serve.queue", "serve.grace"]
+    assert not set(DROPPED) & set(found.values)
+    with pytest.raises(UsageError, match="was dropped"):
+        find_setting("serve.queue")

@@ -31,7 +31,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[WatchedSetting
 
 
 def test_settings_are_read_once(own: tuple[WatchedSettings, Path]) -> None:
-    """The same flags give the same settings; other flags give others."""
     settings, _ = own
     first = settings.load({"conductor.mode": "mini"})
     assert settings.load({"conductor.mode": "mini"}) is first
@@ -39,7 +38,6 @@ def test_settings_are_read_once(own: tuple[WatchedSettings, Path]) -> None:
 
 
 def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -> None:
-    """A change of the same length counts, and so does a file that is removed."""
     settings, file = own
     assert settings.load({}).limits.parallel == 3
     write(file, "[limits]\nparallel = 4\n", age=59.0)
@@ -50,7 +48,6 @@ def test_a_file_that_changes_counts_at_once(own: tuple[WatchedSettings, Path]) -
 
 
 def test_a_project_file_that_comes_later_narrows_at_once(own: tuple[WatchedSettings, Path]) -> None:
-    """A rule of a project file counts from the next request on."""
     settings, file = own
     assert settings.load({}).limits.parallel == 3
     (file.parent / ".conductor.toml").write_text("[limits]\nparallel = 1\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import Any, get_args
 
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from conductor_cli.core.plan_formats import PlanFormatContext
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import labels_of
-from conductor_cli.core.question import File, Given, Question, Turn
+from conductor_cli.core.question import File, Given, PastTurn, Question
 from conductor_cli.core.usage import Price, Usage
 
 text = st.text(max_size=20) | st.sampled_from(
@@ -48,7 +49,7 @@ questions = st.builds(
     system=text,
     parent=st.none() | text,
     schema=st.none() | objects,
-    history=tuples_of(st.builds(Turn, question=text, answer=text)),
+    history=tuples_of(st.builds(PastTurn, question=text, answer=text)),
     files=tuples_of(st.builds(File, name=text, text=text)),
     given=tuples_of(st.builds(Given, worker=text, subtask=text, answer=text)),
 )
@@ -81,92 +82,37 @@ limits = st.builds(
 steps = st.builds(Step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)))
 any_plans = st.builds(Plan, steps=tuples_of(steps, 5), reasoning=text) | st.builds(KeepAnswer, reasoning=text)
 
+_few, _numbers = st.integers(1, 9), tuples_of(st.integers(0, 9))
 _step = {"at": seconds, "step": st.integers(0, 9)}
-_attempt = {**_step, "attempt": st.integers(1, 9)}
 
-by_kind: dict[type, st.SearchStrategy[Any]] = {
-    ev.RunStarted: st.builds(
-        ev.RunStarted,
-        at=seconds,
-        run=text,
-        time=text,
-        question=questions,
-        pool=pools,
-        limits=limits,
-        mode=st.sampled_from(get_args(ev.Mode)),
-        conductor=text,
-        profile=text,
-        format=st.integers(0, 99),
-        policy=policies,
-    ),
-    ev.PlanDelta: st.builds(ev.PlanDelta, at=seconds, text=text),
-    ev.StepPlanned: st.builds(
-        ev.StepPlanned, **_step, worker=text, subtask=text, access=tuples_of(st.integers(0, 9)), last=st.booleans()
-    ),
-    ev.PlanRejected: st.builds(
-        ev.PlanRejected,
-        at=seconds,
-        attempt=st.integers(1, 9),
-        text=text,
-        problem=text,
-        hint=text,
-        usage=usages,
-        prompt=tuples_of(messages),
-    ),
-    ev.PlanReady: st.builds(ev.PlanReady, at=seconds, plan=any_plans, usage=usages, prompt=tuples_of(messages)),
-    ev.PlanRevised: st.builds(
-        ev.PlanRevised,
-        at=seconds,
-        step=st.integers(1, 9),
-        workers=tuples_of(text),
-        left_out=tuples_of(st.integers(1, 9)),
-        first=st.integers(1, 9),
-    ),
-    ev.StepStarted: st.builds(ev.StepStarted, **_attempt, worker=text, prompt=tuples_of(messages)),
-    ev.StepDelta: st.builds(ev.StepDelta, **_attempt, text=text, thinking=text),
-    ev.ToolOffered: st.builds(
-        ev.ToolOffered,
-        **_attempt,
-        turn=st.integers(1, 9),
-        server=text,
-        call=st.builds(ToolCall, id=text, name=text, arguments=text),
-    ),
-    ev.ToolCalled: st.builds(
-        ev.ToolCalled,
-        **_attempt,
-        turn=st.integers(1, 9),
-        server=text,
-        call=st.builds(ToolCall, id=text, name=text, arguments=text),
-    ),
-    ev.ToolReturned: st.builds(
-        ev.ToolReturned,
-        **_attempt,
-        turn=st.integers(1, 9),
-        call_id=text,
-        text=text,
-        error=st.booleans(),
-        seconds=st.floats(0, 1e6),
-    ),
-    ev.StepFailed: st.builds(
-        ev.StepFailed,
-        **_attempt,
-        error=failures,
-        usage=usages,
-        retry_in=st.none() | seconds,
-        substitute=st.none() | text,
-    ),
-    ev.StepStopped: st.builds(ev.StepStopped, **_step, reason=st.sampled_from(get_args(ev.StopReason)), usage=usages),
-    ev.StepFinished: st.builds(
-        ev.StepFinished, **_attempt, text=text, usage=usages, finish=st.sampled_from(get_args(Finish))
-    ),
-    ev.PlanOffered: st.builds(ev.PlanOffered, at=seconds),
-    ev.PlanDecided: st.builds(ev.PlanDecided, at=seconds, verdict=st.sampled_from(get_args(ev.Verdict)), feedback=text),
-    ev.Notice: st.builds(ev.Notice, **_step, text=text),
-    ev.RunFinished: st.builds(
-        ev.RunFinished, at=seconds, answer=text, usage=usages, partial=st.booleans(), error=st.none() | failures
-    ),
-    ev.RunFailed: st.builds(ev.RunFailed, at=seconds, error=failures, usage=usages),
+BY_NAME: dict[str, st.SearchStrategy[Any]] = {
+    **_step, "attempt": _few, "turn": _few, "first": _few, "access": _numbers, "left_out": _numbers,
+    "workers": tuples_of(text), "prompt": tuples_of(messages), "usage": usages, "error": failures, "plan": any_plans,
+    "call": st.builds(ToolCall, id=text, name=text, arguments=text), "seconds": st.floats(0, 1e6),
+    "retry_in": st.none() | seconds, "substitute": st.none() | text, "last": st.booleans(), "partial": st.booleans(),
+    "question": questions, "pool": pools, "limits": limits, "policy": policies, "format": st.integers(0, 99),
+    "mode": st.sampled_from(get_args(ev.Mode)), "verdict": st.sampled_from(get_args(ev.Verdict)),
+    "finish": st.sampled_from(get_args(Finish)), **dict.fromkeys(("text", "thinking", "feedback"), text),
+}  # fmt: skip
+"""The fields of events by name; another field is a text where the event needs it, and else keeps its default."""
+
+OF_KIND: dict[type, dict[str, st.SearchStrategy[Any]]] = {
+    ev.ToolReturned: {"error": st.booleans()},
+    ev.RunFinished: {"error": st.none() | failures},
+    ev.StepStopped: {"reason": st.sampled_from(get_args(ev.StopReason))},
 }
+
+
+def _event(kind: type) -> st.SearchStrategy[Any]:
+    drawn = {
+        item.name: BY_NAME.get(item.name, text)
+        for item in fields(kind)
+        if item.name in BY_NAME or item.default is item.default_factory is MISSING
+    }
+    return st.builds(kind, **drawn | OF_KIND.get(kind, {}))
+
+
+by_kind = {kind: _event(kind) for kind in get_args(ev.Event) if kind is not ev.NestedEvent}
 flat = st.one_of(*by_kind.values())
 by_kind[ev.NestedEvent] = st.recursive(
     st.builds(ev.NestedEvent, **_step, event=flat),

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from conductor_cli.core.estimate import (
-    OVERHEAD,
-    PLANNING,
-    SHORT_ANSWER,
-    Planner,
-    estimate_plan,
-    estimate_planning,
-)
+from conductor_cli.core.estimate import OVERHEAD, PLANNING, SHORT_ANSWER, PlannerCost, estimate_plan, estimate_planning
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
@@ -28,7 +21,6 @@ POOL = Pool(
 
 
 def test_the_range_spans_short_and_longest_answers() -> None:
-    """Tokens and dollars at both ends, counted by hand for one step."""
     found = estimate_plan(Question(text=""), Plan(steps=(Step(worker="ann", subtask=""),)), POOL, WorkerProfile())
     assert found.tokens == (OVERHEAD + SHORT_ANSWER, OVERHEAD + 1000)
     low, high = Decimal(OVERHEAD + 10 * SHORT_ANSWER) / 1_000_000, Decimal(OVERHEAD + 10_000) / 1_000_000
@@ -36,7 +28,6 @@ def test_the_range_spans_short_and_longest_answers() -> None:
 
 
 def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
-    """Unpriced steps add tokens but no dollars."""
     plan = Plan(steps=(Step(worker="bob", subtask="x" * 70), Step(worker="self", subtask="y", access=(1,))))
     found = estimate_plan(Question(text="q"), plan, POOL, WorkerProfile())
     assert (found.cost, found.unpriced) == ((Decimal(0), Decimal(0)), 2)
@@ -44,7 +35,6 @@ def test_a_worker_without_a_price_is_counted_not_guessed() -> None:
 
 
 def test_a_long_prompt_has_its_price() -> None:
-    """The price of a call is that of the tokens it reads."""
     longer = Price(input=Decimal(2), output=Decimal(20), above=1000)
     worker = Worker(name="dan", kind="openai", price=Price(input=Decimal(1), output=Decimal(10), longer=(longer,)))
     plan = Plan(steps=(Step(worker="dan", subtask="x" * 7000),))
@@ -53,26 +43,23 @@ def test_a_long_prompt_has_its_price() -> None:
 
 
 def test_the_conductors_own_cost_is_a_range_too() -> None:
-    """Its prompt, and a short or a long plan, as often as it may plan."""
-    found = estimate_planning(Planner(read=1000, price=PRICE), times=2)
+    found = estimate_planning(PlannerCost(read=1000, price=PRICE), times=2)
     assert found.tokens == (1000 + PLANNING[0], 2 * (1000 + PLANNING[1]))
     assert found.cost == (Decimal("0.0016"), Decimal("0.008"))
-    assert (found.calls, found.unpriced, estimate_planning(Planner(read=1, price=None)).unpriced) == (2, 0, 1)
+    assert (found.calls, found.unpriced, estimate_planning(PlannerCost(read=1, price=None)).unpriced) == (2, 0, 1)
 
 
 def test_a_step_on_the_conductor_keeps_the_answer_or_plans_again() -> None:
-    """At least it reads and accepts; at most it plans all its steps on the most expensive worker."""
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="self", subtask="", access=(1,))))
-    found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), Planner(read=1000, price=PRICE, steps=2))
+    found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), PlannerCost(read=1000, price=PRICE, steps=2))
     first = estimate_plan(Question(text=""), Plan(steps=plan.steps[:1]), POOL, WorkerProfile())
-    low, high = (estimate_planning(Planner(read=1000 + seen, price=PRICE)) for seen in (SHORT_ANSWER, 1000))
+    low, high = (estimate_planning(PlannerCost(read=1000 + seen, price=PRICE)) for seen in (SHORT_ANSWER, 1000))
     once = Decimal(OVERHEAD + 2 * 1000 + 10_000) / 1_000_000  # sees the answer at hand and one of its own
     assert found.cost == (first.cost[0] + low.cost[0], first.cost[1] + high.cost[1] + 2 * once)
     assert (found.calls, found.unpriced) == (2, 0)
 
 
 def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:
-    """Not as long as it may write itself."""
     brief = Worker(name="eve", kind="openai", price=PRICE, options={"max_tokens": 50})
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="eve", subtask="", access=(1,))))
     found = estimate_plan(Question(text=""), plan, Pool(workers=(*POOL, brief)), WorkerProfile())

@@ -18,7 +18,6 @@ from tests.core.strategies import by_kind, events, json_values
 @pytest.mark.parametrize("kind", ev.KINDS)
 @given(data=st.data())
 def test_every_event_is_one_line_and_back(kind: str, data: st.DataObject) -> None:
-    """Each kind goes through its line unchanged, and the line holds nothing that breaks lines or terminals."""
     event = data.draw(by_kind[ev.KINDS[kind]])
     line = ev.to_line(event)
     assert ev.from_line(line) == event
@@ -29,13 +28,11 @@ def test_every_event_is_one_line_and_back(kind: str, data: st.DataObject) -> Non
 
 
 def test_every_kind_has_its_own_name() -> None:
-    """The union, the table and the names belong together."""
     assert len(ev.KINDS) == len(get_args(ev.Event))
     assert {kind.__name__.lower() for kind in get_args(ev.Event)} == {name.replace("_", "") for name in ev.KINDS}
 
 
 def test_the_kind_is_the_first_key() -> None:
-    """A recipient of the file sees at once what a line is, nested ones included."""
     event = ev.NestedEvent(at=1.0, step=2, event=ev.PlanDelta(at=0.5, text="A"))
     assert (
         ev.to_line(event)
@@ -44,7 +41,6 @@ def test_the_kind_is_the_first_key() -> None:
 
 
 def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
-    """A newer writer may add keys; an older one may lack those that have a default."""
     line = '{"kind":"notice","at":1,"text":"x","colour":"red"}'
     assert ev.from_line(line) == ev.Notice(at=1.0, text="x")
 
@@ -52,12 +48,8 @@ def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("", "not JSON"),
-        ("{", "not JSON"),
-        ("[1]", "not an event: None"),
-        ("3", "not an event: None"),
-        ("{}", "not an event: None"),
-        ('{"kind":"step_flew","at":1}', "not an event: 'step_flew'"),
+        ("", "not JSON"), ("{", "not JSON"), ("[1]", "not an event: None"), ("3", "not an event: None"),
+        ("{}", "not an event: None"), ('{"kind":"step_flew","at":1}', "not an event: 'step_flew'"),
         ('{"kind":["notice"],"at":1}', "not an event: \\['notice'\\]"),
         ('{"kind":"notice","text":"x"}', "Notice: 'at' is missing"),
         ('{"kind":"notice","at":NaN,"text":"x"}', "at: expected a number"),
@@ -66,15 +58,13 @@ def test_unknown_keys_and_missing_ones_are_read_as_before() -> None:
         ('{"kind":"nested_event","at":1,"step":true,"event":{"kind":"notice"}}', "step: expected a whole number"),
         ('{"kind":"nested_event","at":1,"step":1,"event":{"kind":"notice"}}', "Notice: 'at' is missing"),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_not_an_event_is_refused(line: str, said: str) -> None:
-    """Whatever is in a file, the reader gets an error that says what is wrong with it."""
     with pytest.raises(DecodeError, match=said):
         ev.from_line(line)
 
 
 def test_an_endlessly_nested_line_is_refused() -> None:
-    """Depth from a hostile file is an error like any other."""
     deep = '{"kind":"nested_event","at":1,"step":1,"event":'
     for line in (deep * 900 + "{}" + "}" * 900, deep * 100_000, "[" * 100_000):
         with pytest.raises(DecodeError):
@@ -83,7 +73,6 @@ def test_an_endlessly_nested_line_is_refused() -> None:
 
 @given(st.text() | json_values.map(json.dumps))
 def test_any_line_is_an_event_or_a_wire_error(line: str) -> None:
-    """Nothing else comes out of reading."""
     try:
         event = ev.from_line(line)
     except DecodeError:
@@ -93,7 +82,6 @@ def test_any_line_is_an_event_or_a_wire_error(line: str) -> None:
 
 @given(events, st.data())
 def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, data: st.DataObject) -> None:
-    """The same for a real line with a value put out of shape, or cut off."""
     damaged = ev.to_json(event)
     key = data.draw(st.sampled_from(sorted(damaged)))
     damaged[key] = data.draw(json_values)
@@ -106,14 +94,12 @@ def test_a_line_that_was_damaged_is_an_event_or_a_wire_error(event: ev.Event, da
 
 
 def test_usage_defaults_are_written_out() -> None:
-    """A line can be read by itself: no default is left to the recipient."""
     data: Any = ev.to_json(ev.StepStopped(at=0.0, step=1, reason="limit", usage=Usage()))
     assert data["usage"]["tokens_in"] == 0
     assert data["usage"]["cost"] is None
 
 
 def test_a_brief_line_has_no_defaults_and_is_the_same_event() -> None:
-    """Every recorded event is equal afterwards; the format stays, because a reader must be able to tell it."""
     for path in sorted((Path(__file__).parents[1] / "traces").glob("*.jsonl")):
         for line in path.read_text().splitlines():
             event = ev.from_line(line)

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from conductor_cli.core.formatting import (
+    axis_ticks,
     format_cost,
     format_cost_cell,
     format_count,
@@ -27,21 +28,17 @@ NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
     [("0", "$0.00"), ("0.00421", "$0.0042"), ("0.000018", "$0.00002"), ("1.239", "$1.24"), ("12345.5", "$12,345.50")],
 )
 def test_small_amounts_do_not_read_as_zero(amount: str, expected: str) -> None:
-    """Floats and decimals give the same text."""
     assert (format_money(Decimal(amount)), format_money(float(amount))) == (expected, expected)
 
 
 @pytest.mark.parametrize(
     ("cost", "unpriced", "expected", "cell"),
     [
-        (None, 0, "", "-"),
-        (None, 2, "2 calls unpriced", "unknown"),
-        ("0.1", 1, "$0.1000 + 1 call unpriced", "$0.1000+"),
-        ("0", 0, "$0.00", "$0.00"),
+        (None, 0, "", "-"), (None, 2, "2 calls unpriced", "unknown"),
+        ("0.1", 1, "$0.1000 + 1 call unpriced", "$0.1000+"), ("0", 0, "$0.00", "$0.00"),
     ],
-)
+)  # fmt: skip
 def test_a_cost_says_how_many_calls_have_no_price(cost: str | None, unpriced: int, expected: str, cell: str) -> None:
-    """An unknown price never reads as zero."""
     amount = None if cost is None else Decimal(cost)
     usage = Usage(cost=amount, calls=2, unpriced=unpriced)
     assert (format_cost(usage), format_cost_cell(amount, unpriced)) == (expected, cell)
@@ -50,17 +47,11 @@ def test_a_cost_says_how_many_calls_have_no_price(cost: str | None, unpriced: in
 @pytest.mark.parametrize(
     ("seconds", "expected", "clock"),
     [
-        (-1.0, "0.0 s", "0 s"),
-        (3.24, "3.2 s", "3 s"),
-        (9.96, "10 s", "9 s"),
-        (41.6, "42 s", "41 s"),
-        (119.9, "2 min 0 s", "119 s"),
-        (125.0, "2 min 5 s", "2 min 5 s"),
-        (7500.0, "2 h 5 min", "2 h 5 min"),
+        (-1.0, "0.0 s", "0 s"), (3.24, "3.2 s", "3 s"), (9.96, "10 s", "9 s"), (41.6, "42 s", "41 s"),
+        (119.9, "2 min 0 s", "119 s"), (125.0, "2 min 5 s", "2 min 5 s"), (7500.0, "2 h 5 min", "2 h 5 min"),
     ],
-)
+)  # fmt: skip
 def test_a_duration_is_rounded_and_a_clock_counts_completed_seconds(seconds: float, expected: str, clock: str) -> None:
-    """Tenths only below ten seconds."""
     assert (format_duration(seconds), format_duration(seconds, tenths=False)) == (expected, clock)
 
 
@@ -68,13 +59,11 @@ def test_a_duration_is_rounded_and_a_clock_counts_completed_seconds(seconds: flo
     ("size", "expected"),
     [(1, "1 byte"), (999, "999 bytes"), (264_000, "264 kB"), (1_500_000, "1.50 MB"), (4_680_000_000, "4.68 GB")],
 )
-def test_sizes_are_decimal(size: int, expected: str) -> None:
-    """A thousand bytes are a kilobyte."""
+def test_sizes_are_written_in_decimal_units(size: int, expected: str) -> None:
     assert format_size(size) == expected
 
 
-def test_counts_and_lists() -> None:
-    """Plurals, thousands separators, and the last name after "and"."""
+def test_counts_and_lists_are_written_out() -> None:
     assert [format_count(1, "step"), format_count(1302, "token")] == [
         "1 step", "1,302 tokens",
     ]  # fmt: skip
@@ -86,20 +75,21 @@ def test_counts_and_lists() -> None:
 @pytest.mark.parametrize(
     ("ago", "expected"),
     [
-        (0, "now"),
-        (59, "now"),
-        (-60, "now"),
-        (60, "1 min ago"),
-        (7200, "2 h ago"),
-        (86400 * 29, "29 d ago"),
+        (0, "now"), (59, "now"), (-60, "now"), (60, "1 min ago"), (7200, "2 h ago"), (86400 * 29, "29 d ago"),
         (86400 * 40, "2026-10-13"),
     ],
-)
+)  # fmt: skip
 def test_a_time_is_shown_as_its_age(ago: int, expected: str) -> None:
-    """After a month it is shown as a date; a time in the future is now."""
     assert format_time((NOW - timedelta(seconds=ago)).isoformat(), NOW) == expected
 
 
 def test_a_time_that_cannot_be_parsed_is_a_dash() -> None:
-    """A damaged trace does not stop a list."""
     assert format_time("yesterday", NOW) == "-"
+
+
+@pytest.mark.parametrize("most", [1e-7, 0.003, 0.9, 1, 5, 7, 99, 1234, 10**9])
+def test_the_scale_has_round_ends(most: float) -> None:
+    ticks = axis_ticks(most)
+    assert ticks[0] == 0
+    assert 4 <= len(ticks) <= 6
+    assert most * 0.99 <= ticks[-1] <= most * 1.5

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.learning import (
+    ALL_KINDS,
     ENOUGH,
     FAILED,
     HALF_LIFE_DAYS,
     PRIOR,
+    Exploration,
     Learned,
     Rating,
-    Share,
+    RatingShare,
+    SkillEstimate,
     Verdict,
+    WorkerChoice,
+    choose_worker,
     kind_of_task,
     learn,
     shares_of,
@@ -23,7 +30,7 @@ from conductor_cli.core.learning import (
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
-from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.core.usage import FREE, NO_USAGE, Price
 
 DAY = 86_400.0
 CARD = Card(strengths={"math": 0.8, "code": 0.4})
@@ -37,16 +44,15 @@ def step(number: int, worker: str, *access: int, last: bool = False, state: str 
     return StepRecord(number=number, step=made, last=last, planned=0.0, state=state, worker=worker)  # type: ignore[arg-type]
 
 
-def rating(run: str, verdict: Verdict, *shares: Share, at: float = 0.0, number: int = 0) -> Rating:
+def rating(run: str, verdict: Verdict, *shares: RatingShare, at: float = 0.0, number: int = 0) -> Rating:
     return Rating(run=run, step=number, verdict=verdict, by="user", time=at, shares=shares)
 
 
-def share(*, good: bool = True, weight: float = 1.0, kind: str = "", number: int = 1) -> Share:
-    return Share(worker="a", key="a", step=number, kind=kind, weight=weight, good=good)
+def share(*, good: bool = True, weight: float = 1.0, kind: str = "", number: int = 1) -> RatingShare:
+    return RatingShare(worker="a", key="a", step=number, kind=kind, weight=weight, good=good)
 
 
 def test_a_verdict_on_a_run_is_one_observation_for_all_its_steps() -> None:
-    """The steps that the answer depends on share it equally; a step that nobody read has no part in it."""
     trace = Trace(pool=POOL, steps=(step(1, "a"), step(2, "b"), step(3, "b", 1, last=True)))
     found = shares_of(trace, "bad")
     assert [(item.worker, item.step, item.weight, item.good) for item in found] == [
@@ -57,8 +63,6 @@ def test_a_verdict_on_a_run_is_one_observation_for_all_its_steps() -> None:
 
 
 def test_a_worker_that_gave_up_gets_a_bad_share_in_a_good_run() -> None:
-    """It is half of a rating. A worker without a key, or that was not asked, gets none."""
-
     def failed(worker: str, **more: object) -> FailedAttempt:
         error = Failure(kind="worker", message="no", reason="timeout")
         given = {"started": 0.0, "substitute": "b", "error": error, **more}
@@ -75,14 +79,12 @@ def test_a_worker_that_gave_up_gets_a_bad_share_in_a_good_run() -> None:
 
 
 def test_the_kind_of_a_task_is_a_tag_of_a_card() -> None:
-    """Words of the subtask name it; where they name none or two, it is not known."""
     for text, kind in (("Calculate the sum.", "math"), ("Write a Python function.", "code"), ("Say hello.", ""),
                        ("math and code", ""), ("Reverse the word.", "")):  # fmt: skip
         assert kind_of_task(text, POOL) == kind, text
 
 
 def test_an_estimate_begins_at_the_card_and_moves_with_ratings() -> None:
-    """Without ratings it is the card's figure; ten bad ones that are new bring it near the half."""
     assert Learned().estimate("a", CARD, "math").mean == 0.8
     found = learn([rating(str(n), "bad", share(good=False)) for n in range(10)], 0.0).estimate("a", CARD)
     assert (found.good, found.bad) == (0, 10)
@@ -92,7 +94,6 @@ def test_an_estimate_begins_at_the_card_and_moves_with_ratings() -> None:
 
 
 def test_old_ratings_weigh_less() -> None:
-    """One of ninety days ago weighs half of one of now, and newer ratings push older ones back."""
     old = learn([rating("1", "good", share())], HALF_LIFE_DAYS * DAY).estimate("a", CARD)
     assert old.weight == pytest.approx(0.5)
     many = learn([rating(str(n), "good", share()) for n in range(500)], 0.0).estimate("a", CARD)
@@ -100,14 +101,12 @@ def test_old_ratings_weigh_less() -> None:
 
 
 def test_a_rating_of_one_kind_does_not_change_the_figure_of_another() -> None:
-    """One whose kind is not known counts half for each."""
     for kind, math, code in (("math", 1.0, 0.0), ("", 0.5, 0.5), ("law", 0.0, 0.0)):
         learned = learn([rating("1", "bad", share(good=False, kind=kind))], 0.0)
         assert [learned.estimate("a", CARD, tag).weight for tag in ("math", "code")] == [math, code], kind
 
 
 def test_rating_a_run_twice_replaces_the_first() -> None:
-    """The later verdict counts, and a step that was rated itself has no part in that of its run."""
     twice = learn([rating("1", "bad", share(good=False)), rating("1", "good", share(), at=1.0)], 1.0)
     assert (twice.estimate("a", CARD).good, twice.estimate("a", CARD).bad) == (1, 0)
     both = learn([rating("1", "good", share(), number=1), rating("1", "bad", share(good=False, weight=0.5))], 0.0)
@@ -115,7 +114,6 @@ def test_rating_a_run_twice_replaces_the_first() -> None:
 
 
 def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> None:
-    """Before that its card stays as it is; its words stay in any case."""
     worker = Worker(name="b", kind="openai", card=Card(words="general purpose"))
     for count, known in ((1, False), (int(ENOUGH) + 2, True)):
         ratings = [rating(str(n), "good", replace(share(), key="b")) for n in range(count)]
@@ -125,8 +123,51 @@ def test_a_worker_without_figures_gets_one_when_there_is_enough_evidence() -> No
 
 
 def test_the_card_of_another_worker_stays() -> None:
-    """Ratings belong to what a worker is, not to its name."""
     learned = learn([rating("1", "bad", share(good=False))], 0.0)
     worker = POOL["a"]
     assert learned.on(worker, "another key") == worker
     assert learned.on(worker, "a").card.strengths["math"] < 0.8
+
+
+def worker(name: str, cost: str | None = "1", **more: object) -> Worker:
+    price = None if cost is None else Price(input=Decimal(cost), output=Decimal(cost))
+    return Worker(name=name, kind="scripted", **{"price": price, **more})  # type: ignore[arg-type]
+
+
+def exploring(**cards: float | None) -> Exploration:
+    estimates = {name: {ALL_KINDS: SkillEstimate(card=figure)} for name, figure in cards.items()}
+    return Exploration(probability=0.1, estimates=estimates)
+
+
+def test_each_candidate_gets_the_same_part_of_the_probability() -> None:
+    draws = [choose_worker("a", ("b", "c"), 0.2, n / 1000) for n in range(1000)]
+    counts = Counter(choice.worker for choice in draws)
+    assert counts == {"a": 800, "b": 100, "c": 100}
+    assert {choice.worker: choice.propensity for choice in draws} == {"a": 0.8, "b": 0.1, "c": 0.1}
+    assert {choice.preferred for choice in draws if choice.worker != "a"} == {"a"}
+
+
+def test_nothing_is_left_to_chance_without_a_candidate() -> None:
+    assert choose_worker("a", (), 0.2, 0.0) == choose_worker("a", ("b",), 0.0, 0.0) == WorkerChoice(worker="a")
+
+
+def test_only_a_worker_that_may_be_as_good_is_tried() -> None:
+    found = exploring(a=0.8, near=0.75, far=0.4, new=None)
+    others = [worker(name) for name in ("near", "far", "new", "unknown")]
+    assert found.candidates(worker("a"), others, "math") == ("near", "new")
+
+
+@pytest.mark.parametrize(
+    ("other", "planned", "allowed"),
+    [("1", "1", True), ("0.5", "1", True), ("2", "1", False), (None, "1", False), ("1", None, False),
+     (None, None, False), ("0", None, True)],
+)  # fmt: skip
+def test_a_dearer_worker_is_never_tried(other: str | None, planned: str | None, allowed: bool) -> None:
+    found = exploring(a=0.5, b=0.5)
+    assert bool(found.candidates(worker("a", planned), [worker("b", other)], "")) is allowed
+
+
+def test_a_worker_with_other_tools_is_never_tried() -> None:
+    found = exploring(a=0.5, b=0.5)
+    with_tools = Worker(name="b", kind="scripted", price=FREE, tools=("git",))
+    assert found.candidates(worker("a"), [with_tools], "") == ()

@@ -21,7 +21,6 @@ def used(tokens_in: int = 0, tokens_out: int = 0, price: Price | None = None) ->
 
 
 def test_without_limits_every_wish_is_granted() -> None:
-    """And what was spent is still counted."""
     ledger = Ledger(Limits())
     room = ledger.reserve(100, 4096, None)
     assert room == Reservation(answer=4096, tokens=4196, cost=Decimal(0), call=True)
@@ -30,7 +29,6 @@ def test_without_limits_every_wish_is_granted() -> None:
 
 
 def test_an_answer_is_cut_to_the_tokens_that_are_left() -> None:
-    """As long as enough is left to be worth asking for."""
     ledger = Ledger(Limits(tokens=1000))
     room = ledger.reserve(400, 4096, None)
     assert room is not None
@@ -38,7 +36,6 @@ def test_an_answer_is_cut_to_the_tokens_that_are_left() -> None:
 
 
 def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
-    """And is granted when they did."""
     ledger = Ledger(Limits(tokens=1000))
     first = ledger.reserve(100, 4096, None)
     assert first is not None
@@ -50,7 +47,6 @@ def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
 
 
 def test_where_no_room_can_come_the_limit_is_reached() -> None:
-    """It says which limit."""
     ledger = Ledger(Limits(tokens=1000))
     with pytest.raises(LimitReached, match="the limit of 1,000 tokens leaves no room for another call"):
         ledger.reserve(900, 4096, None)
@@ -63,7 +59,6 @@ def test_where_no_room_can_come_the_limit_is_reached() -> None:
 
 
 def test_a_short_wish_needs_no_more_than_itself() -> None:
-    """A call for fewer tokens than are worth asking for is granted whole or not at all."""
     ledger = Ledger(Limits(tokens=150))
     room = ledger.reserve(100, 50, None)
     assert room is not None
@@ -73,7 +68,6 @@ def test_a_short_wish_needs_no_more_than_itself() -> None:
 
 
 def test_money_bounds_what_is_read_and_what_is_written() -> None:
-    """The most a call can cost is held; free input or free output is free."""
     ledger = Ledger(Limits(cost=Decimal("0.01")))
     room = ledger.reserve(1000, 4096, DEAR)
     assert room is not None
@@ -87,7 +81,6 @@ def test_money_bounds_what_is_read_and_what_is_written() -> None:
 
 
 def test_calls_that_run_count() -> None:
-    """The last allowed call may be running; a call to the conductor is none."""
     ledger = Ledger(Limits(calls=1))
     room = ledger.reserve(1, 1, None)
     assert room is not None
@@ -100,7 +93,6 @@ def test_calls_that_run_count() -> None:
 
 
 def test_calls_of_the_conductor_are_not_counted_as_worker_calls() -> None:
-    """Settling one leaves the number of worker calls as it was."""
     ledger = Ledger(Limits(calls=1))
     room = ledger.reserve(1, 1, None, call=False)
     assert room is not None
@@ -109,7 +101,6 @@ def test_calls_of_the_conductor_are_not_counted_as_worker_calls() -> None:
 
 
 def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
-    """Input that is put into a cache, thinking, and the higher price of a long prompt."""
     price = Price(
         input=Decimal(1), output=Decimal(10), cached=Decimal("0.1"), stored=Decimal(2), reasoning=Decimal(30),
         longer=(Price(input=Decimal(5), output=Decimal(50), above=1000),),
@@ -124,7 +115,6 @@ def test_a_reservation_holds_the_most_that_tokens_may_cost() -> None:
 
 
 def test_a_limit_suggests_an_amount_that_is_enough() -> None:
-    """It is twice the limit, or what one call needs at least."""
     cases = [
         (Limits(cost=Decimal("1E-4")), ("limit_cost", "0.0027")),
         (Limits(cost=Decimal("0.0015")), ("limit_cost", "0.003")),
@@ -138,7 +128,6 @@ def test_a_limit_suggests_an_amount_that_is_enough() -> None:
 
 
 def test_a_day_is_held_beside_the_run() -> None:
-    """Whichever leaves less; and a run without limits is held to the day's all the same."""
     today = DayBudget(limits=DayLimits(cost=Decimal("0.02"), tokens=5000), cost=Decimal("0.009"), tokens=3000)
     room = Ledger(Limits(tokens=9000)).reserve(1000, 4096, DEAR, today=today)
     assert room is not None
@@ -162,7 +151,6 @@ calls = st.lists(
 def test_nothing_is_ever_overshot(
     wishes: list[tuple[int, int, Price, float]], most: int, tokens: int, cents: int, parallel: int
 ) -> None:
-    """However calls overlap, what is spent and what is held stays within every limit."""
     limits = Limits(tokens=tokens, cost=Decimal(cents) / 1000, calls=most)
     ledger = Ledger(limits)
     running: list[tuple[Reservation, Usage]] = []

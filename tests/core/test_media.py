@@ -15,7 +15,6 @@ IMAGES = {"image/png": png, "image/jpeg": jpeg, "image/gif": gif, "image/webp": 
 
 @pytest.mark.parametrize("media_type", IMAGES)
 def test_an_image_has_its_type_and_size(media_type: str) -> None:
-    """Width and height are read from the head of each format."""
     data = IMAGES[media_type](640, 480)
     assert media_type_of(data) == media_type
     assert image_size(data, media_type) == (640, 480)
@@ -23,7 +22,6 @@ def test_an_image_has_its_type_and_size(media_type: str) -> None:
 
 @pytest.mark.parametrize("media_type", IMAGES)
 def test_an_image_without_its_end_has_no_size(media_type: str) -> None:
-    """Cut anywhere after its type is known, an image is not taken for a whole one."""
     data = IMAGES[media_type](640, 480)
     for length in range(12, len(data) - 1):
         assert image_size(data[:length], media_type) is None, length
@@ -31,28 +29,23 @@ def test_an_image_without_its_end_has_no_size(media_type: str) -> None:
 
 @given(st.sampled_from(sorted(IMAGES)), st.binary(max_size=60), st.integers(0, 60))
 def test_no_bytes_make_the_reader_fail(media_type: str, noise: bytes, kept: int) -> None:
-    """Random bytes after the beginning of a real image give a size or none, never an exception."""
     size = image_size(IMAGES[media_type](3, 2)[:kept] + noise, media_type)
     assert size is None or min(size) > 0
 
 
 def test_a_pdf_may_have_something_before_its_first_line_but_text_about_one_is_text() -> None:
-    """Mail programs put lines before a PDF; a text that mentions `%PDF-` stays a text."""
     assert media_type_of(pdf("Hello")) == "application/pdf"
     assert media_type_of(b"\n\n" + pdf("Hello")) == "application/pdf"
     assert media_type_of(b"A file that begins with %PDF- is a PDF.") == ""
 
 
 def test_known_types_that_cannot_be_attached_have_a_name() -> None:
-    """So that the user reads what the file is, and not at which byte it is no text."""
     assert "ZIP" in describe_refused(b"PK\x03\x04\x14\x00")
     assert "HEIC" in describe_refused(b"\x00\x00\x00\x18ftypheic")
     assert describe_refused(b"plain words") == ""
 
 
 def test_tokens_grow_with_the_image_up_to_a_bound_and_with_the_pages() -> None:
-    """A small image costs little, a huge one no more than providers scale it down to; unknown counts as the most."""
-
     def tokens(**more: int) -> int:
         kind = "application/pdf" if "pages" in more else "image/png"
         return attachment_tokens(Attachment(name="x", media_type=kind, sha256="", size=1, **more))

@@ -1,5 +1,8 @@
+"""What a plan must not lose of its question."""
+
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -7,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules, Step, check_plan, check_step
+from conductor_cli.core.plan import (
+    GIVEN,
+    MAX_STEPS,
+    Plan,
+    PlanRules,
+    Schedule,
+    Step,
+    check_plan,
+    check_step,
+    lost_operand,
+)
 from tests.core.strategies import any_plans, plans_for
 
 RULES = PlanRules(workers=("ann", "bob"))
@@ -18,7 +31,6 @@ def plan(*steps: Step) -> Plan:
 
 
 def test_a_plan_of_one_to_five_steps_is_fine() -> None:
-    """Each step may see any of those before it."""
     steps = [Step(worker="ann", subtask="do", access=tuple(range(1, number))) for number in range(1, MAX_STEPS + 1)]
     for count in range(1, MAX_STEPS + 1):
         check_plan(plan(*steps[:count]), RULES)
@@ -40,21 +52,18 @@ def test_a_plan_of_one_to_five_steps_is_fine() -> None:
     ],
 )
 def test_a_step_that_breaks_a_rule_is_named(step: Step, number: int, said: str) -> None:
-    """By its number and what is wrong."""
     with pytest.raises(PlanError) as caught:
         check_step(step, number, RULES)
     assert caught.value.message == said
 
 
 def test_an_unknown_worker_lists_the_known_ones() -> None:
-    """The hint is for whoever edits a plan file."""
     with pytest.raises(PlanError) as caught:
         check_plan(plan(Step(worker="eve", subtask="do")), RULES)
     assert caught.value.hint == "known: ann, bob"
 
 
 def test_item_0_exists_only_where_something_was_given() -> None:
-    """It is what a nested run was given."""
     given_rules = replace(RULES, given=True)
     check_plan(plan(Step(worker="ann", subtask="do", access=(0,))), given_rules)
     with pytest.raises(PlanError, match="a step that does not exist"):
@@ -62,14 +71,12 @@ def test_item_0_exists_only_where_something_was_given() -> None:
 
 
 def test_a_plan_needs_a_step() -> None:
-    """It would have no answer."""
     with pytest.raises(PlanError, match="at least one step"):
         check_plan(plan(), RULES)
 
 
 @given(any_plans.filter(lambda drawn: isinstance(drawn, Plan)), st.booleans())
 def test_any_plan_is_valid_or_raises_a_plan_error(drawn: Plan, has_given: bool) -> None:
-    """Nothing but `PlanError` comes out, and what passes is what the rules say."""
     rules = replace(RULES, given=has_given)
     try:
         check_plan(drawn, rules)
@@ -83,5 +90,84 @@ def test_any_plan_is_valid_or_raises_a_plan_error(drawn: Plan, has_given: bool) 
 
 @given(plans_for(replace(RULES, steps=3, given=True), st.text(min_size=1).filter(str.strip)))
 def test_what_obeys_the_rules_passes(drawn: Plan) -> None:
-    """Whatever its subtasks say."""
     check_plan(drawn, replace(RULES, steps=3, given=True))
+
+
+def numbers(text: str) -> list[str]:
+    return [word for word in text.split() if word.isdecimal()]
+
+
+@pytest.mark.parametrize(
+    ("subtasks", "lost"),
+    [(("7 plus 3", "it minus 3"), ""), (("7 plus 3",), "3"), (("3 plus 3",), "7"), (("3 3", "7"), ""), ((), "7")],
+)
+def test_each_operand_is_named_as_often_as_in_the_question(subtasks: tuple[str, ...], lost: str) -> None:
+    steps = [Step(worker="ann", subtask=subtask) for subtask in subtasks]
+    assert lost_operand("7 plus 3 minus 3", steps, numbers) == lost
+
+
+def test_what_was_given_may_hold_an_operand() -> None:
+    assert lost_operand("7 plus 3", [Step(worker="ann", subtask="double it", access=(GIVEN,))], numbers) == ""
+
+
+DRAWN_RULES = PlanRules(workers=("a", "b", "c"))
+
+
+def test_steps_without_sources_start_at_once_in_order() -> None:
+    schedule = Schedule(2)
+    for number in (3, 1, 2):
+        schedule.add(number, "a", ())
+    assert schedule.take_ready() == [1, 2]
+    assert (schedule.running, schedule.waiting) == ((1, 2), (3,))
+    assert schedule.take_ready() == []
+
+
+def test_a_step_starts_when_all_it_sees_has_ended() -> None:
+    schedule = Schedule(8)
+    schedule.add(1, "a", (0,))
+    schedule.add(2, "a", ())
+    schedule.add(3, "a", (0, 1, 2))
+    assert schedule.take_ready() == [1, 2]
+    schedule.mark_ended(1)
+    assert schedule.take_ready() == []
+    schedule.mark_ended(2)
+    assert schedule.take_ready() == [3]
+
+
+def test_a_worker_has_its_own_bound() -> None:
+    schedule = Schedule(8, {"a": 1})
+    for number, worker in enumerate("aabb", start=1):
+        schedule.add(number, worker, ())
+    assert schedule.take_ready() == [1, 3, 4]
+    schedule.mark_ended(1)
+    assert schedule.take_ready() == [2]
+
+
+def test_a_step_that_ended_without_running_is_not_started() -> None:
+    schedule = Schedule(8)
+    schedule.mark_ended(1)
+    schedule.add(2, "a", (1,))
+    schedule.add(3, "a", (2,))
+    schedule.mark_ended(2)
+    assert schedule.waiting == (3,)
+    assert schedule.take_ready() == [3]
+
+
+@given(plans_for(DRAWN_RULES, st.just("do")), st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_every_plan_comes_to_its_end(plan: Plan, parallel: int, own: int, draw: random.Random) -> None:
+    check_plan(plan, DRAWN_RULES)
+    schedule = Schedule(parallel, {"a": own})
+    for number, step in enumerate(plan.steps, start=1):
+        schedule.add(number, step.worker, step.access)
+    ended: list[int] = []
+    while len(ended) < len(plan.steps):
+        for number in schedule.take_ready():
+            assert set(plan.steps[number - 1].access) <= set(ended)
+            assert number not in ended
+        assert schedule.running
+        assert len(schedule.running) <= parallel
+        assert sum(plan.steps[number - 1].worker == "a" for number in schedule.running) <= own
+        ended.append(draw.choice(schedule.running))
+        schedule.mark_ended(ended[-1])
+    assert (schedule.take_ready(), schedule.running, schedule.waiting) == ([], (), ())
+    assert sorted(ended) == list(range(1, len(plan.steps) + 1))

@@ -19,7 +19,6 @@ PLAN = Plan(steps=(Step(worker="ann", subtask="Add."), Step(worker="bob", subtas
 
 
 def test_a_plan_survives_its_file() -> None:
-    """Question, files, steps and changed limits come back as they were."""
     question = Question(text="2+2?", files=(File(name="a.txt", text="é"),))
     found = parse_plan_file(format_plan_file(question, PLAN, Limits(steps=3, cost=Decimal("0.5"))), "plan.json")
     assert (found.question, found.plan) == (question, PLAN)
@@ -27,7 +26,6 @@ def test_a_plan_survives_its_file() -> None:
 
 
 def test_a_plain_question_is_a_plain_text() -> None:
-    """What is edited by hand holds nothing that is not needed."""
     data = json.loads(format_plan_file(Question(text="2+2?"), PLAN, Limits()))
     assert (data["question"], data["limits"], list(data)) == ("2+2?", {}, ["format", "question", "steps", "limits"])
 
@@ -49,7 +47,6 @@ def test_a_plain_question_is_a_plain_text() -> None:
     ],
 )
 def test_a_broken_file_says_where_and_what_was_expected(text: str, said: str) -> None:
-    """The message names the file, the place and what should stand there."""
     with pytest.raises(UsageError) as caught:
         parse_plan_file(text, "plan.json")
     assert caught.value.message.startswith("plan.json is not a plan")
@@ -58,7 +55,6 @@ def test_a_broken_file_says_where_and_what_was_expected(text: str, said: str) ->
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
-    """No text raises anything else."""
     try:
         parse_plan_file(text, "plan.json")
     except UsageError:
@@ -66,7 +62,6 @@ def test_any_text_is_a_plan_or_a_usage_error(text: str) -> None:
 
 
 def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
-    """A plan goes through terminals and pipes: line separators inside a text must not cut its JSON."""
     question = Question(text="a\u2028b\x1b[31m")
     written = format_plan_file(question, PLAN, Limits())
     assert "\u2028" not in written
@@ -75,14 +70,12 @@ def test_what_breaks_lines_is_an_escape_in_the_file() -> None:
 
 
 def test_a_wrong_step_is_named() -> None:
-    """Somebody who edits a plan by hand sees where to look."""
     text = format_plan_file(Question(text="q"), PLAN, Limits()).replace('"worker": "bob"', '"worker": 3')
     with pytest.raises(UsageError, match=r"^plan.json is not a plan: steps\[1\].worker: expected text"):
         parse_plan_file(text, "plan.json")
 
 
 def test_a_question_of_files_alone_reads_as_it_was_written() -> None:
-    """Its empty text is written, too."""
     question = Question(text="", files=(File(name="f", text="t"),))
     written = format_plan_file(question, PLAN, Limits())
     assert parse_plan_file(written, "plan.json").question == question

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 
 from conductor_cli.core.errors import ConfigError, UsageError
+from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.profile import PROFILES, Profile, labels_for, labels_of
 from conductor_cli.core.usage import Price, Usage, with_cost
 from tests.core.strategies import prices, usages
 
@@ -22,7 +24,6 @@ def test_names_are_unique() -> None:
 
 
 def test_a_pool_is_an_ordered_collection_by_name() -> None:
-    """Length, order, look-up and membership."""
     both = pool("a", "b")
     assert (len(both), both.names, [worker.name for worker in both]) == (2, ("a", "b"), ["a", "b"])
     assert both["b"].name == "b"
@@ -32,7 +33,6 @@ def test_a_pool_is_an_ordered_collection_by_name() -> None:
 
 
 def test_a_subset_keeps_the_pools_order() -> None:
-    """Whatever order its names are asked in; an unknown name lists the known ones."""
     assert pool("a", "b", "c").subset(["c", "a"]).names == ("a", "c")
     with pytest.raises(UsageError) as caught:
         pool("a", "b").subset(["a", "z"])
@@ -43,7 +43,6 @@ def test_a_subset_keeps_the_pools_order() -> None:
 
 
 def test_the_best_worker_has_the_best_card_else_comes_first() -> None:
-    """By mean strength; without cards the order decides."""
     strong = Worker(name="b", kind="x", card=Card(strengths={"math": 0.9, "code": 0.7}))
     weak = Worker(name="c", kind="x", card=Card(strengths={"math": 1.0, "code": 0.1}))
     assert Pool(workers=(Worker(name="a", kind="x"), weak, strong)).best() == strong
@@ -53,7 +52,6 @@ def test_the_best_worker_has_the_best_card_else_comes_first() -> None:
 
 @given(usages, usages, usages)
 def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -> None:
-    """Counts and money exactly, seconds as far as floats do."""
     one, other = (first + second) + third, first + (third + second)
     assert (one.tokens_in, one.tokens_out, one.cost, one.calls, one.unpriced) == (
         other.tokens_in, other.tokens_out, other.cost, other.calls, other.unpriced,
@@ -64,7 +62,6 @@ def test_usage_adds_up_in_any_order(first: Usage, second: Usage, third: Usage) -
 
 
 def test_an_unknown_price_does_not_hide_a_known_one() -> None:
-    """The sum of what is known is kept, and what is not is counted."""
     known, unknown = Usage(cost=Decimal("0.5"), calls=1), with_cost(Usage(calls=1), None)
     assert (known + unknown).cost == (unknown + known).cost == Decimal("0.5")
     assert (known + unknown).unpriced == 1
@@ -72,14 +69,12 @@ def test_an_unknown_price_does_not_hide_a_known_one() -> None:
 
 
 def test_a_price_is_for_a_million_tokens() -> None:
-    """What the provider had cached has its own price, or that of other input."""
     usage = Usage(tokens_in=1_000_000, tokens_cached=400_000, tokens_out=500_000, calls=1)
     assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4))).cost == 3
     assert with_cost(usage, Price(input=Decimal(1), output=Decimal(4), cached=Decimal("0.1"))).cost == Decimal("2.64")
 
 
 def test_a_reported_cost_is_kept() -> None:
-    """The provider knows better than a table."""
     usage = Usage(tokens_in=100, cost=Decimal("0.25"), calls=1)
     assert with_cost(usage, Price(input=Decimal(9), output=Decimal(9))) == usage
     assert with_cost(usage, None).unpriced == 0
@@ -87,7 +82,29 @@ def test_a_reported_cost_is_kept() -> None:
 
 @given(usages, prices)
 def test_nothing_costs_less_than_nothing(usage: Usage, price: Price) -> None:
-    """Also when a provider says that more was cached than was read."""
     cost = with_cost(usage, price).cost
     assert cost is not None
     assert cost >= 0
+
+
+def test_letters_go_on_after_z() -> None:
+    labels = list(labels_of([str(number) for number in range(704)], "letters"))
+    assert [labels[number] for number in (0, 1, 25, 26, 27, 51, 52, 701, 702, 703)] == [
+        "A", "B", "Z", "AA", "AB", "AZ", "BA", "ZZ", "AAA", "AAB",
+    ]  # fmt: skip
+    assert len(set(labels)) == 704
+
+
+def test_a_label_may_be_an_entry_of_a_card() -> None:
+    cards = {"x": {"math": 0.9, "code": 0.2}, "y": {"math": 0.95}, "z": {}}
+    workers = [Worker(name=name, kind="openai", card=Card(strengths=card)) for name, card in cards.items()]
+    assert labels_for(workers, "entries") == {"mathA": "x", "codeA": "x", "mathB": "y", "C": "z"}
+    assert labels_for(workers, "letters") == {"A": "x", "B": "y", "C": "z"}
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_every_profile_has_a_plan_format(profile: Profile) -> None:
+    assert PROFILES[profile.name] is profile
+    assert profile.plan_format in PLAN_FORMATS
+    assert sorted(profile.order) == ["access", "subtask", "worker"]
+    assert profile.plan_format != "published" or profile.labels == "numbers"

@@ -5,14 +5,24 @@ from __future__ import annotations
 import base64
 import html
 import json
+import random
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conductor_cli.core.redact import REDACTED, SHORTEST, Secrets, StreamRedactor, encodings_of, secrets_in
+from conductor_cli.core.redact import (
+    REDACTED,
+    SHORTEST,
+    Secrets,
+    StreamRedactor,
+    encodings_of,
+    looks_random,
+    secrets_in,
+)
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 PLAIN = "sk-proj-Ab3_xYz0123456789"
@@ -47,7 +57,6 @@ SPELLED = {
 @pytest.mark.parametrize("spell", SPELLED.values(), ids=SPELLED)
 @pytest.mark.parametrize("key", [PLAIN, HARD], ids=["plain", "hard"])
 def test_a_key_is_found_in_every_encoding(spell: object, key: str) -> None:
-    """Raw, in a URL, in JSON, in HTML, in base64, in hexadecimal: a mark stands in its place."""
     text = spell(key)  # type: ignore[operator]
     shown = known(key).redact(f"before {text} behind")
     assert REDACTED in shown
@@ -59,7 +68,6 @@ def test_a_key_is_found_in_every_encoding(spell: object, key: str) -> None:
 @pytest.mark.parametrize("user", ["", "u", "us", "user:"])
 @pytest.mark.parametrize("behind", ["", "!", "!!"])
 def test_a_key_is_found_in_base64_between_other_text(user: str, behind: str) -> None:
-    """Basic authentication writes `user:key`: the key's own part is found wherever it begins."""
     text = base64.b64encode(f"{user}{PLAIN}{behind}".encode()).decode()
     shown = known(PLAIN).redact(text)
     assert REDACTED in shown
@@ -68,29 +76,24 @@ def test_a_key_is_found_in_base64_between_other_text(user: str, behind: str) -> 
 
 @given(key=KEYS, before=AROUND, behind=AROUND)
 def test_no_encoding_of_a_key_is_left(key: str, before: str, behind: str) -> None:
-    """Whatever stands around it, the key itself is gone, and so is its escaped form."""
     shown = known(key).redact(f"{before}{key}{behind} {before}{urllib.parse.quote(key, safe='')}{behind}")
     assert key not in shown.replace(REDACTED, "\n")
 
 
 @given(text=AROUND)
 def test_other_text_stays_as_it_is(text: str) -> None:
-    """Where no key is, nothing changes."""
     assert known(PLAIN).redact(text) == text
 
 
 def test_a_short_word_is_not_a_key() -> None:
-    """What is shorter than any key would take words out of answers: it is not looked for."""
     assert known("EMPTY", "", "dummy").redact("an EMPTY dummy") == "an EMPTY dummy"
 
 
 def test_the_longer_of_two_keys_goes_first() -> None:
-    """A key that begins as another one does leaves no rest."""
     assert known("abcdefgh", "abcdefghijkl").redact("abcdefghijkl abcdefgh") == f"{REDACTED} {REDACTED}"
 
 
 def test_data_is_redacted_in_all_its_texts() -> None:
-    """Texts, lists and names of fields; numbers and the like stay what they are."""
     data = {"a": [PLAIN, 1, None, True], PLAIN: {"b": (f"x{PLAIN}y",)}}
     assert known(PLAIN).redact_data(data) == {"a": [REDACTED, 1, None, True], REDACTED: {"b": [f"x{REDACTED}y"]}}
 
@@ -111,7 +114,6 @@ def streamed(secrets: Secrets, text: str, cuts: Sequence[int]) -> str:
 def test_a_stream_lets_no_key_through_however_it_is_cut(
     key: str, before: str, behind: str, data: st.DataObject
 ) -> None:
-    """The pieces joined are the whole text redacted, wherever the cuts are."""
     text = f"{before}{data.draw(st.sampled_from(list(encodings_of(key))))}{behind}"
     shown = streamed(known(key), text, data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     assert shown == known(key).redact(text)
@@ -120,7 +122,6 @@ def test_a_stream_lets_no_key_through_however_it_is_cut(
 
 @given(data=st.data())
 def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject) -> None:
-    """Whatever encodings of related keys are in it, whole, in part, and across each other."""
     part = st.builds(lambda form, end: form[:end], st.sampled_from(KIN.forms), st.integers(1, 99))
     text = "".join(data.draw(st.lists(part | st.sampled_from(KIN.forms) | AROUND, max_size=5)))
     shown = streamed(KIN, text, data.draw(st.lists(st.integers(0, len(text)), max_size=9)))
@@ -129,45 +130,36 @@ def test_a_stream_of_several_keys_is_the_whole_text_redacted(data: st.DataObject
 
 
 def test_a_stream_waits_whether_a_longer_key_follows() -> None:
-    """A key that begins as another does is no mark while it may still become that one."""
     stream = StreamRedactor(known("abcdefgh", "abcdefghijklmnop"))
     assert [stream.feed("abcdefgh"), stream.feed("ijklmnop"), stream.close()] == ["", REDACTED, ""]
     assert [stream.feed("abcdefgh"), stream.feed("i"), stream.feed("t"), stream.close()] == [
-        "",
-        "",
-        f"{REDACTED}it",
-        "",
-    ]
+        "", "", f"{REDACTED}it", "",
+    ]  # fmt: skip
     assert [stream.feed("abcdefgh"), stream.close()] == ["", REDACTED]
 
 
 def test_the_padding_of_base64_is_part_of_the_key_in_a_stream() -> None:
-    """Escaped for a URL it comes after the plain base64."""
     text = urllib.parse.quote(base64.b64encode(PLAIN.encode()).decode(), safe="")
     assert text.endswith("%3D%3D")
     assert streamed(known(PLAIN), text, range(len(text))) == REDACTED
 
 
 def test_keys_that_overlap_have_one_mark() -> None:
-    """Of two keys that share a part neither leaves a rest, in one text and in pieces."""
     keys, text = known("abcdefgh", "efghijklmnop"), "(abcdefghijklmnop)"
     assert keys.redact(text) == streamed(keys, text, range(len(text))) == f"({REDACTED})"
 
 
 def test_a_stream_holds_nothing_back_where_no_key_is_known() -> None:
-    """Without a key every piece goes on as it comes."""
     stream = StreamRedactor(Secrets())
     assert [stream.feed("s"), stream.feed("k-"), stream.close()] == ["s", "k-", ""]
 
 
 def test_a_stream_holds_back_only_what_may_become_a_key() -> None:
-    """The beginning of a key waits, and comes when it goes on otherwise; so does a part of one, such as the `o`."""
     stream = StreamRedactor(known(PLAIN))
     assert [stream.feed("look: sk-"), stream.feed("proj no"), stream.close()] == ["look: ", "sk-proj ", "no"]
 
 
 def test_a_key_that_is_added_twice_is_known_once() -> None:
-    """Adding costs nothing the second time."""
     found = known(PLAIN)
     before = found.forms
     found.add(PLAIN)
@@ -177,7 +169,6 @@ def test_a_key_that_is_added_twice_is_known_once() -> None:
 
 
 def test_what_is_secret_among_headers_and_variables() -> None:
-    """By its name, or because it looks random; a URL's password too. Ordinary values are no secrets."""
     token = "Zq8-Lm3_pT6rX1vB9nK4wH7"
     values = {
         "Authorization": f"Bearer {token}", "x-session": "abcdefgh", "x-trace": "a1b2c3d4e5f6a7b8c9",
@@ -187,3 +178,97 @@ def test_what_is_secret_among_headers_and_variables() -> None:
     assert secrets_in(values) == [
         f"Bearer {token}", token, "abcdefgh", "abcdefgh", "a1b2c3d4e5f6a7b8c9", "a1b2c3d4e5f6a7b8c9", "hunter2hunter2",
     ]  # fmt: skip
+
+
+LONG_KEYS = {
+    "openai": "sk-proj-Ab3dEf7hIj2LmN9pQrS5tUvW1xYz4BcD8eFgH6iJkL0mN", "canary": "HDR-CANARY-1a2b3c4d5e6f",
+    "hex": "9f86d081884c7d659a2feaa0c55ad015", "uuid": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    "google": "AIzaSyD3x4mP1eK3yTh4t1sN0tR34lAtA11xyz",
+}  # fmt: skip
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+COPIES: dict[str, Callable[[str], str]] = {
+    "without its first character": lambda key: key[1:], "without its last character": lambda key: key[:-1],
+    "without three at each end": lambda key: key[3:-3], "in large letters": str.upper, "in small letters": str.lower,
+    "with its case changed": str.swapcase, "reversed": lambda key: key[::-1],
+    "reversed and cut": lambda key: key[::-1][2:-2], "with dashes": "-".join, "with spaces": " ".join,
+    "with zero-width spaces": "\u200b".join, "with a line break inside": lambda key: f"{key[:9]}\n        {key[9:]}",
+    "one letter a line": "\n".join, "in base32": lambda key: base64.b32encode(key.encode()).decode(),
+    "in base32, in small letters": lambda key: base64.b32encode(key.encode()).decode().lower(),
+    "cut, in base64": lambda key: encoded(key[1:-1].encode()),
+    "after another text, in base64": lambda key: encoded(f"user:{key[:-1]}".encode()),
+    "cut, in hexadecimal": lambda key: key[1:-1].encode().hex(),
+    "in hexadecimal with spaces": lambda key: key.encode().hex(" "),
+    "after another text, in base32": lambda key: base64.b32encode(f"ab{key}".encode()).decode(),
+    "reversed, in base64": lambda key: encoded(key.encode())[::-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("key", LONG_KEYS.values(), ids=LONG_KEYS)
+def test_a_near_copy_is_found(key: str, copy: Callable[[str], str]) -> None:
+    text = f"The key is {copy(key)}, keep it."
+    shown = Secrets(key).redact(text)
+    assert REDACTED in shown
+    kept = "".join(letter for letter in shown.replace(REDACTED, "|") if letter.isalnum() or letter == "|")
+    before, *_, after = kept.split("|")
+    assert len(before) - len("Thekeyis") <= 11
+    assert len(after) - len("keepit") <= 11
+
+
+@pytest.mark.parametrize("key", ["HDR-CANARY-1a2b3c4d5e6f", "9f86d081884c7d659a2feaa0c55ad015"])
+@pytest.mark.parametrize("dots", ["...", "…", "****", "•••", "[...]"])
+def test_an_elision_that_shows_half_of_a_key_is_found(key: str, dots: str) -> None:
+    most = len(key) * 2 // 5
+    assert Secrets(key).redact(f"bad key {key[:most]}{dots}{key[-most:]}!") == f"bad key {REDACTED}!"
+    little = f"bad key {key[:4]}{dots}{key[-4:]}!"
+    assert Secrets(key).redact(little) == little
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["my-project-2026-service-account", "correct horse battery staple", "EXAMPLE-COMPANY-TEAM-TOKEN", "a" * 40],
+)
+def test_a_secret_of_words_is_found_as_it_is_only(secret: str) -> None:
+    assert not looks_random(secret)
+    text = f"In my project, 2026, a service account; correct: horse, battery. {secret[1:]}"
+    assert Secrets(secret).redact(text) == text
+    assert Secrets(secret).redact(f"({secret})") == f"({REDACTED})"
+
+
+def test_nothing_of_the_project_itself_is_taken_for_a_key() -> None:
+    rng = random.Random(7)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    keys = Secrets(*("sk-proj-" + "".join(rng.choices(letters, k=48)) for _ in range(20)), *LONG_KEYS.values())
+    root = Path(__file__).parents[2]
+    for path in [*sorted((root / "docs").glob("*.md")), root / "requirements.lock"]:
+        text = path.read_text(encoding="utf-8")[:100_000]
+        assert keys.redact(text) == text, path.name
+
+
+PIECES = st.lists(st.integers(0, 200), max_size=8)
+
+
+@given(
+    key=st.sampled_from(list(LONG_KEYS.values())), copy=st.sampled_from(list(COPIES.values())),
+    before=st.text(max_size=8), behind=st.text(max_size=8), cuts=PIECES,
+)  # fmt: skip
+def test_a_stream_redacts_near_copies_wherever_it_is_cut(
+    key: str, copy: Callable[[str], str], before: str, behind: str, cuts: list[int]
+) -> None:
+    text = f"{before}{copy(key)}{behind}"
+    secrets = Secrets(key)
+    stream, places = StreamRedactor(secrets), sorted(min(cut, len(text)) for cut in cuts)
+    parts = [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+    assert "".join(stream.feed(part) for part in parts) + stream.close() == secrets.redact(text)
+
+
+def test_a_stream_holds_back_a_few_letters_at_most() -> None:
+    stream = StreamRedactor(Secrets(LONG_KEYS["openai"]))
+    shown = stream.feed("The answer is yes" + "。好" * 10)
+    assert shown == "The answer is yes" + "。好" * 10
+    assert len(stream.feed("The answer is")) >= 9

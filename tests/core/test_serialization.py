@@ -31,12 +31,10 @@ class Sample:
 
 @given(pools | limits | questions | any_plans)
 def test_what_was_dumped_loads_as_it_was(value: Any) -> None:
-    """Values go through JSON text unchanged, money digit for digit."""
     assert load(type(value), json.loads(json.dumps(dump(value)))) == value
 
 
 def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
-    """An older reader reads a newer value, and the other way round."""
     assert load(Sample, {"whole": 3, "colour": "red"}) == Sample(whole=3)
 
 
@@ -67,21 +65,18 @@ def test_unknown_keys_are_ignored_and_missing_ones_take_their_default() -> None:
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(data: Any, said: str) -> None:
-    """What was expected, what was found, and where."""
     with pytest.raises(DecodeError) as caught:
         load(Sample, data)
     assert str(caught.value) == said
 
 
 def test_errors_name_the_place_at_every_level() -> None:
-    """A fault deep inside is named by its path."""
     with pytest.raises(DecodeError) as caught:
         load(Plan, {"steps": [{"worker": "a", "subtask": "b"}, {"worker": "a", "subtask": "b", "access": [{}]}]})
     assert str(caught.value) == "steps[1].access[0]: expected a whole number, found an object"
 
 
 def test_numbers_of_any_kind_are_numbers() -> None:
-    """A whole number is a fine number, money may be text or number, and keeps what was written."""
     loaded = load(Sample, {"whole": 1, "number": 2, "money": 0.1, "table": {"x": 1}})
     assert (loaded.number, loaded.money, loaded.table) == (2.0, Decimal("0.1"), {"x": 1.0})
     assert load(Sample, {"whole": 1, "money": "1.10"}).money == Decimal("1.10")
@@ -89,7 +84,6 @@ def test_numbers_of_any_kind_are_numbers() -> None:
 
 
 def test_a_union_is_told_apart_by_required_keys() -> None:
-    """A plan has steps; an accept has none."""
     assert load(_Held, {"plan": {"steps": []}}).plan == Plan(steps=())
     assert load(_Held, {"plan": {"reasoning": "fine"}}).plan == KeepAnswer(reasoning="fine")
     with pytest.raises(DecodeError, match="plan: expected an object, found a list"):
@@ -107,28 +101,24 @@ class _Either:
 
 
 def test_a_union_of_which_nothing_fits_names_what_is_missing() -> None:
-    """The first kind is taken to be meant."""
     assert load(_Either, {"value": {"name": "a", "kind": "b"}}).value == Worker(name="a", kind="b")
     with pytest.raises(DecodeError, match="value: 'worker' is missing"):
         load(_Either, {"value": {}})
 
 
 def test_a_value_that_a_class_refuses_is_a_decode_error() -> None:
-    """Two workers of one name come from a file as from anywhere: the error says where."""
     twice = dump(Pool(workers=(Worker(name="a", kind="x"),)))["workers"] * 2
     with pytest.raises(DecodeError, match="Pool: two workers have the name 'a'"):
         load(Pool, {"workers": twice})
 
 
 def test_dumping_knows_containers_and_leaves_the_rest() -> None:
-    """Tuples become lists, keys text, money text."""
     value = {1: (Step(worker="a", subtask="b"), [Decimal("1.5")]), "x": None}
     assert dump(value) == {"1": [{"worker": "a", "subtask": "b", "access": []}, ["1.5"]], "x": None}
 
 
 @given(json_values, st.sampled_from([Plan, Limits, Pool, Usage, Sample]))
 def test_any_value_loads_or_raises_a_decode_error(data: Any, kind: type[Any]) -> None:
-    """Files are not trusted: nothing else ever comes out."""
     try:
         loaded = load(kind, data)
     except DecodeError:

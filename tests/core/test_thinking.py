@@ -16,34 +16,23 @@ def split(pieces: list[str], *, inside: bool = False) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("reply", "text", "thinking"),
     [
-        ("", "", ""),
-        ("42", "42", ""),
-        ("  42 ", "  42 ", ""),
-        ("<think>sum</think>42", "42", "sum"),
-        ("\n<think>\nsum\n</think>\n\n42\n", "42\n", "\nsum\n"),
-        ("<think></think>42", "42", ""),
-        ("<think>cut off", "", "cut off"),
-        ("<think>cut </thi", "", "cut </thi"),
-        ("<thin", "<thin", ""),
-        ("<thinking>42", "<thinking>42", ""),
-        ("say <think>x</think>", "say <think>x</think>", ""),
+        ("", "", ""), ("42", "42", ""), ("  42 ", "  42 ", ""), ("<think>sum</think>42", "42", "sum"),
+        ("\n<think>\nsum\n</think>\n\n42\n", "42\n", "\nsum\n"), ("<think></think>42", "42", ""),
+        ("<think>cut off", "", "cut off"), ("<think>cut </thi", "", "cut </thi"), ("<thin", "<thin", ""),
+        ("<thinking>42", "<thinking>42", ""), ("say <think>x</think>", "say <think>x</think>", ""),
         ("<think>a</think>b<think>c</think>", "b<think>c</think>", "a"),
-        ("<think>a<think>b</think>c", "c", "a<think>b"),
-        ("</think>42", "</think>42", ""),
+        ("<think>a<think>b</think>c", "c", "a<think>b"), ("</think>42", "</think>42", ""),
     ],
-)
+)  # fmt: skip
 def test_thinking_at_the_start_is_parted_from_text(reply: str, text: str, thinking: str) -> None:
-    """Only a block at the very start is thinking; it may be empty or never close."""
     assert split([reply]) == (text, thinking)
 
 
 def test_a_prompt_may_have_opened_the_thinking() -> None:
-    """With `inside`, the reply is thinking until the closing tag."""
     assert split(["su", "m</th", "ink>\n42"], inside=True) == ("42", "sum")
 
 
 def test_text_is_not_held_back_once_it_is_certain() -> None:
-    """Each piece comes out at once unless it may be part of a tag."""
     splitter = ThinkingSplitter()
     assert [splitter.feed(piece) for piece in ("<th", "ink>a", "b<", "c", "</think>", " d", "e<")] == [
         ("", ""), ("", "a"), ("", "b"), ("", "<c"), ("", ""), ("d", ""), ("e<", ""),
@@ -55,7 +44,6 @@ _REPLIES = st.lists(st.sampled_from(["<think>", "</think>", "<", "/", "think>", 
 
 @given(_REPLIES, st.data(), st.booleans())
 def test_the_cut_between_pieces_changes_nothing(words: list[str], data: st.DataObject, inside: bool) -> None:
-    """A reply fed whole, by character or cut anywhere gives the same text and thinking."""
     reply = "".join(words)
     cut = data.draw(st.integers(0, len(reply)))
     whole = split([reply], inside=inside)
@@ -65,7 +53,6 @@ def test_the_cut_between_pieces_changes_nothing(words: list[str], data: st.DataO
 
 @given(_REPLIES)
 def test_nothing_but_tags_and_white_space_is_dropped(words: list[str]) -> None:
-    """Every other character of the reply arrives, in order."""
     reply = "".join(words)
     text, thinking = split([reply])
     kept = "".join((thinking + text).split())
@@ -75,7 +62,6 @@ def test_nothing_but_tags_and_white_space_is_dropped(words: list[str]) -> None:
 
 
 def test_the_longest_unfinished_mark_is_held_back() -> None:
-    """`held_back` counts the characters that may still become any of the marks."""
     assert held_back("abc</s", ("</stop>", "c</sx")) == 4
     assert held_back("abc", ()) == 0
     assert held_back("abc", ("c",)) == 0

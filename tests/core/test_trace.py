@@ -1,3 +1,5 @@
+"""What is said about failed attempts, whoever says it."""
+
 from __future__ import annotations
 
 from decimal import Decimal
@@ -14,7 +16,16 @@ from conductor_cli.core.errors import Failure, FailureKind
 from conductor_cli.core.plan import KeepAnswer, Plan, Step
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import StepRecord, Trace, _record_after, apply_event
+from conductor_cli.core.trace import (
+    MAX_REASON,
+    FailedAttempt,
+    StepRecord,
+    Trace,
+    _record_after,
+    apply_event,
+    describe_failed_attempts,
+    describe_recovered_step,
+)
 from conductor_cli.core.usage import Usage
 from tests.core.strategies import events as any_events
 
@@ -49,7 +60,6 @@ def started(step: int = 1, *, at: float = 2.0, attempt: int = 1, worker: str = "
 
 
 def test_a_run_begins_as_its_first_event_says() -> None:
-    """All facts about the run are in the trace, and it is planning."""
     trace = folded(STARTED)
     assert (trace.run, trace.time, trace.question, trace.pool) == ("r1", STARTED.time, STARTED.question, STARTED.pool)
     assert (trace.limits, trace.mode, trace.conductor, trace.profile) == (STARTED.limits, "ultra", "qwen", "p")
@@ -57,7 +67,6 @@ def test_a_run_begins_as_its_first_event_says() -> None:
 
 
 def test_planning_is_text_steps_rejections_and_a_plan() -> None:
-    """What planning cost is kept apart and counts in the whole."""
     rejected = ev.PlanRejected(at=2.0, attempt=1, text="?", problem="no", hint="", usage=SPENT)
     plan = Plan(steps=(Step(worker="ann", subtask="do"),))
     trace = folded(
@@ -71,15 +80,10 @@ def test_planning_is_text_steps_rejections_and_a_plan() -> None:
 
 
 def test_a_step_goes_from_waiting_to_done() -> None:
-    """State, worker, prompt, text, times and cost follow the events."""
     waiting = folded(STARTED, planned()).steps[0]
     assert (waiting.state, waiting.worker, waiting.last, waiting.planned, waiting.seconds(9.0)) == (
-        "waiting",
-        "ann",
-        True,
-        1.0,
-        0.0,
-    )
+        "waiting", "ann", True, 1.0, 0.0,
+    )  # fmt: skip
     deltas = (
         ev.StepDelta(at=3.0, step=1, attempt=1, thinking="hm"), ev.StepDelta(at=3.5, step=1, attempt=1, text="4"),
         ev.StepDelta(at=4.0, step=1, attempt=1, text="2"),
@@ -96,7 +100,6 @@ def test_a_step_goes_from_waiting_to_done() -> None:
 
 
 def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
-    """The wait is a time to come; the next attempt begins with no text; what was spent stays."""
     failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, retry_in=2.5)
     waiting = folded(planned(), started(), ev.StepDelta(at=3.0, step=1, attempt=1, text="ha"), failed).steps[0]
     assert (waiting.state, waiting.retry_at, waiting.error, waiting.usage) == ("running", 6.5, FAULT, SPENT)
@@ -108,7 +111,6 @@ def test_a_failed_attempt_that_is_repeated_keeps_the_step_running() -> None:
 
 
 def test_a_substitute_has_the_step_and_the_plan_keeps_its_name() -> None:
-    """Who has the step now is not who was planned."""
     failed = ev.StepFailed(at=4.0, step=1, attempt=1, error=FAULT, usage=SPENT, substitute="bob")
     record = folded(planned(), started(), failed).steps[0]
     assert (record.state, record.worker, record.step.worker) == ("running", "bob", "ann")
@@ -118,15 +120,14 @@ def test_a_substitute_has_the_step_and_the_plan_keeps_its_name() -> None:
 
 
 def test_a_failure_for_good_and_a_step_that_never_started() -> None:
-    """Failed, stopped and skipped are three states, each with its end."""
     failed = ev.StepFailed(at=4.0, step=1, attempt=3, error=FAULT, usage=SPENT)
-    assert folded(planned(), started(), failed).steps[0].state == "failed"
+    trace = folded(planned(), started(), failed)
+    assert (trace.steps[0].state, trace.recovered, len(trace.steps[0].failed)) == ("failed", (), 1)
     skipped = folded(planned(), ev.StepStopped(at=5.0, step=1, reason="limit", usage=Usage())).steps[0]
     assert (skipped.state, skipped.reason, skipped.ended, skipped.seconds(9.0)) == ("skipped", "limit", 5.0, 0.0)
 
 
 def test_a_nested_run_is_a_trace_inside_its_step() -> None:
-    """Its events fold into it, to any depth, and its cost counts once, at the step's end."""
     inner = ev.NestedEvent(at=2.5, step=1, event=STARTED)
     deeper = ev.NestedEvent(at=3.0, step=1, event=ev.NestedEvent(at=0.5, step=1, event=STARTED))
     trace = folded(planned(), started(), inner, ev.NestedEvent(at=2.6, step=1, event=planned()), deeper)
@@ -138,12 +139,10 @@ def test_a_nested_run_is_a_trace_inside_its_step() -> None:
 
 
 def test_events_of_a_step_that_is_not_planned_change_nothing_else() -> None:
-    """A damaged file cannot break its recipient."""
     assert folded(started(7)) == Trace(at=2.0)
 
 
 def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
-    """The type checker says so first; at run time it does not pass in silence."""
     nothing: Any = SimpleNamespace(at=0.0)
     with pytest.raises(AssertionError):
         apply_event(Trace(), nothing)
@@ -152,7 +151,6 @@ def test_an_event_of_no_kind_is_a_mistake_of_the_caller() -> None:
 
 
 def test_notices_are_kept_in_order() -> None:
-    """They change no state."""
     notices = (ev.Notice(at=1.0, text="a"), ev.Notice(at=2.0, text="b", step=1))
     assert folded(*notices) == Trace(at=2.0, notices=notices)
 
@@ -160,67 +158,37 @@ def test_notices_are_kept_in_order() -> None:
 @pytest.mark.parametrize(
     ("partial", "kind", "code"),
     [
-        (False, None, 0),
-        (True, None, 7),
-        (True, "partial", 7),
-        (True, "worker", 7),
-        (True, "key", 7),
-        (True, "limit", 6),
-        (True, "cancelled", 130),
-        (True, "terminated", 143),
+        (False, None, 0), (True, None, 7), (True, "partial", 7), (True, "worker", 7), (True, "key", 7),
+        (True, "limit", 6), (True, "cancelled", 130), (True, "terminated", 143),
     ],
-)
+)  # fmt: skip
 def test_the_exit_code_of_a_run_with_an_answer(partial: bool, kind: FailureKind | None, code: int) -> None:
-    """A partial answer is 7; a limit, an interruption and a termination win over it."""
     error = None if kind is None else Failure(kind=kind, message="m")
     end = ev.RunFinished(at=9.0, answer="42", usage=SPENT, partial=partial, error=error)
     trace = folded(STARTED, end)
     assert (trace.state, trace.ended, trace.answer, trace.usage, trace.exit_code) == (
-        "finished",
-        True,
-        "42",
-        SPENT,
-        code,
-    )
+        "finished", True, "42", SPENT, code,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        ("worker", 1),
-        ("internal", 1),
-        ("usage", 2),
-        ("config", 3),
-        ("policy", 3),
-        ("key", 4),
-        ("conductor", 5),
-        ("limit", 6),
-        ("unreachable", 8),
-        ("cancelled", 130),
-        ("terminated", 143),
+        ("worker", 1), ("internal", 1), ("usage", 2), ("config", 3), ("policy", 3), ("key", 4), ("conductor", 5),
+        ("limit", 6), ("unreachable", 8), ("cancelled", 130), ("terminated", 143),
     ],
-)
+)  # fmt: skip
 def test_the_exit_code_of_a_run_without_an_answer(kind: FailureKind, code: int) -> None:
-    """It is that of the error's kind."""
     trace = folded(STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT))
     assert (trace.state, trace.ended, trace.exit_code) == ("failed", True, code)
 
 
 @given(st.lists(any_events, max_size=12))
 def test_folding_a_file_is_folding_the_stream(events: list[ev.Event]) -> None:
-    """Whatever the events, in whatever order: no recipient breaks, and what was written down gives the same trace."""
     assert folded(*[ev.from_line(ev.to_line(event)) for event in events]) == folded(*events)
 
 
-def test_a_record_knows_its_seconds() -> None:
-    """They run until the end."""
-    step = Step(worker="a", subtask="b")
-    record = StepRecord(number=1, step=step, last=True, planned=0.0, started=1.0, ended=3.5)
-    assert record.seconds(100.0) == 2.5
-
-
 def test_a_step_keeps_its_failed_attempts() -> None:
-    """Each with its worker, its own times, its reason and its cost, although another attempt succeeded."""
     trace = folded(
         STARTED,
         planned(),
@@ -250,21 +218,13 @@ def test_a_step_keeps_its_failed_attempts() -> None:
 
 
 def test_a_worker_that_was_not_asked_has_no_time() -> None:
-    """Attempt 0 has no start, whatever began before it."""
     trace = folded(
         STARTED, planned(), ev.StepFailed(at=2.0, step=1, attempt=0, error=FAULT, usage=Usage(), substitute="bob")
     )
     assert trace.steps[0].failed[0].started is None
 
 
-def test_a_step_that_fails_for_good_is_not_recovered() -> None:
-    """The error says it."""
-    trace = folded(STARTED, planned(), started(), ev.StepFailed(at=3.0, step=1, attempt=1, error=FAULT, usage=SPENT))
-    assert (trace.recovered, len(trace.steps[0].failed)) == ((), 1)
-
-
 def test_a_repaired_plan_is_told_once() -> None:
-    """A plan that the planner did not write recovers nothing, and a second plan is not the repair of the first."""
     rejected = ev.PlanRejected(at=1.0, attempt=1, text="?", problem="no step", hint="", usage=SPENT)
     plan = Plan(steps=(Step(worker="ann", subtask="do"),))
     prompt = (Message(role="user", content="plan"),)
@@ -276,7 +236,6 @@ def test_a_repaired_plan_is_told_once() -> None:
 
 
 def test_what_is_told_holds_nested_runs() -> None:
-    """By time of the outer run, with the step of the nested run; a notice that is both is told once."""
     inner: list[ev.Event] = [
         ev.StepPlanned(at=0.1, step=1, worker="ann", subtask="do", access=(), last=True),
         ev.StepFailed(at=0.2, step=1, attempt=0, error=FAULT, usage=Usage(), substitute="bob"),
@@ -291,8 +250,45 @@ def test_what_is_told_holds_nested_runs() -> None:
         *(ev.NestedEvent(at=2.0 + event.at, step=2, event=event) for event in inner),
         ev.Notice(at=9.0, step=2, text="shortened", recovered=True),
     )
-    assert [(notice.at, notice.step, notice.text, notice.recovered) for notice in trace.told()] == [
+    assert [(notice.at, notice.step, notice.text, notice.recovered) for notice in trace.all_notices()] == [
         (2.5, 2, "step 1 of its nested run: bob answered instead of ann; ann was not asked: no", True),
         (2.6, 2, "its nested run: read this", False),
         (9.0, 2, "shortened", True),
     ]
+
+
+def failed(worker: str, message: str = "server error (500)", hint: str = "", *, asked: bool = True) -> FailedAttempt:
+    error = Failure(kind="worker", message=f"{worker}: {message}", hint=hint)
+    return FailedAttempt(
+        worker=worker, attempt=int(asked), started=0.5 if asked else None, ended=1.0, error=error, usage=Usage()
+    )
+
+
+@pytest.mark.parametrize(
+    ("worker", "attempts", "said"),
+    [
+        ("bob", [failed("ann")] * 3, "bob answered instead of ann; ann failed 3 times: server error (500)"),
+        ("ann", [failed("ann", "rate limit (429)")], "ann answered at attempt 2; ann failed: rate limit (429)"),
+        ("bob", [], "bob answered instead of ann"),
+    ],
+    ids=["both workers are named", "a retry names the attempt", "a resumed run has no reason"],
+)
+def test_what_is_said_of_a_recovered_step(worker: str, attempts: list[FailedAttempt], said: str) -> None:
+    assert describe_recovered_step("ann", worker, attempts) == said
+
+
+def test_each_worker_has_its_own_reason_and_cure() -> None:
+    attempts = [
+        failed("ann", "key refused (401)", "conductor keys set openai", asked=False),
+        failed("bob", "no answer"),
+        failed("bob", "broken off"),
+    ]
+    assert describe_failed_attempts(attempts) == (
+        "ann was not asked: key refused (401); hint: conductor keys set openai; "
+        "bob failed 2 times, the last time: broken off"
+    )
+
+
+def test_what_a_server_says_is_bounded() -> None:
+    said = describe_failed_attempts([failed("ann", "x" * 1_000_000, "y" * 1_000_000)])
+    assert len(said) < 2 * MAX_REASON + 60

@@ -9,50 +9,27 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.serialization import DecodeError, dump, load
-from conductor_cli.core.usage import (
-    MOST_DOLLARS,
-    MOST_TOKENS,
-    Price,
-    Usage,
-    stated_dollars,
-    token_count,
-    with_cost,
-)
+from conductor_cli.core.usage import MAX_COUNTED, MAX_DOLLARS, Price, Usage, stated_dollars, token_count, with_cost
 
 NOTHING = [
-    None,
-    True,
-    False,
-    "",
-    "12",
-    "NaN",
-    "9" * 400,
-    [12],
-    [[12]],
-    {"tokens": 12},
-    float("nan"),
-    -5,
-    -1e30,
-    -(10**400),
-]
+    None, True, False, "", "12", "NaN", "9" * 400, [12], [[12]], {"tokens": 12}, float("nan"), -5, -1e30, -(10**400),
+]  # fmt: skip
 """What is no number of tokens, and no cost."""
 
 
 @pytest.mark.parametrize("value", [*NOTHING, float("-inf")])
 def test_what_is_no_number_counts_nothing(value: object) -> None:
-    """It is 0 tokens, and an unknown cost: the caller then estimates by length, or by price."""
     assert token_count(value) == 0
     assert stated_dollars(value) is None
 
 
 @pytest.mark.parametrize(
     ("value", "tokens"),
-    [(0, 0), (12, 12), (12.0, 12), (12.7, 12), (10**12, 10**12), (10**18, MOST_TOKENS), (1e30, MOST_TOKENS),
-     (10**400, MOST_TOKENS), (10**5000, MOST_TOKENS), (float("inf"), MOST_TOKENS)],
+    [(0, 0), (12, 12), (12.0, 12), (12.7, 12), (10**12, 10**12), (10**18, MAX_COUNTED), (1e30, MAX_COUNTED),
+     (10**400, MAX_COUNTED), (10**5000, MAX_COUNTED), (float("inf"), MAX_COUNTED)],
     ids=lambda value: None if isinstance(value, float) else f"{value:.3e}" if value < 10**300 else "huge",
 )  # fmt: skip
 def test_a_number_of_tokens_is_bounded(value: float, tokens: int) -> None:
-    """An absurd one counts as the most: it uses a limit up, and can be added up and stored."""
     assert token_count(value) == tokens
 
 
@@ -63,14 +40,12 @@ def test_a_number_of_tokens_is_bounded(value: float, tokens: int) -> None:
     ids=["0", "-0", "usual", "tiny", "most", "1e300", "10^5000", "inf"],
 )  # fmt: skip
 def test_a_cost_is_bounded(value: float, dollars: str | None) -> None:
-    """A cost with hundreds of digits before or after its point would fill a line, or a screen."""
     assert str(stated_dollars(value)) == str(dollars)
 
 
 def test_a_computed_cost_is_bounded_too() -> None:
-    """Absurd tokens by the price of an expensive model."""
     price = Price(input=Decimal(500), output=Decimal(500))
-    assert with_cost(Usage(tokens_in=MOST_TOKENS, tokens_out=MOST_TOKENS, calls=1), price).cost == MOST_DOLLARS
+    assert with_cost(Usage(tokens_in=MAX_COUNTED, tokens_out=MAX_COUNTED, calls=1), price).cost == MAX_DOLLARS
 
 
 @pytest.mark.parametrize(
@@ -80,20 +55,17 @@ def test_a_computed_cost_is_bounded_too() -> None:
      ("cost", "9" * 5000), ("cost", 10**400), ("seconds", float("inf")), ("seconds", 1e300)],
 )  # fmt: skip
 def test_a_usage_of_a_damaged_trace_is_refused(name: str, value: object) -> None:
-    """With the place, so that nothing behind it meets a negative or an endless amount."""
     with pytest.raises(DecodeError, match="usage"):
         load(Usage, {name: value}, "usage")
 
 
 @pytest.mark.parametrize("cost", ["-1", "-1E-20", "NaN", "-Infinity", "-1E+999999"])
 def test_no_usage_gives_money_back(cost: str) -> None:
-    """A sum of costs cannot get lower, so no call can make room under a limit."""
     with pytest.raises(ValueError, match="the cost of a usage"):
         Usage(cost=Decimal(cost))
 
 
-@pytest.mark.parametrize("usage", [Usage(), Usage(tokens_in=MOST_TOKENS, cost=MOST_DOLLARS, calls=1, seconds=1e9)])
+@pytest.mark.parametrize("usage", [Usage(), Usage(tokens_in=MAX_COUNTED, cost=MAX_DOLLARS, calls=1, seconds=1e9)])
 def test_every_usage_that_is_written_can_be_read(usage: Usage) -> None:
-    """Also the largest one."""
     data: Any = json.loads(json.dumps(dump(usage)))
     assert load(Usage, data) == usage

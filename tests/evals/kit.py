@@ -14,8 +14,8 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.usage import Usage
 from conductor_cli.evals.cases import Case, GoldStep, hash_cases
-from conductor_cli.evals.outcomes import SPEC, Evaluation, EvaluationSpec, Outcome
-from conductor_cli.evals.runner import evaluate
+from conductor_cli.evals.outcomes import SPEC, CaseOutcome, Evaluation, EvaluationSpec
+from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.systems import System, select_systems
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
 from conductor_cli.run import Conductor
@@ -24,7 +24,7 @@ NAMES = ("ann", "bob", "cyd")
 PLAN = ("B | - | Work it out.\n", "A | 1 | Say it.")
 ALL = (
     "alone:ann", "alone:bob", "alone:cyd", "best-worker", "keyword", "reflect:ann", "reflect:bob", "reflect:cyd",
-    "vote", "moa", "moa-random", "moa-deep", "smoothie-global", "smoothie-local", "best-routing", "conductor-mini",
+    "vote", "moa", "best-routing", "conductor-mini",
     "conductor", "conductor-ultra",
 )  # fmt: skip
 
@@ -107,7 +107,7 @@ def make_evaluation(
 
 def run_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
-) -> dict[tuple[str, str], Outcome]:
+) -> dict[tuple[str, str], CaseOutcome]:
     """What became of each case under each system."""
     run = {name: fields.pop(name) for name in ("parallel",) if name in fields}
     stored, systems = make_evaluation(directory, by, asked, names, **fields)
@@ -115,11 +115,11 @@ def run_evaluation(
     return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}
 
 
-async def run_all(stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any) -> list[Outcome]:
-    return [outcome async for outcome in evaluate(stored, systems, by, **more)]
+async def run_all(stored: Evaluation, systems: Sequence[System], by: Conductor, **more: Any) -> list[CaseOutcome]:
+    return [outcome async for outcome in run_cases(stored, systems, by, **more)]
 
 
-def untimed(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def untimed(outcomes: Iterable[CaseOutcome]) -> list[CaseOutcome]:
     """Outcomes without what a clock says, in the order of systems and cases."""
     return [
         replace(o, seconds=0.0, usage=replace(o.usage, seconds=0.0), planning=replace(o.planning, seconds=0.0))

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from conductor_cli.core.usage import Usage
-from conductor_cli.evals.outcomes import Outcome, Verdict
+from conductor_cli.evals.outcomes import CaseOutcome, Verdict
 
 
 def used(tokens: int = 10, *, cost: str | None = None, calls: int = 1) -> Usage:
@@ -19,11 +19,11 @@ def used(tokens: int = 10, *, cost: str | None = None, calls: int = 1) -> Usage:
 VERDICTS: dict[str, Verdict] = {"+": "right", "-": "wrong", "!": "failed"}
 
 
-def outcomes(system: str, signs: str, tokens: int = 10, **more: Any) -> list[Outcome]:
+def outcomes(system: str, signs: str, tokens: int = 10, **more: Any) -> list[CaseOutcome]:
     """One for each sign: + right, - wrong, ! failed; the cases are called 1, 2 and so on."""
     cost, calls = more.pop("cost", None), more.pop("calls", 1)
     return [
-        Outcome(
+        CaseOutcome(
             system=system, case=str(number), verdict=VERDICTS[sign], usage=used(tokens, cost=cost, calls=calls),
             **({"answer": f"answer {number}"} | more),
         )

@@ -1,8 +1,12 @@
-"""Files of cases: what is read, and which errors are reported."""
+"""Files of cases, and the built-in set."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,19 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals import cases as module
-from conductor_cli.evals.cases import Case, GoldStep, extract_answer, hash_cases, is_correct, read_cases, write_cases
+from conductor_cli.evals.cases import (
+    COUNT,
+    MAX_COUNT,
+    Case,
+    GoldStep,
+    check_case,
+    extract_answer,
+    hash_cases,
+    is_correct,
+    make_basics,
+    read_cases,
+    write_cases,
+)
 
 WHOLE: dict[str, Any] = {"id": "1", "question": "What is 2 + 2?", "answer": "4"}
 
@@ -32,14 +48,12 @@ def fault(path: Path) -> UsageError:
 
 
 def test_id_question_and_answer_make_a_case(tmp_path: Path) -> None:
-    """The default scorer is exact; blank lines and a byte order mark are ignored."""
     path = file(tmp_path, "", WHOLE, "  ")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert read_cases(path) == (Case(id="1", question="What is 2 + 2?", answer="4"),)
 
 
 def test_a_case_with_every_field_is_read(tmp_path: Path) -> None:
-    """Scorer, tags, choices and the known decomposition."""
     steps = [{"skill": "math", "subtask": "Add."}, {"skill": "facts", "subtask": "Name it.", "access": [1]}]
     more = {**WHOLE, "answer": "B", "scorer": "choice", "tags": ["a", "b"], "choices": ["3", "4"], "steps": steps}
     assert read_cases(file(tmp_path, more)) == (
@@ -62,7 +76,6 @@ tags = texts.map(one_line).filter(bool)
     )
 )
 def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory, drawn: list[Case]) -> None:
-    """Whatever characters they contain."""
     path = tmp_path_factory.mktemp("cases") / "cases.jsonl"
     path.write_text(write_cases(drawn), encoding="utf-8")
     assert list(read_cases(path)) == drawn
@@ -95,7 +108,6 @@ def test_written_cases_read_back_equal(tmp_path_factory: pytest.TempPathFactory,
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )  # fmt: skip
 def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: Any, says: str) -> None:
-    """The error has the file, the line, the problem, and a hint."""
     error = fault(file(tmp_path, WHOLE, line))
     assert f"{tmp_path / 'cases.jsonl'}, line 2: " in error.message
     assert says in error.message
@@ -103,19 +115,16 @@ def test_an_invalid_line_is_reported_with_its_number(tmp_path: Path, line: Any, 
 
 
 def test_a_duplicate_id_is_reported_with_its_line(tmp_path: Path) -> None:
-    """The error names the second of the two lines."""
     assert (
         "line 3: another line has the same id '1'" in fault(file(tmp_path, WHOLE, {**WHOLE, "id": "2"}, WHOLE)).message
     )
 
 
 def test_a_file_without_cases_is_an_error(tmp_path: Path) -> None:
-    """An empty file is not a set."""
     assert "contains no cases" in fault(file(tmp_path, "", "")).message
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing file, a directory, bytes that are not text, and a file that is too large."""
     assert "No such file" in fault(tmp_path / "none.jsonl").message
     assert "cannot be read: Is a directory" in fault(tmp_path).message
     path = tmp_path / "latin.jsonl"
@@ -126,7 +135,6 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_hash_depends_on_every_field_and_the_order() -> None:
-    """Equal cases have the same hash."""
     one = Case(id="1", question="?", answer="x")
     others = [
         replace(one, answer="y"),
@@ -134,18 +142,90 @@ def test_the_hash_depends_on_every_field_and_the_order() -> None:
         replace(one, steps=(GoldStep(skill="s", subtask="t"),)),
     ]
     digests = [
-        hash_cases([one]),
-        *(hash_cases([other]) for other in others),
-        hash_cases([one, others[0]]),
+        hash_cases([one]), *(hash_cases([other]) for other in others), hash_cases([one, others[0]]),
         hash_cases([others[0], one]),
-    ]
+    ]  # fmt: skip
     assert len(set(digests)) == len(digests)
     assert hash_cases([one]) == hash_cases([Case(id="1", question="?", answer="x")])
 
 
 def test_a_case_is_scored_by_its_own_scorer() -> None:
-    """The same text is right for one scorer and wrong for another."""
     one = Case(id="1", question="?", answer="4")
     assert not is_correct("It is 4 or so", one)
     assert is_correct("It is 4 or so", replace(one, scorer="number"))
     assert extract_answer("It is 4.0 or so", replace(one, scorer="number")) == "4"
+
+
+MANY = make_basics(600, seed=3)
+
+
+def of(tag: str, words: str = "") -> list[Case]:
+    """The cases of a tag whose question has these words."""
+    found = [case for case in MANY if case.tags == (tag,) and words in case.question]
+    assert found
+    return found
+
+
+def test_every_case_is_unique_and_scores_its_own_answer_as_right() -> None:
+    assert len({case.id for case in MANY}) == len({case.question for case in MANY}) == 600
+    for case in MANY:
+        check_case(case)
+        assert is_correct(case.answer, case)
+        assert not is_correct("I do not know.", case)
+
+
+def test_the_seed_determines_the_cases() -> None:
+    """The same seed gives the same cases, another one hardly any of them; a smaller set begins a larger one."""
+    assert make_basics(seed=1) == make_basics(seed=1)
+    assert make_basics(12, seed=1) == make_basics(seed=1)[:12]
+    one, other = ({case.question for case in make_basics(seed=seed)} for seed in (1, 2))
+    assert len(one & other) < 5
+
+
+def test_every_kind_of_question_has_fifteen_cases() -> None:
+    assert Counter(tag for case in make_basics() for tag in case.tags) == {
+        "math": 15, "letters": 15, "reasoning": 15, "code": 15,
+    }  # fmt: skip
+    assert len(make_basics()) == COUNT
+
+
+def test_programs_print_the_expected_answer() -> None:
+    for case in of("code"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(case.question.partition("\n\n")[2])
+        assert printed.getvalue().strip() == case.answer
+
+
+def test_sums_have_the_right_answer() -> None:
+    for case in of("math"):
+        assert eval(re.findall(r"What is (.+)\?", case.question)[0]) == int(case.answer)
+
+
+def test_orderings_have_one_answer() -> None:
+    """The comparisons form one chain, and the answer has the position that the question asks for."""
+    places = ("tallest", "second tallest", "third tallest", "second smallest", "smallest")
+    for case in of("reasoning"):
+        taller = dict(re.findall(r"(\w+) is taller than (\w+)\.", case.question))
+        (name,) = set(taller) - set(taller.values())
+        chain = [name]
+        while chain[-1] in taller:
+            chain.append(taller[chain[-1]])
+        (place,) = re.findall(r"Who is the (.+) of the five", case.question)
+        assert len(chain) == 5
+        assert chain[places.index(place)] == case.answer
+
+
+def test_letter_questions_have_the_right_answer() -> None:
+    for case in of("letters"):
+        quoted = re.findall(r'"([^"]+)"', case.question)
+        if "backwards" in case.question:
+            assert "".join(reversed(quoted[0])) == case.answer
+        else:
+            assert Counter(quoted[1])[quoted[0]] == int(case.answer)
+
+
+def test_too_many_cases_are_an_error() -> None:
+    assert len(make_basics(MAX_COUNT)) == MAX_COUNT
+    with pytest.raises(UsageError, match=r"has at most 4,000 cases"):
+        make_basics(MAX_COUNT + 1)

@@ -17,11 +17,17 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Price, Usage
-from conductor_cli.evals.outcomes import Outcome, critical_path_seconds, infrastructure_error, judge_run, planning_usage
+from conductor_cli.evals.outcomes import (
+    CaseOutcome,
+    critical_path_seconds,
+    infrastructure_error,
+    judge_run,
+    planning_usage,
+)
 from conductor_cli.evals.systems import select_systems
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.chat_api_model import ChatApiModel
-from conductor_cli.models.stream_decoder import ReplyDecoder
+from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from tests.evals.kit import Timed, case, conductor, make_evaluation, pool, run_all, run_evaluation, worker_model
 from tests.run.kit import play, says
 from tests.servers import SeenStep, Wire, delta, loopback, usage
@@ -36,16 +42,14 @@ def outcome_of(name: str, **fields: Any) -> Any:
 
 
 def test_the_words_of_silence_are_those_of_the_program() -> None:
-    """Both places that tell of a model without a word say it in the words that are looked for."""
     with pytest.raises(ModelError) as error:
-        list(ReplyDecoder(_request(), Secrets()).end())
+        list(ChatReplyDecoder(_request(), Secrets()).end())
     assert error.value.reason == "empty_answer"
     outcome = outcome_of("alone:ann", models={"ann": says(""), "bob": says("4")})
     assert (outcome.verdict, outcome.answer, outcome.error) == ("wrong", "", "")
 
 
 def test_a_refusal_counts_as_wrong() -> None:
-    """It is the system's own answer, and not a model that could not be reached."""
     outcome = outcome_of(
         "alone:ann", models={"ann": says("?"), "bob": says("4")}, worker_profile=WorkerProfile(refusal="?")
     )
@@ -59,7 +63,6 @@ def _request() -> Any:
 
 
 def test_reaching_a_limit_counts_as_wrong() -> None:
-    """A system that reaches a limit of the run keeps an answer if it has one."""
     none = outcome_of("moa", limits=Limits(tokens=1))
     assert (none.verdict, none.answer) == ("wrong", "")
     some = outcome_of("moa", models={"ann": says("4"), "bob": says("4")}, limits=Limits(calls=2))
@@ -67,7 +70,6 @@ def test_reaching_a_limit_counts_as_wrong() -> None:
 
 
 def test_unreachable_models_make_the_outcome_failed() -> None:
-    """A refused key, and a conductor model that cannot plan: the outcome has the reason."""
     key = outcome_of("alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")})
     assert (key.verdict, key.error) == ("failed", "ann: 401")
     mute = outcome_of("conductor", model=ScriptedModel([[ModelError("auth", "401")]]))
@@ -78,7 +80,6 @@ def test_unreachable_models_make_the_outcome_failed() -> None:
     "error", [LimitReached("the limit"), ModelError("empty_answer", "said nothing"), ModelError("rate", "429")]
 )
 def test_a_failed_run_is_judged_by_the_reason_of_its_failure(error: ConductorError) -> None:
-    """Without any other event."""
     from conductor_cli.core.trace import Trace, apply_event
 
     failure = error.failure
@@ -87,14 +88,12 @@ def test_a_failed_run_is_judged_by_the_reason_of_its_failure(error: ConductorErr
 
 
 def test_a_substitute_for_an_empty_answer_counts_for_the_system() -> None:
-    """Replacing a worker that answers nothing is part of how the conductor works."""
     models = {"ann": says("4"), "bob": says(""), "cyd": says("4")}
     outcome = outcome_of("conductor", models=models)
     assert (outcome.verdict, outcome.answer) == ("right", "4")
 
 
 def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
-    """At any depth."""
     models = {"ann": worker_model("ann"), "bob": ScriptedModel([["3"], ["3"], [ModelError("broken", "cut off")]])}
     plans = ScriptedModel([["B | - | Do it."], ["B | 0 | Do it again."]])
     outcome = outcome_of("conductor-ultra", models=models, model=plans)
@@ -106,15 +105,7 @@ def test_a_failure_inside_a_nested_run_makes_the_outcome_failed() -> None:
     assert (outcome.verdict, outcome.error) == ("failed", "bob: cut off")
 
 
-def test_nested_events_are_unwrapped_at_any_depth() -> None:
-    """The innermost event decides what a nested run means for an outcome."""
-    deep = ev.Notice(at=0.0, text="deep")
-    nested = ev.NestedEvent(at=0.0, step=1, event=ev.NestedEvent(at=0.0, step=2, event=deep))
-    assert [ev.innermost_event(event) for event in (nested, deep)] == [deep, deep]
-
-
 def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
-    """After the steps that the nested run waited for."""
     models = {"ann": Timed("ann", 2.0)}
     by = conductor(models, model=Timed("planner", 0.5, "A | - | Do it."), limits=Limits(recursion=1))
     run, _ = play(by, Question(text="What is 1 + 3?"))
@@ -124,7 +115,6 @@ def test_nested_runs_add_their_planning_and_their_longest_chain() -> None:
 
 
 def test_shared_calls_cost_every_system_their_price(tmp_path: Path) -> None:
-    """A system that uses a cached reply is charged what it cost at first."""
     priced = Pool(
         workers=tuple(
             Worker(name=name, kind="scripted", model=name, price=Price(input=Decimal(1), output=Decimal(2)))
@@ -151,7 +141,7 @@ def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) ->
 
     with loopback(script) as server:
 
-        def once() -> dict[tuple[str, str], Outcome]:
+        def once() -> dict[tuple[str, str], CaseOutcome]:
             return asyncio.run(_opened_and_closed(tmp_path / "e", f"{server.url}/v1"))
 
         found = once()
@@ -164,7 +154,7 @@ def test_a_local_server_is_evaluated_without_repeating_a_call(tmp_path: Path) ->
     assert "no capacity" in found["alone:bob", "c1"].error
 
 
-async def _opened_and_closed(directory: Path, url: str) -> dict[tuple[str, str], Outcome]:
+async def _opened_and_closed(directory: Path, url: str) -> dict[tuple[str, str], CaseOutcome]:
     models = {name: ChatApiModel(model, url) for name, model in (("ann", "m"), ("bob", "broken"))}
     by = conductor(models, pool=pool("ann", "bob"))
     stored, systems = make_evaluation(directory, by, [case()], ["alone", "best-worker", "vote"])

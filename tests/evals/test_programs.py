@@ -28,7 +28,7 @@ from conductor_cli.evals.programs import (
     same_output,
     same_value,
 )
-from conductor_cli.programs.sandbox import Engine, NoSandbox, Stopped, find_engine, stoppable
+from conductor_cli.programs.sandbox import NoSandbox, SandboxEngine, Stopped, find_engine, stoppable
 
 SUM = dump_tests(IoTests(tests=(("1 2\n", "3\n"), ("20 22\n", "42\n"))))
 ADD = dump_tests(IoTests(tests=(("[1, 2]\n3", "[4, 5]"), ("[]\n3", "[]")), function="add"))
@@ -44,7 +44,7 @@ UNIT = dump_tests(
 
 
 @pytest.fixture(scope="module")
-def engine() -> Engine | None:
+def engine() -> SandboxEngine | None:
     """The sandbox of this system; None where it can make none."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
@@ -79,9 +79,8 @@ def case(scorer: str, answer: str) -> Case:
     ],
 )  # fmt: skip
 def test_a_program_that_reads_and_writes(
-    code: str, right: bool, engine: Engine | None, monkeypatch: pytest.MonkeyPatch
+    code: str, right: bool, engine: SandboxEngine | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is right if it writes the right output for every input, in time and without an exception."""
     if engine is None:
         return
     monkeypatch.setattr(programs, "SECONDS", 0.6)
@@ -103,7 +102,7 @@ CLASS = "class Solution:\n    def add(self, xs: List[int], y: int):\n        pri
         ("import os\nos.write(3, b'[4, 5]')\nos._exit(0)", False),
     ],
 )  # fmt: skip
-def test_a_program_with_a_function(code: str, right: bool, engine: Engine | None) -> None:
+def test_a_program_with_a_function(code: str, right: bool, engine: SandboxEngine | None) -> None:
     """Its value is compared outside; a tuple counts as a list at the top only, as its authors have it."""
     if engine is not None:
         assert is_correct(block(code), case("program", ADD)) is right
@@ -122,14 +121,12 @@ GOOD = "import math\ndef task_func(x):\n    return math.sqrt(x)"
         ("I cannot do that.", False), ("", False),
     ],
 )  # fmt: skip
-def test_a_function_with_unit_tests(text: str, right: bool, engine: Engine | None) -> None:
-    """All tests must pass; the program cannot report its own result by ending early."""
+def test_a_function_with_unit_tests(text: str, right: bool, engine: SandboxEngine | None) -> None:
     if engine is not None:
         assert is_correct(text, case("unittest", UNIT)) is right
 
 
 def test_a_sandbox_is_needed_before_anything_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one the program is not run, and the error says why."""
     monkeypatch.setenv("PATH", str(tmp_path))
     check_case(case("program", SUM))
     with pytest.raises(ConfigError, match=r"code is run only in a sandbox.*bubblewrap is not installed") as error:
@@ -137,8 +134,7 @@ def test_a_sandbox_is_needed_before_anything_is_called(tmp_path: Path, monkeypat
     assert "apt install bubblewrap" in error.value.hint
 
 
-def test_modules_that_the_tests_need_are_looked_for(engine: Engine | None) -> None:
-    """Without them right programs would count as wrong, so the evaluation does not start."""
+def test_modules_that_the_tests_need_are_looked_for(engine: SandboxEngine | None) -> None:
     if engine is None:
         return
     require_libraries(engine, ["json", "os.path", "unittest"])
@@ -147,8 +143,9 @@ def test_modules_that_the_tests_need_are_looked_for(engine: Engine | None) -> No
     assert "--sandbox bubblewrap:/path/to/python" in error.value.hint
 
 
-def test_a_judge_that_is_cancelled_stops_its_program(engine: Engine | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C does not wait for the time limit of a program."""
+def test_a_judge_that_is_cancelled_stops_its_program(
+    engine: SandboxEngine | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if engine is None:
         return
 
@@ -173,12 +170,10 @@ def test_a_judge_that_is_cancelled_stops_its_program(engine: Engine | None, monk
     ],
 )  # fmt: skip
 def test_an_answer_without_tests_is_refused(answer: str, fits: bool) -> None:
-    """Tests may be written by hand, as pairs of input and output."""
     assert programs.can_run_io_tests(answer) is fits
 
 
 def test_packed_tests_read_back_equal() -> None:
-    """They are stored small."""
     tests = IoTests(tests=(("x" * 100_000, "é\n"),), function="f")
     assert len(dump_tests(tests)) < 1000
     assert programs.load_io_tests(dump_tests(tests)) == tests
@@ -208,7 +203,6 @@ def test_outputs_are_compared_by_line_then_by_number(output: str, expected: str,
      ("[" * 100_000, "[]", False), ("\"1\"", "1", False)],
 )  # fmt: skip
 def test_values_are_compared_as_python_compares_them(report: str, expected: str, same: bool) -> None:
-    """Damaged and hostile reports are not equal to anything."""
     assert same_value(report.encode(), expected) is same
 
 
@@ -220,7 +214,6 @@ def test_values_are_compared_as_python_compares_them(report: str, expected: str,
     ],
 )  # fmt: skip
 def test_the_last_block_is_the_program(text: str, code: str) -> None:
-    """It is between the last two fences, as LiveCodeBench has it."""
     assert last_block(text) == code
 
 
@@ -246,19 +239,16 @@ def test_a_function_is_taken_with_what_it_needs() -> None:
     ],
 )  # fmt: skip
 def test_the_longest_piece_of_python_is_found(text: str, code: str) -> None:
-    """Of whole lines, the first of several."""
     assert longest_program(text) == code
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 @pytest.mark.parametrize("text", ["(" * 100_000, "x = [\n" * 1000, "'''\n" * 999, "if x:\n" * 900, "a\0b\n" * 500])
 def test_a_hostile_text_is_searched(text: str) -> None:
-    """Whatever is searched for a program."""
     longest_program(text)
 
 
-def test_the_right_outputs_never_enter_the_sandbox(engine: Engine | None) -> None:
-    """A program that writes all that it can find writes no right output."""
+def test_the_right_outputs_never_enter_the_sandbox(engine: SandboxEngine | None) -> None:
     if engine is None:
         return
     code = (

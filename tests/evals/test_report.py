@@ -1,4 +1,4 @@
-"""The report's table, the notes under it, and its JSON."""
+"""The report: its table, the notes under it, its JSON, and its verdict in one sentence."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ import pytest
 
 from conductor_cli.core.terminal_text import render_rows
 from conductor_cli.evals.outcomes import EvaluationSpec
-from conductor_cli.evals.report import ReportTable, report_json, report_notes, system_table, tag_table
+from conductor_cli.evals.report import (
+    SOURCES,
+    EvaluationVerdict,
+    ReportTable,
+    corrected_p_values,
+    reach_verdict,
+    report_json,
+    report_notes,
+    system_table,
+    tag_table,
+)
 from conductor_cli.evals.summary import Summary, summarize
+from conductor_cli.evals.systems import NAMES
 from tests.evals.sample_outcomes import outcomes
 
 SYSTEMS = ("alone:one", "alone:two", "conductor")
 SPEC = EvaluationSpec(
-    source="made.jsonl",
-    hash="ab" * 32,
-    cases=4,
-    seed=1,
-    systems=SYSTEMS,
-    workers=("one", "two"),
-    identity={},
+    source="made.jsonl", hash="ab" * 32, cases=4, seed=1, systems=SYSTEMS, workers=("one", "two"), identity={}
 )
 ESSENTIAL = {"SYSTEM", "RIGHT", "95 %", "TOKENS", "CALLS"}
 
@@ -45,7 +50,6 @@ def heads(table: ReportTable, width: int) -> set[str]:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_the_table_drops_columns_to_fit_the_screen(width: int) -> None:
-    """The least important columns are dropped first, the essential ones never."""
     table = system_table(summary())
     lines = render_rows(table.columns, table.rows, width)
     assert all(len(line) <= width for line in (*lines.head, *(line for row in lines.rows for line in row)))
@@ -53,7 +57,6 @@ def test_the_table_drops_columns_to_fit_the_screen(width: int) -> None:
 
 
 def test_a_wider_screen_has_every_column_of_a_narrower_one() -> None:
-    """A column that was shown stays when the screen gets wider."""
     table = system_table(summary())
     shown = [heads(table, width) for width in range(60, 240, 12)]
     assert all(narrow <= wide for narrow, wide in pairwise(shown))
@@ -61,7 +64,6 @@ def test_a_wider_screen_has_every_column_of_a_narrower_one() -> None:
 
 
 def test_the_table_has_every_figure() -> None:
-    """Without a width nothing is left out."""
     table = system_table(summary())
     auto = dict(zip((column.head for column in table.columns), table.rows[2], strict=True))
     assert re.fullmatch(r"-\d+\.\d to \+\d+\.\d", auto.pop("95 % OF IT"))
@@ -73,13 +75,11 @@ def test_the_table_has_every_figure() -> None:
 
 
 def test_columns_without_any_figure_are_left_out() -> None:
-    """Without plans, failures or a single worker there are no empty columns."""
     columns = {column.head for column in system_table(summarize(outcomes("moa", "+-"), systems=["moa"])).columns}
     assert not {"FAILED", "VALID", "CONDUCTOR", "VS BEST"} & columns
 
 
 def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
-    """A worker's name comes from a file and may contain anything."""
     name = "alone:\x1b[31m" + "n" * 60
     table = system_table(summarize(outcomes(name, "+-"), systems=[name]))
     (line,) = render_rows(table.columns, table.rows, 80).rows[0]
@@ -89,7 +89,6 @@ def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:
 
 
 def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
-    """A system without a case of that tag has a dash; without tags there is no table."""
     table = tag_table(summary())
     assert table is not None
     assert [column.head for column in table.columns] == ["SYSTEM", "letters"]
@@ -98,7 +97,6 @@ def test_the_table_of_tags_has_a_column_for_each_tag() -> None:
 
 
 def test_the_notes_say_which_best_worker_is_meant() -> None:
-    """They name it, and count failed cases."""
     notes = "\n".join(report_notes(replace(SPEC, notes=("left out: conductor-mini",)), summary(), ["VS BEST"]))
     assert "4 cases of made.jsonl, seed 1" in notes
     assert "VS BEST: points above alone:two (50.0), the single worker that did best on these cases" in notes
@@ -108,7 +106,6 @@ def test_the_notes_say_which_best_worker_is_meant() -> None:
 
 
 def test_a_note_explains_only_columns_that_are_shown() -> None:
-    """A narrow table without the comparison has no footnote about it."""
     assert not any("VS BEST" in note for note in report_notes(SPEC, summary(), ["SYSTEM", "RIGHT"]))
     (note,) = [note for note in report_notes(SPEC, summary(), ["VS BEST", "P"]) if "VS BEST" in note]
     assert "P: how likely chance alone makes such a difference" in note
@@ -116,7 +113,6 @@ def test_a_note_explains_only_columns_that_are_shown() -> None:
 
 
 def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
-    """Numbers as numbers, money as text, unknown values as null."""
     data = json.loads(json.dumps(report_json("e1", SPEC, summary())))
     auto = data["systems"][2]
     assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
@@ -135,3 +131,113 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     assert data["systems"][0]["valid_plans"] is None
     unknown = report_json("e1", SPEC, summary(None))["systems"][0]
     assert (unknown["cost"], unknown["unpriced"], unknown["total"]["cost"]) == (None, 4, None)
+
+
+def test_each_system_of_a_paper_has_one_line_under_the_table_and_a_source() -> None:
+    names = ("alone:ann", "reflect:ann", "reflect:bob", "moa")
+    spec, found = replace(SPEC, systems=names), summarize([*outcomes("moa", "+-"), *outcomes("alone:ann", "+-")], names)
+    lines = report_notes(spec, found, ())[-2:]
+    assert [line.partition(": after ")[0] for line in lines] == ["reflect", "moa"]
+    assert all("arXiv" in line and "Simplified: " in line for line in lines)
+    sources = {system["name"]: system["source"] for system in report_json("1", spec, found)["systems"]}
+    assert (sources["alone:ann"], set(sources["moa"])) == (None, {"paper", "simplified"})
+    assert set(SOURCES) <= set(NAMES)
+
+
+def judged(**signs: str) -> EvaluationVerdict:
+    """The verdict on systems with these outcomes; `_` in a name stands for a hyphen, two of them for a colon."""
+    named = {name.replace("__", ":").replace("_", "-"): found for name, found in signs.items()}
+    made = [outcome for name, found in named.items() for outcome in outcomes(name, found)]
+    return reach_verdict(summarize(made, systems=list(named)))
+
+
+def test_a_clear_result_has_no_warning() -> None:
+    found = judged(best_worker="-" * 18 + "++", conductor="+" * 18 + "++")
+    assert found.finding == (
+        "conductor did best: 20 of 20 cases right, 90.0 points above best-worker, the best single worker by its card "
+        "(95 % interval +64.2 to +97.2, p <0.001)."
+    )
+    assert (found.warning, found.cases_needed) == ("", None)
+
+
+def test_few_cases_come_with_a_warning_and_the_number_that_would_do() -> None:
+    found = judged(alone__a="++++++++----", conductor="++++++++-++-", moa="++++--------")
+    assert found.finding.startswith("conductor did best: 10 of 12 cases right, 16.7 points above alone:a, ")
+    assert "p 0.500 corrected for 2 comparisons" in found.finding
+    assert found.cases_needed is not None
+    assert found.cases_needed > 12
+    assert found.warning == (
+        f"12 cases cannot tell these apart; about {found.cases_needed} would be needed for a difference of this size."
+    )
+    assert found.text == f"{found.finding} {found.warning}"
+
+
+def test_the_best_of_several_systems_needs_a_lower_p_value() -> None:
+    signs = {"best_worker": "-" * 6 + "+" * 4, "moa": "+" * 10}
+    assert judged(**signs).warning == ""
+    level = dict.fromkeys(("vote", "keyword", "conductor"), "-" * 6 + "+" * 4)
+    assert judged(**signs, **level).warning.startswith("10 cases cannot tell these apart; about ")
+
+
+def test_each_p_value_is_corrected_for_those_that_are_higher() -> None:
+    """Holm's correction: three tries of the lowest, two of the next; single workers are no tries."""
+    signs = {"vote": "+" * 8 + "--", "moa": "+" * 6 + "----", "keyword": "+" + "-" * 9}
+    names = ["alone:a", "alone:b", *signs]
+    made = [*outcomes("alone:a", "-" * 10), *outcomes("alone:b", "-" * 10)]
+    made += [outcome for name, found in signs.items() for outcome in outcomes(name, found)]
+    found = corrected_p_values(summarize(made, systems=names))
+    assert found == pytest.approx({"vote": 3 * 2 / 2**8, "moa": 2 * 2 / 2**6, "keyword": 1.0})
+
+
+def test_cost_and_time_stand_beside_the_difference() -> None:
+    made = [
+        *outcomes("best-worker", "-" * 18 + "++", cost="0.004", seconds=1.5),
+        *outcomes("conductor", "+" * 18 + "++", cost="0.0123", seconds=0.04),
+    ]
+    found = reach_verdict(summarize(made, systems=["best-worker", "conductor"]))
+    assert found.finding.endswith(" p <0.001), for $0.0123 a question instead of $0.0040, in 0.04 s instead of 1.5 s.")
+
+
+def test_the_single_worker_may_be_the_best() -> None:
+    found = judged(best_worker="++++++++--", moa="+++++++---", vote="------++--")
+    assert found.finding.startswith(
+        "best-worker, the best single worker by its card, did best: 8 of 10 cases right; moa is 10.0 points below ("
+    )
+
+
+def test_equal_systems_are_level() -> None:
+    """No number of cases would show a difference of nothing."""
+    found = judged(best_worker="++--", moa="++--")
+    assert "moa is level with it" in found.finding
+    assert (found.warning, found.cases_needed) == ("4 cases cannot tell these apart.", None)
+
+
+def test_the_known_decomposition_and_who_hardly_ever_answered_take_no_part() -> None:
+    assert judged(best_worker="----", moa="++--", best_routing="++++").finding.startswith("moa did best")
+    assert judged(best_worker="++--------", moa="+!!!!!!!!!", vote="+++-------").finding.startswith("vote did best")
+
+
+def test_single_workers_alone_are_compared_with_each_other() -> None:
+    found = judged(alone__a="+++-", alone__b="+---")
+    assert found.finding.startswith(
+        "alone:a, the best single worker on these cases, did best: 3 of 4 cases right; alone:b is"
+    )
+
+
+def test_without_a_single_worker_there_is_no_comparison() -> None:
+    found = judged(moa="+++-", vote="++--")
+    assert found.finding == (
+        "moa did best: 3 of 4 cases right (95 % interval 30.1 to 95.4). No single worker was measured."
+    )
+
+
+def test_one_system_or_none_is_a_verdict_too() -> None:
+    assert judged(best_worker="++").finding == "Only best-worker was measured: 2 of 2 cases right."
+    assert judged(moa="!!").finding == "No case could be judged, so nothing can be said."
+
+
+def test_a_hostile_name_stays_in_one_line() -> None:
+    name = "alone:\x1b[31m\nx"
+    found = reach_verdict(summarize([*outcomes(name, "+"), *outcomes("moa", "-")], systems=[name, "moa"]))
+    assert "\x1b" not in found.text
+    assert "\n" not in found.text

@@ -30,7 +30,6 @@ def said(scorer: str, text: str, choices: Sequence[str] = ()) -> str:
     ],
 )  # fmt: skip
 def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
-    """Case, quotes, stops, emphasis and an announcing last line do not matter."""
     assert right("exact", text, "Paris")
     assert said("exact", text) == "paris"
 
@@ -43,12 +42,10 @@ def test_exact_ignores_case_quotes_and_announcements(text: str) -> None:
     ],
 )  # fmt: skip
 def test_exact_needs_the_whole_answer(text: str) -> None:
-    """A text that says more, less or something else is wrong."""
     assert not right("exact", text, "Paris")
 
 
 def test_exact_compares_the_remaining_text() -> None:
-    """White space inside is one space, and an expected answer may itself start like an announcement."""
     assert right("exact", "New\n  York", "new york")
     assert not right("exact", "NewYork", "New York")
     assert right("exact", "The answer is blowing in the wind.", "the answer is blowing in the wind")
@@ -71,7 +68,6 @@ def test_exact_compares_the_remaining_text() -> None:
     ],
 )  # fmt: skip
 def test_number_takes_the_last_number(text: str, answer: str) -> None:
-    """The last number counts, with its sign, separators and exponent."""
     assert right("number", text, answer)
 
 
@@ -90,13 +86,11 @@ def test_other_numbers_are_wrong(text: str, answer: str) -> None:
 
 @pytest.mark.parametrize("answer", ["", "four", "4 apples", "4 5", "1/2", "--4", "nan", "9" * 5000])
 def test_an_expected_answer_without_a_number_is_an_error(answer: str) -> None:
-    """It is a mistake in the case."""
     assert not SCORERS["number"].can_match(answer, ())
 
 
 @pytest.mark.parametrize("answer", ["4", "-4", "1,000", "$5", "50%", "1e6", ".5", " 7 "])
 def test_money_percentages_and_separators_are_numbers(answer: str) -> None:
-    """An expected answer may be written as people write numbers."""
     assert SCORERS["number"].can_match(answer, ())
 
 
@@ -135,13 +129,11 @@ def test_choice_finds_the_letter(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_choice_is_not_guessed(text: str) -> None:
-    """A text that names no letter, or one that is not offered, has no answer."""
     assert said("choice", text, FOUR) == ""
     assert not any(right("choice", text, letter, FOUR) for letter in "ABCD")
 
 
 def test_an_expected_choice_must_be_offered() -> None:
-    """It must be one of the letters of the choices."""
     can_match = SCORERS["choice"].can_match
     assert [can_match(answer, FOUR) for answer in ("E", "a cat", "d")] == [False, False, True]
     assert can_match("E", ())
@@ -149,14 +141,12 @@ def test_an_expected_choice_must_be_offered() -> None:
 
 @given(st.sampled_from(["exact", "number", "choice"]), st.text(), st.text(min_size=1), st.lists(st.text()))
 def test_no_text_crashes_a_scorer(scorer: str, text: str, answer: str, choices: list[str]) -> None:
-    """Any text is right or wrong, and its extracted answer is always the same."""
     assert right(scorer, text, answer, choices) in (True, False)
     assert said(scorer, text, choices) == said(scorer, text, choices)
 
 
 @given(st.sampled_from(["exact", "number"]), st.text(min_size=1))
 def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> None:
-    """Unless the scorer reports an error about it."""
     if SCORERS[scorer].can_match(answer, ()):
         assert right(scorer, answer, answer)
 
@@ -175,5 +165,4 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
 )  # fmt: skip
 @pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
 def test_no_text_takes_long_to_score(scorer: str, hostile: str) -> None:
-    """The text may be written by somebody who wants to block the program."""
     right(scorer, hostile, "4" if scorer == "number" else "A", FOUR)

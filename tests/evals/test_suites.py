@@ -130,7 +130,6 @@ def test_gpqa_diamond(tmp_path: Path) -> None:
 
 
 def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
-    """They read back equal."""
     cases = convert("math500", lines(tmp_path / "test.jsonl", MATH))
     (tmp_path / "cases.jsonl").write_text(write_cases(cases))
     assert read_cases(tmp_path / "cases.jsonl") == cases
@@ -160,7 +159,6 @@ def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_row_of_another_set_is_reported(tmp_path: Path, name: str, row: Any, says: str) -> None:
-    """The error has the file, the row, the problem, and which file to use."""
     with pytest.raises(UsageError) as error:
         convert(name, lines(tmp_path / "test.jsonl", row))
     assert f"{tmp_path / 'test.jsonl'}, row 1: " in error.value.message
@@ -178,7 +176,6 @@ values = (
     st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *MMLU_PRO, *RLPR, *LCB, *BCB})), values),
 )
 def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
-    """Any row either becomes a case or raises a UsageError."""
     with suppress(UsageError):
         convert(name, lines(tmp_path_factory.mktemp("rows") / "test.jsonl", row))
 
@@ -187,16 +184,13 @@ def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, na
     ("file", "content", "says"),
     [
         ("test-00000-of-00001.parquet", b"PAR1\x00", "is no Parquet file that can be read"),
-        ("test.jsonl", b"", "contains no rows"),
-        ("test.jsonl", b"{", "not a row"),
-        ("test.jsonl", b"[" * 100_000, "not a row"),
-        ("test.csv", b"", "contains no rows"),
+        ("test.jsonl", b"", "contains no rows"), ("test.jsonl", b"{", "not a row"),
+        ("test.jsonl", b"[" * 100_000, "not a row"), ("test.csv", b"", "contains no rows"),
         ("test.csv", b'"' + b"x" * 200_000, "not a file of math500"),
         ("test.jsonl", (json.dumps(MATH) + "\n").encode() * 2, "row 1 has the same id"),
     ],
-)
+)  # fmt: skip
 def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes, says: str) -> None:
-    """Parquet, damaged and empty files; the hint names a file that can be used."""
     (tmp_path / file).write_bytes(content)
     with pytest.raises(UsageError) as error:
         convert("math500", tmp_path / file)
@@ -205,7 +199,6 @@ def test_an_unusable_file_is_an_error(tmp_path: Path, file: str, content: bytes,
 
 
 def test_an_unknown_suite_is_an_error(tmp_path: Path) -> None:
-    """The hint lists the known sets; a missing file is an error, too."""
     with pytest.raises(UsageError, match="unknown suite 'x'") as error:
         convert("x", tmp_path)
     assert "gpqa-diamond" in error.value.hint
@@ -296,7 +289,6 @@ def test_a_hostile_pickle_is_never_unpickled(
 
 
 def test_tests_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kilobytes can become gigabytes."""
     monkeypatch.setattr(readers, "MAX_TESTS", 10_000)
     row = {**LCB, "private_test_cases": packed("x" * 100_000)}
     with pytest.raises(UsageError, match="cut off or too large"):
@@ -317,7 +309,6 @@ def test_bigcodebench(name: str, task: str, tmp_path: Path) -> None:
 
 
 def test_a_parquet_file_gives_the_same_cases(tmp_path: Path) -> None:
-    """Lists and records in its columns are read as in JSON."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     given = [{**RLPR, "extra_info": {"index": number}} for number in range(5)]
@@ -326,7 +317,6 @@ def test_a_parquet_file_gives_the_same_cases(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_a_parquet_file_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "train.parquet").write_bytes(b"")
     with pytest.raises(ConfigError, match="needs pyarrow") as error:
@@ -335,7 +325,6 @@ def test_without_the_extra_a_parquet_file_says_what_to_install(tmp_path: Path, m
 
 
 def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
-    """The same seed gives the same rows in their order, and a damaged row elsewhere is not met."""
     (tmp_path / "test.jsonl").write_text(
         "\n".join(json.dumps({**MATH, "unique_id": f"q{number}"}) for number in range(50)) + "\n{damaged\n"
     )
@@ -357,7 +346,6 @@ def test_a_sample_reads_only_its_rows(tmp_path: Path) -> None:
 def test_wrongly_encoded_cut_off_and_huge_files_are_errors(
     content: bytes, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each names what is wrong, and the row if it is one."""
     monkeypatch.setattr(rows, "MAX_LINE", 1000)
     monkeypatch.setattr(rows, "MAX_LINES", 100)
     (tmp_path / "test.jsonl").write_bytes(content)

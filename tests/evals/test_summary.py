@@ -1,14 +1,30 @@
-"""Figures are computed from outcomes; failed and unknown values are kept apart."""
+"""What outcomes say about systems, and the statistics behind it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
+from math import comb
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from conductor_cli.evals.outcomes import Outcome
-from conductor_cli.evals.summary import summarize, wilson_interval
+from conductor_cli.evals.outcomes import CaseOutcome
+from conductor_cli.evals.summary import (
+    SIGNIFICANT,
+    cases_needed,
+    effective_size,
+    holm_corrected,
+    mcnemar_p,
+    newcombe_interval,
+    paired_p,
+    round_up,
+    summarize,
+    wilson_interval,
+)
 from tests.evals.sample_outcomes import outcomes, used
 
 ONE, TWO, MOA, AUTO = "alone:one", "alone:two", "moa", "conductor"
@@ -16,7 +32,6 @@ ALL = (ONE, TWO, MOA, AUTO)
 
 
 def test_failed_cases_are_in_no_share_and_no_mean() -> None:
-    """What they used is counted separately."""
     summary = summarize(outcomes(ONE, "++-!", tokens=20, seconds=2.0), systems=[ONE])
     (row,) = summary.systems
     assert (row.accuracy.right, row.accuracy.n, row.failed) == (2, 3, 1)
@@ -25,7 +40,6 @@ def test_failed_cases_are_in_no_share_and_no_mean() -> None:
 
 
 def test_a_system_without_a_judged_case_has_no_figures() -> None:
-    """They are unknown, not 0."""
     (row, empty) = summarize(outcomes(ONE, "!!"), systems=[ONE, TWO]).systems
     for item in (row, empty):
         assert (item.accuracy.accuracy, item.cost, item.seconds, item.tokens) == (None, None, None, None)
@@ -34,7 +48,6 @@ def test_a_system_without_a_judged_case_has_no_figures() -> None:
 
 
 def test_a_case_counts_under_each_of_its_tags() -> None:
-    """Tags are in the order of their first occurrence."""
     made = [replace(item, tags=tags) for item, tags in zip(
         outcomes(ONE, "+-+"), (("letters", "2 hops"), ("letters",), ("facts",)), strict=True,
     )]  # fmt: skip
@@ -45,7 +58,6 @@ def test_a_case_counts_under_each_of_its_tags() -> None:
 
 
 def test_valid_plans_are_counted_if_a_model_plans() -> None:
-    """A system with a fixed plan has no such figures."""
     made = [replace(item, planned=True, valid=valid) for item, valid in zip(
         outcomes(AUTO, "++-+"), (True, True, True, False), strict=True,
     )]  # fmt: skip
@@ -56,7 +68,6 @@ def test_valid_plans_are_counted_if_a_model_plans() -> None:
 
 
 def test_an_unknown_cost_is_not_0() -> None:
-    """None without any price, 0 for free models; calls without a price are counted."""
     half = [*outcomes(MOA, "+", cost="0.5"), *outcomes(MOA, "-")]
     free, unknown, mixed = summarize(
         [*outcomes(ONE, "++", cost="0"), *outcomes(TWO, "++"), *half], systems=[ONE, TWO, MOA]
@@ -66,7 +77,6 @@ def test_an_unknown_cost_is_not_0() -> None:
 
 
 def test_systems_are_compared_with_the_best_single_worker() -> None:
-    """The comparison is paired by case, and no system is compared with itself."""
     made = [*outcomes(ONE, "+---"), *outcomes(TWO, "++--"), *outcomes(AUTO, "+++-")]
     summary = summarize(made, systems=[ONE, TWO, AUTO])
     one, two, auto = summary.systems
@@ -78,7 +88,6 @@ def test_systems_are_compared_with_the_best_single_worker() -> None:
 
 
 def test_the_best_worker_by_card_stands_in_for_single_workers() -> None:
-    """If no worker ran alone; without either there is no comparison."""
     made = [*outcomes("best-worker", "+-"), *outcomes(AUTO, "++")]
     assert summarize(made, systems=["best-worker", AUTO]).best_worker == "best-worker"
     alone = summarize(made, systems=[AUTO])
@@ -86,7 +95,6 @@ def test_the_best_worker_by_card_stands_in_for_single_workers() -> None:
 
 
 def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
-    """One right answer in one judged case does not beat eight in ten."""
     made = [*outcomes(ONE, "+!!!!!!!!!"), *outcomes(TWO, "-++++++++-"), *outcomes(AUTO, "++++++++++")]
     summary = summarize(made, systems=[ONE, TWO, AUTO])
     auto = summary.systems[2]
@@ -99,21 +107,15 @@ def test_a_worker_with_few_judged_cases_is_not_the_best() -> None:
     ("one", "two", "best"),
     [("++-!", "++++", TWO), ("!!++-+", "--++++", TWO), ("--++++", "!!+++-", ONE), ("+!", "!+", ONE), ("!+", "++", TWO)],
     ids=[
-        "a case more",
-        "failed where it is hard",
-        "the other one did",
-        "nothing in common",
-        "equal where both answered",
+        "a case more", "failed where it is hard", "the other one did", "nothing in common", "equal where both answered",
     ],
-)
+)  # fmt: skip
 def test_the_best_worker_in_hindsight_is_chosen_on_common_cases(one: str, two: str, best: str) -> None:
-    """Ties go to the worker with more right answers on all its cases."""
     made = [*outcomes(ONE, one), *outcomes(TWO, two)]
     assert summarize(made, systems=[ONE, TWO]).best_worker == best
 
 
 def test_a_comparison_uses_only_cases_judged_for_both() -> None:
-    """A case that failed for one of them is left out."""
     made = [*outcomes(ONE, "+-!+"), *outcomes(AUTO, "!+++")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]
     assert auto.versus_best is not None
@@ -121,7 +123,6 @@ def test_a_comparison_uses_only_cases_judged_for_both() -> None:
 
 
 def test_planning_tokens_and_times_are_means() -> None:
-    """Over the judged cases."""
     made = [
         replace(item, seconds=float(number), planning=used(4))
         for number, item in enumerate(outcomes(AUTO, "+" * 100), start=1)
@@ -131,12 +132,11 @@ def test_planning_tokens_and_times_are_means() -> None:
 
 
 def test_systems_are_in_the_given_order_and_others_are_left_out() -> None:
-    """The order of the outcomes does not matter."""
     made = [*outcomes(TWO, "+"), *outcomes(ONE, "+"), *outcomes(MOA, "+")]
     assert [row.name for row in summarize(made, systems=[ONE, TWO]).systems] == [ONE, TWO]
 
 
-def drawn(system: str, *draws: str) -> list[Outcome]:
+def drawn(system: str, *draws: str) -> list[CaseOutcome]:
     """The outcomes of several draws, each with a sign for every case."""
     return [replace(item, draw=draw) for draw, signs in enumerate(draws) for item in outcomes(system, signs)]
 
@@ -151,13 +151,11 @@ def test_several_answers_to_a_case_are_one_case() -> None:
 
 
 def test_one_answer_a_case_has_no_deviation_between_draws() -> None:
-    """There is nothing to compare."""
     (row,) = summarize(outcomes(ONE, "++--"), systems=[ONE]).systems
     assert row.between_draws is None
 
 
 def test_draws_are_compared_one_by_one() -> None:
-    """Only runs that were judged for both count, and the p-value takes each case once."""
     made = [*drawn(ONE, "----", "--!-"), *drawn(AUTO, "++++", "+++-")]
     auto = summarize(made, systems=[ONE, AUTO]).systems[1]
     found = auto.versus_best
@@ -166,3 +164,163 @@ def test_draws_are_compared_one_by_one() -> None:
     assert found.difference == pytest.approx(6 / 7)
     assert found.p == pytest.approx(2 / 2**4)  # all four signs alike
     assert found.unequal == pytest.approx((1 + 1 + 1 + 0.25) / 4)
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_the_interval_of_a_share_is_the_published_one(right: int, n: int, low: float, high: float) -> None:
+    """Newcombe, Stat. Med. 17 (1998) 857, table I, method 3."""
+    assert wilson_interval(right, n) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_the_interval_of_0_and_100_percent_is_exact() -> None:
+    assert wilson_interval(0, 7).low == 0
+    assert wilson_interval(7, 7).high == 1
+
+
+PUBLISHED = [
+    ((36, 12, 2, 0), (0.0569, 0.3404)), ((20, 12, 2, 16), (0.0562, 0.3292)), ((18, 12, 2, 18), (0.0562, 0.3290)),
+    ((36, 14, 0, 0), (0.1528, 0.4167)), ((35, 14, 0, 1), (0.1461, 0.4175)), ((18, 14, 0, 18), (0.1441, 0.3963)),
+    ((2, 97, 1, 0), (0.8721, 0.9854)), ((1, 97, 1, 1), (0.8736, 0.9850)), ((0, 29, 1, 0), (0.6666, 0.9882)),
+    ((2, 98, 0, 0), (0.9178, 0.9945)), ((1, 98, 0, 1), (0.9171, 0.9916)), ((0, 30, 0, 0), (0.8395, 1.0)),
+    ((54, 0, 0, 0), (-0.0664, 0.0664)), ((53, 0, 0, 1), (-0.0729, 0.0729)), ((30, 0, 0, 24), (-0.0358, 0.0358)),
+    ((29, 0, 0, 25), (-0.0354, 0.0354)), ((28, 0, 0, 26), (-0.0352, 0.0352)), ((27, 0, 0, 27), (-0.0351, 0.0351)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("counts", "limits"), PUBLISHED)
+def test_the_interval_of_a_difference_is_the_published_one(
+    counts: tuple[int, int, int, int], limits: tuple[float, float]
+) -> None:
+    """Newcombe, Stat. Med. 17 (1998) 2635, table III, method 10, printed to four places."""
+    assert newcombe_interval(*counts) == pytest.approx(limits, abs=1e-4)
+
+
+def test_the_interval_agrees_with_a_second_publication() -> None:
+    """Fagerland, Lydersen and Laake, Stat. Med. 33 (2014) 2850: airway reactivity before and after a transplant."""
+    assert newcombe_interval(1, 1, 7, 12) == pytest.approx((-0.507, -0.026), abs=5e-4)
+    assert mcnemar_p(1, 7) == pytest.approx(0.0703, abs=5e-5)
+
+
+@given(st.tuples(*[st.integers(0, 300)] * 4).filter(any))
+def test_the_interval_contains_the_difference_and_is_antisymmetric(counts: tuple[int, int, int, int]) -> None:
+    low, high = newcombe_interval(*counts)
+    both, one, other, neither = counts
+    difference = (one - other) / sum(counts)
+    assert -1 <= low <= difference <= high <= 1
+    assert newcombe_interval(both, other, one, neither) == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize(("one", "other", "p"), [(0, 0, 1.0), (5, 5, 1.0), (10, 0, 2 / 1024), (8, 2, 0.109375)])
+def test_mcnemar_is_the_exact_binomial_tail(one: int, other: int, p: float) -> None:
+    assert mcnemar_p(one, other) == pytest.approx(p)
+
+
+def test_mcnemar_handles_many_cases() -> None:
+    """Powers of two that do not fit a float do not matter."""
+    assert mcnemar_p(1100, 1100) == 1
+    assert 0 < mcnemar_p(1030, 1170) < 0.02
+
+
+def binomial(n: int, count: int, share: float) -> float:
+    return comb(n, count) * share**count * (1 - share) ** (n - count)
+
+
+def power(n: int, first: float, second: float, limit: float) -> float:
+    """How likely the exact test finds the difference of two systems, counted over every possible result."""
+    unequal = first + second
+    return sum(
+        binomial(n, found, unequal) * binomial(found, one, first / unequal)
+        for found in range(n + 1)
+        for one in range(found + 1)
+        if mcnemar_p(one, found - one) < limit
+    )
+
+
+@pytest.mark.parametrize(("one", "other", "comparisons"), [(20, 5, 1), (30, 15, 1), (20, 5, 4), (12, 1, 4)])
+def test_so_many_cases_find_the_difference_with_80_percent(one: int, other: int, comparisons: int) -> None:
+    """The exact test needs a few more than the formula says; half as many would miss it more often than not."""
+    n = cases_needed((one - other) / 100, (one + other) / 100, comparisons=comparisons)
+    limit = SIGNIFICANT / comparisons
+    assert n is not None
+    assert 0.7 < power(n, one / 100, other / 100, limit) < 0.85
+    assert power(n // 2, one / 100, other / 100, limit) < 0.55
+
+
+def test_the_number_of_cases_is_that_of_the_formula() -> None:
+    """(1.960 * sqrt(0.3) + 0.8416 * sqrt(0.3 - 0.01))^2 / 0.01 = 233.06. No number finds what is not there."""
+    assert cases_needed(0.1, 0.3) == cases_needed(-0.1, 0.3) == 234
+    assert cases_needed(0, 0) is cases_needed(0, 0.6) is None
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 100), st.integers(1, 12))
+def test_more_cases_are_needed_if_these_do_not_show_it(one: int, other: int, same: int, comparisons: int) -> None:
+    n = one + other + same
+    if n == 0 or mcnemar_p(one, other) < SIGNIFICANT / comparisons:
+        return
+    needed = cases_needed((one - other) / n, (one + other) / n, comparisons=comparisons)
+    assert needed is None or needed > n
+
+
+def test_numbers_are_rounded_up_to_two_digits() -> None:
+    assert [round_up(number) for number in (7, 42, 147, 150, 2_301)] == [7, 42, 150, 150, 2_400]
+
+
+def test_holms_correction_of_a_published_example() -> None:
+    """Holm's steps by hand: 0.01, 0.04, 0.03 and 0.005, in this order, as R's `p.adjust` gives them."""
+    assert holm_corrected([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm_corrected([0.6, 0.7]) == [1.0, 1.0]
+    assert holm_corrected([]) == []
+
+
+clusters = st.lists(st.lists(st.integers(-1, 1), min_size=1, max_size=4), min_size=1, max_size=12)
+
+
+@given(clusters)
+def test_answers_to_one_case_count_for_less_than_other_cases(cases: list[list[int]]) -> None:
+    assert len(cases) <= effective_size(cases) <= sum(map(len, cases))
+
+
+def test_the_effective_number_at_its_ends() -> None:
+    assert effective_size([[1, 1, 1], [0, 0, 0], [1, 1, 1], [0, 0, 0]]) == 4
+    assert effective_size([[1, 0], [0, 1], [1, 0]]) == 6
+    assert effective_size([[1], [0], [1]]) == 3
+    assert effective_size([[1, 1], [1, 1]]) == 2
+
+
+def test_the_effective_number_by_hand() -> None:
+    """Four cases, two answers each: squares of 2 for single answers and of 2 by case, so 8 * 2 / 2 * 3 / 4 answers."""
+    assert effective_size([[1, 1], [1, 0], [0, 1], [0, 0]]) == pytest.approx(6.0)
+
+
+def simulated(seed: int, *, naive: bool) -> bool:
+    """Whether the interval of 40 cases with five answers each holds the true mean, where cases differ by difficulty."""
+    random = Random(seed)
+    cases = [[int(random.random() < easy) for _ in range(5)] for easy in (random.betavariate(1, 1) for _ in range(40))]
+    right = sum(map(sum, cases))
+    low, high = wilson_interval(right, 200, None if naive else effective_size(cases))
+    return low <= 0.5 <= high
+
+
+def test_intervals_of_repeated_cases_hold_what_they_promise() -> None:
+    """95 % of them hold the mean; the interval that takes every answer for a case holds it much less often."""
+    assert sum(simulated(seed, naive=False) for seed in range(400)) >= 0.92 * 400
+    assert sum(simulated(seed, naive=True) for seed in range(400)) < 0.85 * 400
+
+
+def brute_force(differences: list[int]) -> float:
+    """The share of all signs whose sum is as far from 0."""
+    sums = [sum(sign * each for sign, each in zip(signs, differences, strict=True))
+            for signs in product((-1, 1), repeat=len(differences))]  # fmt: skip
+    return sum(abs(found) >= abs(sum(differences)) for found in sums) / len(sums)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))
+def test_the_p_value_of_repeated_cases_is_exact(differences: list[int]) -> None:
+    assert paired_p(differences) == pytest.approx(brute_force(differences))
+
+
+def test_one_answer_a_case_gives_mcnemars_p_value() -> None:
+    assert paired_p([1] * 7 + [-1] + [0] * 12) == mcnemar_p(7, 1)

@@ -10,8 +10,18 @@ import pytest
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.redact import REDACTED
-from conductor_cli.keys.key_store import KeyStore
+from conductor_cli.keys.key_store import (
+    MAX_KEY,
+    PROVIDERS,
+    KeyEntry,
+    KeyStore,
+    address,
+    checked_key,
+    known_provider,
+    same_address,
+)
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import PRESETS
 
 KEY = "sk-test-0123456789abcdef"
 URL = "https://api.openai.com/v1"
@@ -22,7 +32,6 @@ def open_store(place: Path) -> KeyStore:
 
 
 def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Path) -> None:
-    """Kept, read and removed with the null keyring; the file has the mode 0600, its directory 0700."""
     place = tmp_path / "data"
     entry = open_store(place).set("openai", URL, KEY, plaintext=True)
     assert entry.where == "file"
@@ -38,13 +47,11 @@ def test_a_key_in_a_file_is_the_owners_to_read_and_asks_no_keyring(tmp_path: Pat
 
 
 def test_a_key_that_is_read_is_never_shown_again(tmp_path: Path) -> None:
-    """Whoever reads a key makes it known to what redacts."""
     open_store(tmp_path).set("openai", URL, "sk-told-0123456789", plaintext=True)
     assert KNOWN_SECRETS.redact("it is sk-told-0123456789") == f"it is {REDACTED}"
 
 
 def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    """A key that other users may have read is reported, with what to do."""
     open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
     path = open_store(tmp_path).path
     path.chmod(0o640)
@@ -61,7 +68,6 @@ def test_a_file_with_keys_that_others_can_read_is_refused(tmp_path: Path) -> Non
      '{"keys": {"openai": {"base_url": "", "since": "", "where": "elsewhere"}}}'],
 )  # fmt: skip
 def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) -> None:
-    """What is no list of ours is an error that names the file; nothing is written over it."""
     path = open_store(tmp_path).path
     path.write_text(text)
     with pytest.raises(ConfigError, match="is damaged"):
@@ -72,14 +78,12 @@ def test_a_damaged_list_is_reported_and_left_alone(tmp_path: Path, text: str) ->
 
 
 def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """A file where the directory should be: nothing is stored, and the error names it."""
     (tmp_path / "data").write_text("")
     with pytest.raises(ConfigError, match=r"keys\.json cannot be written"):
         open_store(tmp_path / "data").set("openai", URL, KEY, plaintext=True)
 
 
 def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
-    """The error lists the stored ones."""
     open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
     with pytest.raises(UsageError, match="no key of mistral is stored") as error:
         open_store(tmp_path).remove("mistral")
@@ -87,9 +91,107 @@ def test_removing_what_is_not_there_says_what_is(tmp_path: Path) -> None:
 
 
 def test_a_key_that_moves_to_a_file_stays_there(tmp_path: Path) -> None:
-    """Storing it again in a file does not depend on a keyring that has disappeared."""
     kept = {"base_url": URL, "since": "2026-11-01T00:00:00+00:00", "where": "keyring"}
     open_store(tmp_path).path.write_text(json.dumps({"keys": {"openai": kept}}))
     open_store(tmp_path).set("openai", URL, KEY, plaintext=True)
     assert open_store(tmp_path)("openai", URL) == KEY
     assert open_store(tmp_path).entries()["openai"].where == "file"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no key was given"),
+        (" \n\t", "no key was given"),
+        ("sk-one\nsk-two", "must be one line"),
+        ("sk-one\r\nsk-two", "must be one line"),
+        ("sk-\x85two", "must be one line"),
+        ("sk-" + "x" * 10_240, "must be one line"),
+        ("sk-clé-0123456789", "must be one line"),
+        ("“sk-0123456789”", "must be one line"),
+        ("sk-\x0012345678", "must be one line"),
+        ("Bearer sk-0123456789", "must be one line"),
+    ],
+)
+def test_what_cannot_be_a_key_is_refused_and_not_repeated(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        checked_key(text)
+    assert len(text.strip()) < 4 or text.strip()[:40] not in error.value.message + error.value.hint
+
+
+@pytest.mark.parametrize("text", ["sk-0123456789", " sk-0123456789\n", "sk-0123456789\r\n", "\ufeffsk-0123456789"[1:]])
+def test_white_space_around_a_key_is_not_part_of_it(text: str) -> None:
+    assert checked_key(text) == "sk-0123456789"
+    assert len(checked_key("x" * MAX_KEY)) == MAX_KEY
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_every_kind_with_an_address_of_its_own_can_have_a_key(name: str) -> None:
+    assert known_provider(name) == name
+    assert PRESETS[name].base_url == "" or address(name, None) == PRESETS[name].base_url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "hint"),
+    [
+        ("opnai", "not a provider", "did you mean openai?"),
+        ("OpenAI", "not a provider", "did you mean openai?"),
+        ("OPENAI_API_KEY", "not a provider", "did you mean openai?"),
+        ("nobody", "not a provider", "known: openai, "),
+        ("litellm", "not a provider", "known: openai, "),
+        ("sk-proj-0123456789abcdef", "not a provider", "known: openai, "),
+        ("", "not a provider", "known: openai, "),
+    ],
+)
+def test_an_unknown_provider_is_refused(name: str, said: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        known_provider(name)
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "llm.example.com/v1", "ftp://llm.example.com", "http://", "https://a b/v1", "https://x:99999/v1",
+        "https://x/v1?k=1", "http://[x/", "https://me:secret@llm.example.com/v1",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_or_holds_a_password_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="--base-url is not a valid URL, without a user name or password") as error:
+        address("openai", url)
+    assert "secret" not in str(error.value) + error.value.hint
+
+
+def test_a_server_without_an_address_of_its_own_needs_one() -> None:
+    with pytest.raises(UsageError, match="openai-compatible has no fixed address") as error:
+        address("openai-compatible", None)
+    assert error.value.hint == "conductor keys set openai-compatible --base-url URL"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://Api.X.com/v1/", "https://api.x.com/v1", True),
+        ("https://api.x.com/v1", "http://api.x.com/v1", False),
+        ("https://api.x.com/v1", "https://api.x.com/v2", False),
+        ("https://api.x.com/v1", "https://api.x.com.evil.example/v1", False),
+        ("https://api.x.com/v1", "https://api.x.com:8443/v1", False),
+        ("https://api.x.com/v1", "https://api.x.com@evil.example/v1", False),
+        ("https://api.x.com/v1", "http://[api", False),
+    ],
+)
+def test_two_addresses_are_one_only_if_all_of_them_is(one: str, other: str, same: bool) -> None:
+    assert same_address(one, other) is same
+
+
+def test_an_entry_does_not_show_its_key() -> None:
+    entry = KeyEntry(provider="openai", base_url="https://x", since="", where="file", key="sk-0123456789")
+    assert "sk-0123456789" not in repr(entry)
+
+
+@pytest.mark.parametrize("name", ["openai=sk-0123456789", "OPENAI_API_KEY=sk-0123456789", "sk-0123456789=", "="])
+def test_a_key_behind_a_name_is_refused_and_not_repeated(name: str) -> None:
+    with pytest.raises(UsageError, match="not given on the command line") as error:
+        known_provider(name)
+    assert "sk-" not in error.value.message + error.value.hint
+    assert "revoke it" in error.value.hint

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import litellm_ready
 from tests.tiny_gguf import END, INSTRUCT, SLOW, Extra, make
 
 NEVER_ENDS = Extra(bias={END: -50.0, "<|endoftext|>": -50.0})
 """So that a reply is as long as its limit."""
+
+
+@pytest.fixture(scope="session")
+def litellm() -> None:
+    """litellm, imported before anything is measured."""
+    litellm_ready()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.command.adapter import MOST_LINE, EventReply
+from conductor_cli.models.command.adapter import MAX_EVENT_BYTES, EventReply
 from conductor_cli.models.command.events import READERS
 from conductor_cli.models.command.programs import PROGRAMS
 
@@ -59,7 +59,6 @@ def said(chunks: list[Chunk]) -> tuple[str, str]:
     ],
 )  # fmt: skip
 def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, pieces: int) -> None:
-    """The last message is the answer; what came before it and each tool are thinking; all steps are counted."""
     reply, chunks = read(name, (CAPTURED / f"{name}.jsonl").read_bytes(), pieces=pieces)
     text, thought = said(chunks)
     assert (text.strip(), reply.error, reply.usage("")) == (ANSWER, "", usage)
@@ -68,14 +67,12 @@ def test_an_agent_run_is_read(name: str, thinking: list[str], usage: Usage, piec
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_failed_agent_run_is_read(name: str) -> None:
-    """What the agent says about the failure is kept, and its tokens are not called free."""
     reply, _ = read(name, (CAPTURED / f"{name}-failed.jsonl").read_bytes())
     assert "No such model at this double" in reply.error
     assert reply.usage("some prompt").cost is None
 
 
 def test_a_cost_of_zero_is_unknown() -> None:
-    """An agent that knows no price says 0. One unknown step makes the sum unknown; a negative cost is nonsense."""
     step = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0}}
     priced = {"type": "step_finish", "part": {"tokens": {"input": 1, "output": 1}, "cost": 0.5}}
     costs = [
@@ -88,7 +85,6 @@ def test_a_cost_of_zero_is_unknown() -> None:
 
 
 def test_what_an_agent_does_not_count_is_estimated() -> None:
-    """Nonsense for a number does not make a call free: the text before our eyes counts."""
     events = (
         {"type": "item.completed", "item": {"type": "agent_message", "text": "y" * 40}},
         {"type": "turn.completed", "usage": {"input_tokens": 3, "output_tokens": -(10**9)}},
@@ -113,7 +109,6 @@ def test_what_an_agent_does_not_count_is_estimated() -> None:
     ],
 )  # fmt: skip
 def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:
-    """An event that is not as expected adds nothing wrong: no exception, no huge count, no text."""
     reply, chunks = read(name, b"a warning\n" + lines(event) + b'{"type": "resu')
     usage = reply.usage("")
     assert said(chunks)[0] == ""
@@ -121,14 +116,12 @@ def test_events_of_the_wrong_form_are_no_failure(name: str, event: Any) -> None:
 
 
 def test_deep_and_endless_events_are_bounded() -> None:
-    """Deeply nested JSON is ignored, and a line without an end is an error before it fills the memory."""
     assert said(read("codex", b"[" * 100_000 + b"\n")[1]) == ("", "")
     with pytest.raises(ModelError, match="more than 8 MiB"):
-        read("codex", b"x" * (MOST_LINE + 1), pieces=1 << 20)
+        read("codex", b"x" * (MAX_EVENT_BYTES + 1), pieces=1 << 20)
 
 
 def test_an_answer_is_cut_at_the_tokens_that_were_asked_for() -> None:
-    """An agent knows no limit, so its answer is cut, and says so."""
     reply, chunks = read(
         "codex", lines({"type": "item.completed", "item": {"type": "agent_message", "text": "x" * 99}}), tokens=2
     )
@@ -136,7 +129,6 @@ def test_an_answer_is_cut_at_the_tokens_that_were_asked_for() -> None:
 
 
 def test_keys_are_redacted_in_answers_and_thinking() -> None:
-    """What an agent repeats holds no key."""
     key = "sk-secret-0123456789"
     message = {"type": "item.completed", "item": {"type": "agent_message", "text": f"it is {key}"}}
     command = {
@@ -147,7 +139,6 @@ def test_keys_are_redacted_in_answers_and_thinking() -> None:
 
 
 def test_every_preset_has_a_reader_and_an_install_hint() -> None:
-    """A row of the table is complete."""
     for kind, program in PROGRAMS.items():
         if kind != "command":
             assert program.events in READERS
@@ -156,7 +147,6 @@ def test_every_preset_has_a_reader_and_an_install_hint() -> None:
 
 
 def test_what_did_not_stop_an_agent_is_a_note_and_no_word_of_it() -> None:
-    """An attempt to reconnect is told as a notice, a few times; it is neither an answer nor the agent's thinking."""
     event = {"type": "error", "message": "Reconnecting… 1/5 \x1b[31m(sk-secret-0123456789)"}
     _, chunks = read("codex", lines(*[event] * 50))
     assert said(chunks) == ("", "")

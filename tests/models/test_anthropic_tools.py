@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
-from tests.models.test_chat_apis import events, failure, fine, replies, text, thinking
+from tests.models.kit import text
+from tests.models.test_chat_apis import events, failure, fine, replies
 from tests.servers import SeenStep, Wire
 
 CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
@@ -91,7 +92,6 @@ TWO_CALLS = (
 
 
 def test_an_image_and_a_pdf_are_blocks_before_the_text() -> None:
-    """Each comes after its name; the bytes are in base64 without the beginning of a data URL."""
     body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)), tools=())
     assert body["messages"] == [{"role": "user", "content": [
         {"type": "text", "text": "chart.png:"},
@@ -106,8 +106,6 @@ def test_an_image_and_a_pdf_are_blocks_before_the_text() -> None:
 
 
 def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
-    """The API takes 32 MB; the error says how much it is and what to do."""
-
     def nothing(_: Attachment) -> bytes:
         raise AssertionError
 
@@ -120,7 +118,6 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
 
 
 def test_a_tool_has_an_input_schema() -> None:
-    """The schema is that of an object in any case; nothing is said about the choice, which is the model's."""
     body = sent(ASK)
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     assert body["tools"] == [{"name": "weather", "description": "Says the weather.", "input_schema": schema}]
@@ -138,12 +135,10 @@ def test_a_tool_has_an_input_schema() -> None:
     ],
 )
 def test_the_choice_of_tools_has_its_own_words(choice: Any, parallel: bool, told: dict[str, Any]) -> None:
-    """Calls side by side are forbidden as a part of the choice."""
     assert sent(ASK, tool_choice=choice, parallel_tool_calls=parallel)["tool_choice"] == told
 
 
 def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None:
-    """The API refuses that, so it is refused by name; with an effort instead of a budget the model may be forced."""
     request = Request(messages=(ASK,), tools=(WEATHER,), tool_choice="required")
     error = failure(fine, "anthropic", request=request, thinking_budget=2000)
     assert error.reason == "refused"
@@ -152,17 +147,7 @@ def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None
     assert (body["thinking"], body["tool_choice"]) == ({"type": "adaptive"}, {"type": "any"})
 
 
-def test_calls_are_read_with_their_arguments_in_pieces() -> None:
-    """A call without arguments has an empty object; thinking, text and the reason of the end stay what they are."""
-    chunks = asked(*THOUGHT, *TWO_CALLS)
-    assert calls(chunks) == [("toolu_1", "weather", '{"city": "Oslo"}'), ("toolu_2", "weather", "{}")]
-    assert (text(chunks), thinking(chunks)) == ("Let me look.", "I need the weather.")
-    assert chunks[-1].finish == "tool"
-
-
 def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
-    """One JSON answer, with the arguments as an object."""
-
     async def script(_: SeenStep, wire: Wire) -> None:
         content = [
             {"type": "thinking", "thinking": "Hm.", "signature": "EqQB"},
@@ -177,7 +162,6 @@ def test_a_server_that_does_not_stream_gives_the_same_calls() -> None:
 
 
 def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> None:
-    """The API demands both: signed and hidden thinking in its place, and all results of a turn before the text."""
     turn = asked(*THOUGHT, *TWO_CALLS)
     again = Message(
         role="assistant", content=text(turn), provider_data=turn[-1].provider_data,
@@ -206,7 +190,6 @@ def test_thinking_is_given_back_unchanged_and_results_come_in_one_message() -> N
 
 
 def test_a_turn_of_another_model_is_built_from_its_calls() -> None:
-    """Its provider data means nothing here; arguments that are no object are shown to the model as they were."""
     bad = ToolCall(id="c1", name="weather", arguments='{"city": "Os')
     other = Message(role="assistant", content=" \n", tool_calls=(bad,), provider_data={"reasoning_content": "Hm."})
     body = sent(ASK, other, Message(role="tool", content="", tool_call_id="c1"))
@@ -218,7 +201,6 @@ def test_a_turn_of_another_model_is_built_from_its_calls() -> None:
 
 
 def test_files_of_a_result_are_inside_it() -> None:
-    """A tool may return an image, which the model sees as a part of the result."""
     call = ToolCall(id="c1", name="weather", arguments="{}")
     result = Message(role="tool", content="A map.", tool_call_id="c1", attachments=(CHART,))
     body = sent(ASK, Message(role="assistant", content="", tool_calls=(call,)), result)
@@ -230,7 +212,6 @@ def test_files_of_a_result_are_inside_it() -> None:
 
 
 def test_what_the_next_turn_repeats_is_cached() -> None:
-    """The ends of this request and of the one before are marked, and nothing for a request without tools or choice."""
     call = ToolCall(id="c1", name="weather", arguments="{}")
     result = Message(role="tool", content="7", tool_call_id="c1")
     turn = Message(role="assistant", content="", tool_calls=(call,))
@@ -241,7 +222,6 @@ def test_what_the_next_turn_repeats_is_cached() -> None:
 
 
 def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
-    """The model calls the tool by the name that it was offered; the caller gets its own."""
     tool = Tool(name="files/read it", parameters={})
     body = sent(ASK, tools=(tool,), tool_choice=tool)
     offered = body["tools"][0]["name"]
@@ -262,7 +242,6 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
     ],
 )  # fmt: skip
 def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finish: str, said: str) -> None:
-    """A turn that the server paused is cut off; a refusal without a word is explained."""
     chunks = asked(*frames)
     assert (chunks[-1].finish, text(chunks)) == (finish, said)
 
@@ -279,13 +258,11 @@ def test_other_ends_have_a_meaning_too(frames: tuple[dict[str, Any], ...], finis
     ],
 )  # fmt: skip
 def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, Any], ...]) -> None:
-    """Arguments that are cut off, that belong to no call, and a call without a name are never a call."""
     error = failure(events(*frames), "anthropic", request=Request(messages=(ASK,), tools=(WEATHER,)))
     assert error.reason == "broken"
 
 
 def test_tools_that_the_server_runs_itself_are_no_calls() -> None:
-    """Their arguments and results are not for the caller."""
     chunks = asked(
         start(0, type="server_tool_use", id="s", name="web_search", input={}), json_delta(0, '{"q": 1}'), stop(0),
         start(1, type="web_search_tool_result", tool_use_id="s", content=[]), stop(1),

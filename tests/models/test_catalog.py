@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib.util
-import json
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,20 +12,18 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from conductor_cli.models.litellm import LiteLLM
-from conductor_cli.models.presets import PRESETS, as_of, base_url_of, is_free, is_local, is_own_address, price_name
+from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, is_local, is_own_address, price_name
 from conductor_cli.models.worker_options import kinds
-from tests.servers import SeenStep, Speaker, Wire, delta, litellm_ready, loopback, saying, usage
+from tests.models.kit import LITELLM, answering, play, text
+from tests.servers import SeenStep, Wire, delta, loopback, saying, usage
 
+pytestmark = LITELLM
 ASKED = Request(messages=(Message(role="user", content="Yes?"),), max_tokens=9)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _litellm() -> None:
-    litellm_ready()
 
 
 def worker(kind: str, model: str = "", **options: Any) -> Worker:
@@ -38,39 +31,10 @@ def worker(kind: str, model: str = "", **options: Any) -> Worker:
 
 
 def ask(model: Model, request: Request = ASKED) -> list[Chunk]:
-    async def go() -> list[Chunk]:
-        try:
-            return [chunk async for chunk in model.stream(request)]
-        finally:
-            await model.close()
-
-    return asyncio.run(go())
-
-
-@pytest.fixture(scope="module")
-def prices() -> dict[str, Any]:
-    """The table of models in litellm, read as data: it is not imported."""
-    found = importlib.util.find_spec("litellm")
-    if found is None or found.origin is None:
-        pytest.skip("litellm is not installed")
-    table = Path(found.origin).parent / "model_prices_and_context_window_backup.json"
-    return dict(json.loads(table.read_text(encoding="utf-8")))
-
-
-PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.cost == "unknown"]
-
-
-@pytest.mark.parametrize("kind", PRICED)
-def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dict[str, Any]) -> None:
-    """A preset's model is in the price table under its exact name, answers questions, and is not retired soon."""
-    row = prices[price_name(worker(kind))]
-    assert row["mode"] == "chat"
-    assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
-    assert row.get("deprecation_date", "9999") > as_of()
+    return play(model, request)[0]
 
 
 def test_only_a_provider_that_states_costs_begins_with_a_model_without_a_price() -> None:
-    """OpenRouter chooses the model itself and says what it cost; every other preset's model has a price."""
     stated = [kind for kind, preset in PRESETS.items() if preset.cost == "stated"]
     assert stated == ["openrouter"]
     assert price_name(worker("openrouter")) == ""
@@ -88,7 +52,6 @@ def test_each_preset_is_whole(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, preset in PRESETS.items() if preset.keys])
 def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: str) -> None:
-    """With its variable set a provider is ready; without it the error names the variable and what to do."""
     preset = PRESETS[kind]
     with pytest.raises(KeyMissing, match=preset.keys[0]) as error:
         open_model(worker(kind), environ={preset.keys[0]: " "})
@@ -99,13 +62,11 @@ def test_each_provider_opens_with_its_key_and_names_it_when_it_is_missing(kind: 
 
 
 def test_the_first_variable_that_is_set_counts() -> None:
-    """Gemini's key may have two variable names; the first one is preferred."""
     assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b"}) == "b"
     assert api_key_of(worker("gemini"), {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}) == "a"
 
 
 def test_a_variable_that_is_named_is_the_only_one_read() -> None:
-    """`key_env` names the variable; no other is tried in its place."""
     environ = {"OPENAI_API_KEY": "theirs", "MINE": "mine"}
     assert api_key_of(worker("openai", key_env="MINE"), environ) == "mine"
     with pytest.raises(KeyMissing, match="OTHER is not set"):
@@ -113,7 +74,6 @@ def test_a_variable_that_is_named_is_the_only_one_read() -> None:
 
 
 def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
-    """A worker with another address gets no key from the provider's variable, only one that it names itself."""
     environ = {"OPENAI_API_KEY": "sk-theirs-123", "MINE": "sk-mine-123"}
     with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
         ask(open_model(worker("openai", "m", base_url=server.url), environ=environ))
@@ -122,54 +82,33 @@ def test_a_providers_key_is_sent_to_its_own_address_only() -> None:
     assert sent == [None, "Bearer sk-mine-123"]
 
 
-def test_a_server_at_another_address_is_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that speaks Anthropic's protocol, and also where litellm could read the provider's key by itself."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-theirs-123")
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.say("Yes.")
-        await speaker.end()
-
-    with loopback(script) as server:
-        chunks = ask(open_model(worker("anthropic", "claude-haiku-4-5", base_url=server.url), environ=os.environ))
-    assert "".join(chunk.text for chunk in chunks) == "Yes."
-    assert "sk-theirs-123" not in str(server.requests[0].headers)
-
-
 @pytest.mark.parametrize("own", ["https://api.openai.com/v1", "https://api.openai.com/v1/"])
 def test_a_providers_own_address_may_be_written_out(own: str) -> None:
-    """Writing down the address that is the provider's own changes nothing."""
     assert is_own_address(worker("openai", base_url=own))
     assert api_key_of(worker("openai", base_url=own), {"OPENAI_API_KEY": "k"}) == "k"
 
 
 @pytest.mark.parametrize("key", ["sk-ä", "sk 1", "sk\n1", "“sk”"])
 def test_a_key_that_cannot_be_one_is_reported(key: str) -> None:
-    """A key with a letter that no key has is refused before it is sent, and is not shown."""
     with pytest.raises(KeyMissing, match="OPENAI_API_KEY has invalid characters") as error:
         open_model(worker("openai"), environ={"OPENAI_API_KEY": key})
     assert key not in str(error.value)
 
 
 def test_a_local_server_needs_no_key() -> None:
-    """A worker on this machine is asked without one."""
     with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
         ask(open_model(worker("ollama", "m", base_url=f"{server.url}/v1"), environ={}))
     assert "authorization" not in server.requests[0].headers
 
 
 def test_a_model_that_ollama_sends_on_is_not_free_and_not_local() -> None:
-    """Ollama's cloud models leave the machine, so their cost is not known to be nothing."""
-    assert is_free(worker("ollama", "gpt-oss:20b"))
+    assert costs_nothing(worker("ollama", "gpt-oss:20b"))
     cloud = worker("ollama", "gpt-oss:120b-cloud")
-    assert not is_free(cloud)
+    assert not costs_nothing(cloud)
     assert not is_local(cloud)
 
 
 def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
-    """Any server may write a cost into its answer; it counts as unknown."""
     with loopback(saying(delta("Yes.", finish="stop"), usage(cost=0.0))) as server:
         last = ask(open_model(worker("openrouter", "m", base_url=server.url), environ={}))[-1].usage
     assert last is not None
@@ -194,7 +133,6 @@ def test_a_cost_is_believed_from_openrouters_own_address_only() -> None:
     ids=lambda value: value if isinstance(value, bool) else f"{value.kind}-{base_url_of(value)}",
 )
 def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: bool) -> None:
-    """Whether a worker is local depends on its address, not on its name."""
     assert is_local(made) is local
 
 
@@ -218,31 +156,24 @@ def test_a_worker_is_local_only_if_its_questions_stay_here(made: Worker, local: 
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_a_setting_gets_wrong_is_reported(made: Worker, words: str) -> None:
-    """A worker with invalid settings is an error that says what is wrong and what is allowed."""
     with pytest.raises(ConfigError, match=re.escape(words)) as error:
         open_model(made, environ={})
     assert error.value.hint
 
 
 def test_kinds_are_what_a_user_may_name() -> None:
-    """The double for tests and `self`, which is the run's own, are not offered."""
     assert {"openai", "anthropic", "openai-compatible", "litellm", "llama"} <= set(kinds())
     assert not {"scripted", "self"} & set(kinds())
 
 
 def test_a_scripted_worker_says_what_it_is_reported_and_is_called_so() -> None:
-    """Tests and benchmarks may play a script under a worker that is labelled as one."""
     made = Worker(name="w", kind="scripted", about="scripted, for tests", options={"script": ["Y", "es."]})
     model = open_model(made, environ={})
     assert "".join(chunk.text for chunk in ask(model) + ask(model)) == "Yes.Yes."
 
 
 def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
-    """OpenAI's own address gets `max_completion_tokens`; an address of one's own gets what most servers know."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
-
+    script = answering({"choices": [{"message": {"content": "Yes."}, "finish_reason": "stop"}]})
     model = open_model(worker("openai"), environ={"OPENAI_API_KEY": "k"})
     assert isinstance(model, ChatApiModel)
     assert model._body(ASKED, frozenset())["max_completion_tokens"] == 9
@@ -251,18 +182,10 @@ def test_openai_is_asked_in_the_words_of_its_newer_models() -> None:
     assert server.requests[0].json["max_tokens"] == 9
 
 
-def test_a_grammar_reaches_llama_server_and_no_other() -> None:
-    """llama-server takes GBNF, so a conductor behind it writes valid plans."""
-    request = Request(messages=ASKED.messages, grammar="root ::= x")
-    with loopback(saying(delta("Yes.", finish="stop"), usage())) as server:
-        ask(open_model(worker("llama-server", "m", base_url=server.url), environ={}), request)
-        ask(open_model(worker("vllm", "m", base_url=server.url), environ={}), request)
-    assert [seen.json.get("grammar") for seen in server.requests] == ["root ::= x", None]
-
-
 OPENING = """
 import sys, threading
 from conductor_cli.core.pool import Worker
+from conductor_cli.core.redact import REDACTED, Secrets
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 
@@ -294,10 +217,35 @@ def test_opening_a_worker_loads_nothing_but_litellm_in_the_background() -> None:
     [("gpt-4o", "OPENAI_BASE_URL"), ("groq/llama", "GROQ_API_BASE"), ("azure-ai/x", "AZURE_AI_API_BASE")],
 )
 def test_a_variable_does_not_send_litellm_s_texts_elsewhere(model: str, name: str) -> None:
-    """Policies and `--flow` would name the provider, and another would read; an address of its own says who does."""
     environ = {name: "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-123456"}
     with pytest.raises(ConfigError, match=name) as caught:
         open_model(worker("litellm", model=model), environ=environ)
     assert "base_url" in caught.value.hint
     open_model(worker("litellm", model=model, base_url="http://127.0.0.1:9/v1"), environ=environ)
     open_model(worker("litellm", model=model), environ={"OPENAI_API_KEY": "sk-123456"})
+
+
+SECRETS = {
+    "x-session": "HDR-CANARY-1a2b3c4d5e6f",
+    "x-relay": "Zq8-Lm3_pT6rX1vB9nK4wH7",
+    "authorization": "Bearer sk-9aB8cD7eF6gH5iJ4k",
+}
+
+
+async def echo(seen: SeenStep, wire: Wire) -> None:
+    said = [
+        text for name in SECRETS for text in (seen.headers[name], seen.headers[name][:-1], seen.headers[name][::-1])
+    ]
+    await wire.head()
+    await wire.frames(*(delta(letter) for letter in " and ".join(said)), delta(finish="stop"), usage(), "[DONE]")
+
+
+def test_headers_that_a_server_repeats_are_redacted() -> None:
+    """Nothing of a worker's headers comes back, whole or nearly whole."""
+    with loopback(echo) as server:
+        made = worker("openai-compatible", "m", base_url=f"{server.url}/v1", headers=SECRETS)
+        said = text(play(open_model(made, environ={}, secrets=Secrets()), ASKED)[0])
+    assert said.count(REDACTED) >= 3 * len(SECRETS)
+    for secret in SECRETS.values():
+        word = secret.rpartition(" ")[2]
+        assert not any(part in said for part in (word, word[:-1], word[::-1], word[4:16]))

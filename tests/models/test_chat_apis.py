@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -12,11 +10,13 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.usage import MOST_TOKENS
+from conductor_cli.core.usage import MAX_COUNTED
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import usage_of
-from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, loopback
+from tests.models import kit
+from tests.models.kit import answering, speaking, text
+from tests.servers import Script, SeenStep, Wire, loopback
 
 TALK = (
     Message(role="system", content="Be short."),
@@ -35,18 +35,10 @@ def replies(
     script: Script, kind: str, model: str = "m", request: Request | None = None, **options: Any
 ) -> tuple[list[Chunk], list[SeenStep]]:
     """The chunks of a reply, and what the server saw."""
-
-    async def go(server: Loopback) -> list[Chunk]:
+    with loopback(script) as server:
         settings = {"base_url": server.url, "key_env": "KEY", **options}
         opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
-        try:
-            async with aclosing(opened.stream(request or Request(messages=TALK))) as stream:
-                return [chunk async for chunk in stream]
-        finally:
-            await opened.close()
-
-    with loopback(script) as server:
-        return asyncio.run(go(server)), server.requests
+        return kit.play(opened, request or Request(messages=TALK))[0], server.requests
 
 
 def failure(script: Script, kind: str, **options: Any) -> ModelError:
@@ -55,11 +47,7 @@ def failure(script: Script, kind: str, **options: Any) -> ModelError:
     return caught.value
 
 
-async def fine(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say("3.")
-    await speaker.end()
+fine = speaking("3.")
 
 
 def events(*values: dict[str, Any]) -> Script:
@@ -75,14 +63,7 @@ def events(*values: dict[str, Any]) -> Script:
 
 
 def refused(status: int, error: dict[str, Any]) -> Script:
-    async def script(_: SeenStep, wire: Wire) -> None:
-        await wire.json({"error": error}, status)
-
-    return script
-
-
-def text(chunks: list[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
+    return answering({"error": error}, status)
 
 
 def thinking(chunks: list[Chunk]) -> str:
@@ -90,7 +71,6 @@ def thinking(chunks: list[Chunk]) -> str:
 
 
 def test_a_conversation_is_sent_as_anthropic_has_it() -> None:
-    """The system prompt is apart, the limit on output is always sent, and the key has a header of its own."""
     request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99)
     chunks, seen = replies(fine, "anthropic", "claude-sonnet-5-5", request)
     assert text(chunks) == "3."
@@ -111,7 +91,6 @@ def test_a_conversation_is_sent_as_anthropic_has_it() -> None:
 
 
 def test_a_conversation_is_sent_as_google_has_it() -> None:
-    """The model is part of the path, an assistant is called a model, and settings are in one object."""
     request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99, seed=7)
     chunks, seen = replies(fine, "gemini", "gemini-3.8-flash", request)
     assert text(chunks) == "3."
@@ -144,20 +123,17 @@ def test_a_conversation_is_sent_as_google_has_it() -> None:
     ],
 )
 def test_google_is_told_how_much_to_think(model: str, options: dict[str, Any], config: dict[str, Any] | None) -> None:
-    """Gemini 2.5 takes a budget, later models a level; without a setting nothing is sent."""
     _, seen = replies(fine, "gemini", model, **options)
     assert seen[0].json.get("generationConfig", {}).get("thinkingConfig") == config
 
 
 def test_a_seed_is_left_out_for_anthropic_and_said() -> None:
-    """The API has none, and a server would refuse the whole request."""
     chunks, seen = replies(fine, "anthropic", request=Request(messages=TALK, seed=1))
     assert "seed" not in seen[0].json
     assert next(chunk.note for chunk in chunks if chunk.note).endswith("does not accept seed; sent without it")
 
 
 def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
-    """Input read from the cache and written to it is part of the input; a signature and hidden thinking are no text."""
     chunks = play(
         events(
             {"type": "message_start", "message": {"usage": {
@@ -183,7 +159,6 @@ def test_anthropic_s_thinking_text_and_counts_are_read() -> None:
 
 
 def test_google_s_thoughts_text_and_counts_are_read() -> None:
-    """Thoughts are marked parts, and counted apart from the reply."""
     counts = {
         "promptTokenCount": 240, "cachedContentTokenCount": 200, "candidatesTokenCount": 5, "thoughtsTokenCount": 10,
         "totalTokenCount": 255,
@@ -212,7 +187,6 @@ def test_google_s_thoughts_text_and_counts_are_read() -> None:
     ],
 )
 def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
-    """A cut, a refusal and a call of a tool are told apart as for every other API."""
     chunks = play(
         events(
             {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "It"}},
@@ -225,13 +199,11 @@ def test_anthropic_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) 
 
 @pytest.mark.parametrize(("reason", "finish"), [("MAX_TOKENS", "length"), ("RECITATION", "refusal"), ("NEW", "other")])
 def test_google_s_reasons_to_stop_have_one_meaning(reason: str, finish: str) -> None:
-    """A reason that nobody knows yet is no error."""
     last = {"content": {"parts": [{"text": "It"}]}, "finishReason": reason}
     assert play(events({"candidates": [last]}), "gemini")[-1].finish == finish
 
 
 def test_a_question_that_google_blocks_is_a_refusal() -> None:
-    """There is no candidate then; the reason is shown."""
     chunks = play(events({"promptFeedback": {"blockReason": "SAFETY"}}), "gemini")
     assert (text(chunks), chunks[-1].finish) == ("The question was blocked: SAFETY", "refusal")
 
@@ -244,19 +216,16 @@ def test_a_question_that_google_blocks_is_a_refusal() -> None:
     ],
 )
 def test_an_error_in_anthropic_s_stream_has_its_reason(frame: dict[str, Any], reason: str) -> None:
-    """An overloaded server is asked again; an error without a known type is a broken reply."""
     assert failure(events(frame), "anthropic").reason == reason
 
 
 def test_google_s_refusal_of_a_key_is_one_of_the_key() -> None:
-    """The status is 400 as for any wrong request; only the details say what it is about."""
     detail = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
     error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": [detail]}
     assert failure(refused(400, error), "gemini").reason == "auth"
 
 
 def test_google_s_wait_is_read_from_the_body() -> None:
-    """It sends no Retry-After."""
     detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
     error = {"code": 429, "message": "Quota exceeded", "status": "RESOURCE_EXHAUSTED", "details": [detail]}
     caught = failure(refused(429, error), "gemini")
@@ -264,8 +233,6 @@ def test_google_s_wait_is_read_from_the_body() -> None:
 
 
 def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None:
-    """The API demands a limit, so one is sent that current models allow; an older one says what it allows."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if seen.json["max_tokens"] > 4096:
             said = f"max_tokens: {seen.json['max_tokens']} > 4096, which is the maximum allowed number of output tokens"
@@ -289,14 +256,11 @@ def test_a_model_with_a_smaller_limit_on_output_is_asked_again_with_it() -> None
 def test_a_setting_that_is_refused_under_the_api_s_own_name_is_named_as_the_user_has_it(
     kind: str, said: str, setting: str
 ) -> None:
-    """The error names the setting in the user's file, not the field of the API."""
     error = failure(refused(400, {"message": said, "status": "INVALID_ARGUMENT"}), kind, reasoning_effort="high")
     assert f"does not accept {setting} = high" in error.message
 
 
 def test_a_schema_that_is_refused_is_left_out() -> None:
-    """As for every other server: with one notice, and the reply is checked by whoever asked for the schema."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if "output_config" in seen.json:
             said = "output_config: structured outputs are not supported on this model"
@@ -315,16 +279,10 @@ def test_a_schema_that_is_refused_is_left_out() -> None:
         {"type": "message_start", "message": 7, "candidates": 7, "usageMetadata": 7},
         {"type": "message_delta", "delta": [], "usage": [], "candidates": [{"content": {"parts": 7}}]},
         {"type": "content_block_delta", "delta": {"text": 7}, "candidates": [{"content": {"parts": [{"text": 7}, 7]}}]},
-        {
-            "type": 7,
-            "candidates": [7],
-            "promptFeedback": [7],
-            "usageMetadata": {"promptTokenCount": "x"},
-        },
+        {"type": 7, "candidates": [7], "promptFeedback": [7], "usageMetadata": {"promptTokenCount": "x"}},
     ],
 )
 def test_frames_of_a_wrong_shape_are_a_broken_reply(kind: str, frame: dict[str, Any]) -> None:
-    """No exception of Python's comes out, and no text is invented."""
     error = failure(events(frame), kind)
     assert error.reason in ("broken", "empty_answer")
 
@@ -338,7 +296,6 @@ STRANGE: list[Any] = [
 @pytest.mark.parametrize("name", CHAT_APIS)
 @pytest.mark.parametrize("value", STRANGE, ids=lambda value: f"{value!r:.12}")
 def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
-    """In each API, each count alone and all of them: never below zero, never beyond what is believed for one call."""
     names = {
         "chat-completions": ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_cache_hit_tokens"),
         "responses": ("input_tokens", "output_tokens"),
@@ -355,4 +312,4 @@ def test_whatever_a_server_counts_is_bounded(name: str, value: object) -> None:
         }
         usage = usage_of(CHAT_APIS[name].translator()(frames[name])["usage"])
         parts = (usage.tokens_in, usage.tokens_out, usage.tokens_cached, usage.tokens_stored, usage.tokens_reasoning)
-        assert 0 <= min(parts) <= max(parts) <= 4 * MOST_TOKENS
+        assert 0 <= min(parts) <= max(parts) <= 4 * MAX_COUNTED

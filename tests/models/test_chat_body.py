@@ -38,19 +38,16 @@ def encoded(attachment: Attachment) -> str:
 
 
 def test_a_text_stays_a_text() -> None:
-    """Nothing changes for a request without files and tools: servers keep their prefix caches."""
     assert fields(Message(role="user", content="Yes?")) == {"messages": [{"role": "user", "content": "Yes?"}]}
 
 
 def test_one_file_comes_before_the_text() -> None:
-    """A single file needs no name, because the text can mean no other."""
     message = fields(Message(role="user", content="What is it?", attachments=(CHART,)))["messages"][0]
     image = {"type": "image_url", "image_url": {"url": encoded(CHART)}}
     assert message == {"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}
 
 
 def test_several_files_come_each_after_its_name() -> None:
-    """The text can refer to each by its name."""
     found = fields(Message(role="user", content="Compare.", attachments=(CHART, PAPER, PHOTO)))["messages"][0][
         "content"
     ]
@@ -87,14 +84,12 @@ def test_tools_are_offered() -> None:
     [("none", "none"), ("required", "required"), (WEATHER, {"type": "function", "function": {"name": "weather"}})],
 )
 def test_the_choice_of_tools_is_sent(choice: Any, sent: Any) -> None:
-    """A model may be kept from tools, made to use one, or told which."""
     body = fields(Message(role="user", content="?"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=False)
     assert body["tool_choice"] == sent
     assert body["parallel_tool_calls"] is False
 
 
 def test_calls_and_results_go_back() -> None:
-    """Ids tie results to their calls, and a failed tool is an error in words."""
     calls = (
         ToolCall(id="a1", name="weather", arguments='{"city": "Oslo"}'),
         ToolCall(id="b2", name="now", arguments="{"),
@@ -115,7 +110,6 @@ def test_calls_and_results_go_back() -> None:
 
 
 def test_files_of_results_follow_the_last_result() -> None:
-    """A result may be text only, so what a tool shows comes in a message after all the results of the turn."""
     sent = fields(
         Message(role="tool", content="A chart.", tool_call_id="a1", attachments=(CHART,)),
         Message(role="tool", content="Rain.", tool_call_id="b2"),
@@ -130,7 +124,6 @@ def test_files_of_results_follow_the_last_result() -> None:
 
 
 def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
-    """Thinking goes back where a server gave it under a name of its own; data of other APIs does not."""
     google = {"google": {"thought_signature": "s1"}}
     data = {"reasoning_content": "Hm.", "extra_content": {"a1": google}, "blocks": ["of another API"]}
     call = ToolCall(id="a1", name="now", arguments="{}")
@@ -147,7 +140,6 @@ def test_a_server_gets_back_what_it_wants_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, PIECE - 1, PIECE, PIECE + 1])
 def test_a_body_is_the_same_in_pieces(size: int) -> None:
-    """The length that is announced is the length that is sent, and the file is whole."""
     data = bytes(range(256)) * (size // 256 + 1)
     file = Attachment(name='a "file".png', media_type="image/png", sha256="3" * 64, size=size)
     messages = (Message(role="user", content="Schön?", attachments=(file, file)),)
@@ -166,7 +158,6 @@ def test_a_body_is_the_same_in_pieces(size: int) -> None:
 
 @pytest.mark.parametrize(("count", "megabytes", "most"), [(1, 20, 21), (10, 2, 5)])
 def test_a_body_takes_the_memory_of_one_file(count: int, megabytes: int, most: int) -> None:
-    """No file is ever held as a base64 text, and of several only one is in memory."""
     size = megabytes * 1_000_000
     file = Attachment(name="large.png", media_type="image/png", sha256="3" * 64, size=size)
     messages = (Message(role="user", content="?", attachments=(file,) * count),)
@@ -185,7 +176,6 @@ def test_a_body_takes_the_memory_of_one_file(count: int, megabytes: int, most: i
 
 
 def test_a_file_that_has_changed_is_an_error() -> None:
-    """Bytes of another length than was announced would break the connection in a way that nobody understands."""
     messages = (Message(role="user", content="?", attachments=(CHART,)),)
     with pytest.raises(ModelError, match=r"chart\.png has changed: 5 bytes instead of 9") as error:
         with_texts(chat_fields(Request(messages=messages, read_attachment=lambda _: b"other")))
@@ -205,7 +195,6 @@ MOVIE = Attachment(name="film.mp4", media_type="video/mp4", sha256="4" * 64, siz
     ],
 )
 def test_what_cannot_be_carried_is_refused_by_name(attachments: Any, tools: Any, features: Any, words: str) -> None:
-    """The refusal names the model and what it was to be sent, and is not worth another attempt."""
     message = Message(role="user", content="?", attachments=attachments)
     with pytest.raises(ModelError, match=words) as error:
         check_features("m", features, Request(messages=(message,), tools=tools, read_attachment=content))
@@ -213,13 +202,11 @@ def test_what_cannot_be_carried_is_refused_by_name(attachments: Any, tools: Any,
 
 
 def test_a_conversation_with_calls_needs_tools() -> None:
-    """Calls and results of earlier turns are refused too, although no tool is offered any more."""
     with pytest.raises(ModelError, match="cannot be sent tools"):
         check_features("m", (), Request(messages=(Message(role="tool", content="Rain.", tool_call_id="a1"),)))
 
 
 def test_a_schema_with_alternatives_at_the_top_is_that_of_one_object() -> None:
-    """OpenAI and Anthropic refuse all tools of a request if one has such a schema."""
     tool = Tool(name="open", parameters={"oneOf": [{"properties": {"url": {}}}, {"properties": {"path": {}}}]})
     found = fields(Message(role="user", content="?"), tools=(tool,))["tools"][0]["function"]["parameters"]
     assert found == {"type": "object", "properties": {"path": {}, "url": {}}}

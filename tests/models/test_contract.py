@@ -16,9 +16,10 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.catalog import open_model
-from tests.servers import LITELLM_IGNORES, Loopback, Script, SeenStep, Speaker, Wire, aimock, litellm_ready, loopback
+from tests.models.kit import LITELLM, chunks_of, text
+from tests.servers import Loopback, Script, SeenStep, Speaker, Wire, aimock, loopback
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+pytestmark = LITELLM
 
 PARIS = "The capital of France is Paris."
 KEY = {"TEST_KEY": "sk-test-123456"}
@@ -35,7 +36,6 @@ def worker(kind: str, model: str, path: str, **more: str) -> Callable[[str], Mod
 
 
 REMOTE: dict[str, Callable[[str], Model]] = {
-    "openai": worker("openai", "gpt-5", "/v1"),
     "anthropic": worker("anthropic", "claude-haiku-4-5", ""),
     "gemini": worker("gemini", "gemini-3.8-flash", "/v1beta"),
     "openai-compatible": worker("openai-compatible", "m", "/v1"),
@@ -47,11 +47,6 @@ ALL = [*REMOTE, "scripted", "llama", "command"]
 
 def asked(text: str, limit: int | None = None) -> Request:
     return Request(messages=(Message(role="user", content=text),), max_tokens=limit)
-
-
-async def chunks_of(model: Model, request: Request) -> list[Chunk]:
-    async with aclosing(model.stream(request)) as stream:
-        return [chunk async for chunk in stream]
 
 
 def play(model: Model, *requests: Request) -> list[list[Chunk]]:
@@ -66,20 +61,11 @@ def play(model: Model, *requests: Request) -> list[list[Chunk]]:
     return asyncio.run(go())
 
 
-def text(chunks: list[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
-
-
 def ends_well(chunks: list[Chunk]) -> bool:
     """Whether exactly one chunk has usage and finish, and it is the last."""
     last = [chunk.usage is not None and chunk.finish is not None for chunk in chunks]
     none = all(chunk.usage is None and chunk.finish is None for chunk in chunks[:-1])
     return none and last[-1]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _litellm() -> None:
-    litellm_ready()
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +99,7 @@ def adapter(name: str, request: pytest.FixtureRequest) -> Model:
 
 @pytest.mark.parametrize("name", ALL)
 def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pytest.FixtureRequest) -> None:
-    """A reply comes in pieces, ends with one chunk that has usage and finish, and has counted its tokens."""
     chunks = play(adapter(name, request), asked("What is the capital of France?", 12))[0]
-    assert name == "llama" or len([chunk for chunk in chunks if chunk.text]) > 1
     assert name == "llama" or text(chunks) == PARIS
     assert ends_well(chunks)
     usage = chunks[-1].usage
@@ -126,7 +110,6 @@ def test_text_is_the_joined_deltas_and_one_usage_is_last(name: str, request: pyt
 
 @pytest.mark.parametrize("name", ALL)
 def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequest) -> None:
-    """Three streams of one model at once each end well."""
     question = asked("What is the capital of France?", 6)
     replies = play(adapter(name, request), question, question, question)
     assert [ends_well(chunks) for chunks in replies] == [True, True, True]
@@ -134,8 +117,6 @@ def test_replies_may_be_open_side_by_side(name: str, request: pytest.FixtureRequ
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_model_is_usable_after_a_reply_was_left(name: str, request: pytest.FixtureRequest) -> None:
-    """A reply left after its first piece costs the next one nothing."""
-
     async def go(model: Model) -> list[Chunk]:
         question = asked("What is the capital of France?", 6)
         async with aclosing(model.stream(question)) as stream:
@@ -149,7 +130,6 @@ def test_a_model_is_usable_after_a_reply_was_left(name: str, request: pytest.Fix
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_model_may_be_used_in_one_loop_after_the_other(name: str, mock: str) -> None:
-    """A model that is closed before its loop ends leaves nothing that the next loop stumbles over."""
     model = REMOTE[name](mock)
     replies = [play(model, asked("What is the capital of France?"))[0] for _ in range(2)]
     assert [text(chunks) for chunks in replies] == [PARIS, PARIS]
@@ -170,7 +150,6 @@ def test_thinking_is_carried(name: str, mock: str) -> None:
     [("cut short", "This was cut by the", "length"), ("forbidden", "I cannot", "refusal")],
 )
 def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, finish: str, mock: str) -> None:
-    """A reply cut by a limit and one stopped by a filter say so."""
     chunks = play(REMOTE[name](mock), asked(question))[0]
     assert (text(chunks), chunks[-1].finish) == (words, finish)
     assert ends_well(chunks)
@@ -185,7 +164,6 @@ def test_the_reason_of_the_end_is_carried(name: str, question: str, words: str, 
     ],
 )  # fmt: skip
 def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, reason: str, mock: str) -> None:
-    """Each provider's refusals have one meaning, and their text holds no key."""
     with pytest.raises(ModelError) as error:
         play(REMOTE[name](mock), asked(question))
     assert error.value.reason == reason
@@ -195,8 +173,6 @@ def test_a_refusal_is_a_model_error_with_its_reason(name: str, question: str, re
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
-    """The seconds of Retry-After reach the code that decides when to ask again."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         body = {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow down"}}
         await wire.json(body, 429, retry_after="7")
@@ -209,8 +185,6 @@ def test_the_wait_that_a_server_asks_for_is_carried(name: str) -> None:
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
-    """Nothing guesses that a model has lost its way: a table of zeros is carried whole."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
@@ -225,8 +199,6 @@ def test_a_long_row_of_the_same_word_is_text_like_any_other(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("how", ["cut", "silent", "garbage"])
 def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
-    """A reply that breaks off is an error after what had come, never a short answer."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
@@ -255,7 +227,6 @@ def test_death_in_the_middle_of_a_reply_is_broken(name: str, how: str) -> None:
 
 @pytest.mark.parametrize("name", REMOTE)
 def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
-    """A closed port is `connect`."""
     with loopback(silent) as server:
         url = server.url
     with pytest.raises(ModelError) as error:
@@ -266,7 +237,6 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
-    """A call ends with its deadline, before the first word and after, and the server sees the close within a second."""
     with loopback(silent if when == "before" else endless) as server:
         request = Request(messages=asked("Yes?").messages, deadline=0.5)
         with pytest.raises(ModelError) as error:
@@ -289,7 +259,6 @@ async def endless(seen: SeenStep, wire: Wire) -> None:
 @pytest.mark.parametrize("name", REMOTE)
 @pytest.mark.parametrize("how", ["cancel-before", "cancel-within", "close"])
 def test_the_server_sees_the_close_within_a_second(name: str, how: str) -> None:
-    """Cancelling a call, before its first word or after, and closing a stream end the connection at once."""
     script: Script = silent if how == "cancel-before" else endless
 
     async def read(model: Model, first: asyncio.Event) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,10 +13,11 @@ from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, T
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.presets import PRESETS
-from tests.models.test_contract import REMOTE, ends_well, play, text, worker
-from tests.servers import LITELLM_IGNORES, Script, SeenStep, Speaker, Wire, litellm_ready, loopback
+from tests.models.kit import LITELLM, speaking, text
+from tests.models.test_contract import REMOTE, ends_well, play, worker
+from tests.servers import Script, SeenStep, Speaker, Wire, loopback
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+pytestmark = LITELLM
 
 ADAPTERS: dict[str, Callable[[str], Model]] = {
     "chat completions": REMOTE["openai-compatible"],
@@ -41,11 +39,6 @@ CLOCK = Tool(name="clock")
 ASK = Message(role="user", content="Is it warm?")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _litellm() -> None:
-    litellm_ready()
-
-
 def asked(*messages: Message, tools: tuple[Tool, ...] = (), tool_choice: ToolChoice | Tool = "auto") -> Request:
     return Request(
         messages=messages or (ASK,), tools=tools, tool_choice=tool_choice, max_tokens=500,
@@ -61,34 +54,11 @@ def ask(name: str, script: Script, request: Request) -> tuple[list[Chunk], str]:
         return chunks, json.dumps(server.requests[0].json)
 
 
-def failing(name: str, script: Script, request: Request) -> tuple[list[Chunk], ModelError]:
-    """What came before the failure, and the failure."""
-
-    async def go(model: Model) -> tuple[list[Chunk], ModelError]:
-        found: list[Chunk] = []
-        try:
-            async with aclosing(model.stream(request)) as stream:
-                async for chunk in stream:
-                    found += [chunk]
-        except ModelError as error:
-            return found, error
-        finally:
-            await model.close()
-        pytest.fail("the call did not fail")
-
-    with loopback(script) as server:
-        return asyncio.run(go(ADAPTERS[name](server.url)))
-
-
 def calls(chunks: list[Chunk]) -> tuple[ToolCall, ...]:
     return join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
 
 
-async def fine(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say("Yes.")
-    await speaker.end()
+fine = speaking("Yes.")
 
 
 async def calling(seen: SeenStep, wire: Wire) -> None:
@@ -113,36 +83,7 @@ def in_order(body: str, *pieces: str) -> bool:
 
 
 @EVERY
-@pytest.mark.parametrize("attachment", [CHART, PHOTO, PAPER], ids=lambda attachment: attachment.media_type)
-def test_a_file_comes_before_the_text(name: str, attachment: Attachment) -> None:
-    """Its bytes and their type reach the server."""
-    chunks, body = ask(name, fine, asked(Message(role="user", content="What is it?", attachments=(attachment,))))
-    assert text(chunks) == "Yes."
-    assert in_order(body, data(attachment), "What is it?")
-    assert attachment.media_type in body
-
-
-@EVERY
-def test_several_files_come_each_after_its_name(name: str) -> None:
-    """The order is that of the message."""
-    message = Message(role="user", content="Compare them.", attachments=(CHART, PAPER, PHOTO))
-    body = ask(name, fine, asked(message))[1]
-    assert in_order(body, "chart.png:", data(CHART), "paper.pdf:", data(PAPER), "photo.jpg:", data(PHOTO), "Compare")
-
-
-@EVERY
-def test_tools_are_offered_with_their_schemas(name: str) -> None:
-    """Name, description and parameters reach the server; without tools nothing does."""
-    body = ask(name, fine, asked(tools=(WEATHER, CLOCK)))[1]
-    assert in_order(body, "weather", "clock")
-    assert "Says the weather." in body
-    assert '"city": {"type": "string"}' in body
-    assert "tool" not in ask(name, fine, asked())[1]
-
-
-@EVERY
 def test_calls_come_with_text_and_thinking(name: str) -> None:
-    """Two calls at once have their own ids and arguments, and the reply ends for a tool with its tokens counted."""
     chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
     first, second = calls(chunks)
     assert (first.name, json.loads(first.arguments)) == ("weather", {"city": "Oslo"})
@@ -155,21 +96,6 @@ def test_calls_come_with_text_and_thinking(name: str) -> None:
     assert chunks[-1].finish == "tool"
     assert usage is not None
     assert (usage.tokens_in, usage.tokens_out) == (11, 7)
-
-
-@EVERY
-def test_a_reply_of_one_call_is_no_empty_answer(name: str) -> None:
-    """A model may call a tool without a word."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call("clock", "{}")
-        await speaker.end()
-
-    chunks, _ = ask(name, script, asked(tools=(CLOCK,)))
-    assert [(call.name, call.arguments) for call in calls(chunks)] == [("clock", "{}")]
-    assert ends_well(chunks)
 
 
 def next_turn(chunks: list[Chunk]) -> Request:
@@ -187,7 +113,6 @@ def next_turn(chunks: list[Chunk]) -> Request:
 
 @EVERY
 def test_results_go_back_to_their_calls(name: str) -> None:
-    """A call and its result have the same id; results follow the calls in order; a failure is said to be one."""
     chunks, _ = ask(name, calling, asked(tools=(WEATHER, CLOCK)))
     answer, body = ask(name, fine, next_turn(chunks))
     assert text(answer) == "Yes."
@@ -205,78 +130,7 @@ def test_signed_thinking_goes_back(name: str) -> None:
 
 
 @EVERY
-def test_a_turn_of_another_adapter_is_understood(name: str) -> None:
-    """What an adapter does not know of a turn's data it leaves out."""
-    foreign = {"of_another": ["opaque"], "thinking_signature": "opaque"}
-    turn = Message(
-        role="assistant", content="", provider_data=foreign,
-        tool_calls=(ToolCall(id="call_x", name="clock", arguments="{}"),),
-    )  # fmt: skip
-    request = asked(ASK, turn, Message(role="tool", content="noon", tool_call_id="call_x"), tools=(CLOCK,))
-    chunks, body = ask(name, fine, request)
-    assert text(chunks) == "Yes."
-    assert "opaque" not in body
-
-
-@EVERY
-@pytest.mark.parametrize(
-    ("choice", "words"),
-    [
-        ("none", ('"tool_choice": "none"', '{"type": "none"}', '"mode": "NONE"')),
-        ("required", ('"tool_choice": "required"', '{"type": "any"}', '"mode": "ANY"')),
-        (CLOCK, ('"function": {"name": "clock"}', '{"type": "function", "name": "clock"}',
-                 '{"type": "tool", "name": "clock"}', '"allowedFunctionNames": ["clock"]')),
-    ],
-    ids=["none", "required", "named"],
-)  # fmt: skip
-def test_the_choice_of_tools_reaches_the_server(name: str, choice: Any, words: tuple[str, ...]) -> None:
-    """Each API has its own words for it."""
-    body = ask(name, fine, asked(tools=(WEATHER, CLOCK), tool_choice=choice))[1]
-    # litellm sends Anthropic no tools where none may be called.
-    unsaid = name == "litellm, to Anthropic" and choice == "none" and "input_schema" not in body
-    assert unsaid or any(found in body.replace('"name": "clock", "type": "tool"', words[-2]) for found in words)
-
-
-@EVERY
-@pytest.mark.parametrize("how", ["cut", "silent"])
-def test_a_stream_that_breaks_off_inside_a_call_is_broken(name: str, how: str) -> None:
-    """Half the arguments are an error, never a call that looks complete."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await (speaker.call("clock") if "Gemini" in seen.path else speaker.call("weather", '{"city": "O'))
-        if how == "cut":
-            await wire.raw(b"40\r\ndata: {")
-            wire.cut()
-
-    chunks, error = failing(name, script, asked(tools=(WEATHER, CLOCK)))
-    assert error.reason == "broken"
-    assert all(chunk.finish is None for chunk in chunks)
-
-
-@EVERY
-def test_an_error_inside_a_call_is_a_model_error(name: str) -> None:
-    """A server that fails while it writes arguments says why in its own form."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        speaker = Speaker(seen, wire)
-        await speaker.begin()
-        await speaker.call("weather", '{"city": "Oslo"}')
-        problem = {"type": "overloaded_error", "code": 529, "message": "Too busy"}
-        frame = {"type": "error", "error": problem, "code": "server_error", "message": "Too busy"}
-        if name == "Responses":
-            del frame["error"]
-        await wire.send(f"event: error\ndata: {json.dumps(frame)}\n\n")
-
-    chunks, error = failing(name, script, asked(tools=(WEATHER,)))
-    assert error.reason in ("overloaded", "broken")
-    assert all(chunk.finish is None for chunk in chunks)
-
-
-@EVERY
 def test_a_file_that_nobody_can_read_is_refused_before_it_is_sent(name: str) -> None:
-    """A film is refused by its name, and so is an image whose bytes nobody has."""
     film = Attachment(name="film.mp4", media_type="video/mp4", sha256="3" * 64, size=1)
     with loopback(fine) as server:
         for attachment, read in ((film, lambda _: b""), (CHART, None)):
@@ -289,7 +143,6 @@ def test_a_file_that_nobody_can_read_is_refused_before_it_is_sent(name: str) -> 
 
 @pytest.mark.parametrize("kind", [kind for kind, preset in PRESETS.items() if "pdf" not in preset.features])
 def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
-    """Its API has no form for them, so nothing is sent; images are."""
     with loopback(fine) as server:
         opened = worker(kind, "m", "/v1")
         message = Message(role="user", content="?", attachments=(PAPER,))
@@ -302,7 +155,6 @@ def test_a_provider_without_pdf_files_refuses_them_by_name(kind: str) -> None:
 
 
 def test_a_scripted_model_refuses_what_it_is_told_to() -> None:
-    """Tests of runs can have a worker that takes no tools."""
     with pytest.raises(ModelError, match="cannot be sent tools"):
         play(ScriptedModel([["Yes."]], features=frozenset()), asked(tools=(CLOCK,)))
 
@@ -335,6 +187,5 @@ def row(name: str) -> str:
 
 
 def test_the_page_says_what_each_adapter_carries() -> None:
-    """The table of the page is what the adapters do against these servers."""
     page = PAGE.read_text(encoding="utf-8")
     assert [line for line in map(row, ADAPTERS) if line not in page] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from typing import Any
 
@@ -11,10 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.config.tables import NAME
+from conductor_cli.core.redact import Secrets
 from conductor_cli.models import discovery as module
-from conductor_cli.models.discovery import discover, workers_of_server, workers_with_keys
+from conductor_cli.models.api_errors import error_of_response
+from conductor_cli.models.discovery import (
+    KeyVerdict,
+    check_key,
+    discover,
+    key_state_of,
+    workers_of_server,
+    workers_with_keys,
+)
 from conductor_cli.models.presets import PRESETS
-from tests.servers import SeenStep, Wire, loopback
+from tests.servers import Loopback, SeenStep, Wire, loopback
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=9),
@@ -55,7 +65,6 @@ async def tags(seen: SeenStep, wire: Wire) -> None:
 
 
 def test_a_key_in_the_environment_is_a_worker() -> None:
-    """Each provider whose key is set becomes a worker with the model it begins with, in the order of the table."""
     found = workers_with_keys({"OPENAI_API_KEY": "k", "GOOGLE_API_KEY": "k", "XAI_API_KEY": " ", "HOME": "/"})
     assert [(worker.name, worker.kind, worker.model) for worker in found] == [
         ("openai", "openai", PRESETS["openai"].model),
@@ -64,7 +73,6 @@ def test_a_key_in_the_environment_is_a_worker() -> None:
 
 
 def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first models that answer questions, and do so here, become workers that do one step at a time."""
     with loopback(tags) as server:
         at(monkeypatch, ollama=server.port, llama_server=closed())
         found = asyncio.run(discover({}))
@@ -78,8 +86,6 @@ def test_a_local_ollama_offers_its_first_models(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A llama-server is found by its list of models; the worker is named after the file."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         await wire.json({"object": "list", "data": [{"id": "/models/Qwen2.5-7B-Q4_K_M.gguf"}]})
 
@@ -92,7 +98,6 @@ def test_a_local_llama_server_offers_its_model(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_ollama_host_moves_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where OLLAMA_HOST names another port, that one is asked, on this machine; the worker keeps the address."""
     with loopback(tags) as server:
         at(monkeypatch, ollama=closed(), llama_server=closed())
         found = asyncio.run(discover({"OLLAMA_HOST": f"0.0.0.0:{server.port}"}))
@@ -114,7 +119,6 @@ async def stalled(seen: SeenStep, wire: Wire) -> None:
 
 @pytest.mark.parametrize("script", [page, refused, stalled], ids=lambda script: script.__name__)
 def test_what_is_no_model_server_is_passed_over(monkeypatch: pytest.MonkeyPatch, script: Any) -> None:
-    """Another program on a usual port, one that refuses and one that says nothing offer no worker."""
     with loopback(script) as server:
         at(monkeypatch, ollama=server.port, llama_server=server.port)
         assert asyncio.run(discover({})) == ()
@@ -123,13 +127,97 @@ def test_what_is_no_model_server_is_passed_over(monkeypatch: pytest.MonkeyPatch,
 def test_closed_ports_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing listens nothing is asked: no request is made, and httpx is not needed to find that out."""
     at(monkeypatch, ollama=closed(), llama_server=closed())
-    monkeypatch.setattr(module, "preload", None)
+    monkeypatch.setattr(module, "preload_http", None)
     assert asyncio.run(discover({})) == ()
 
 
 @given(listed=JSON, kind=st.sampled_from(["ollama", "llama-server"]))
 def test_whatever_is_listed_makes_workers_or_none(listed: Any, kind: str) -> None:
-    """The list of a local server is not trusted: its workers have valid names, and are few."""
     found = workers_of_server(kind, listed, base_url="http://127.0.0.1:1/v1")
     assert len(found) <= 3
     assert all(NAME.fullmatch(worker.name) for worker in found)
+
+
+KEY = "sk-test-0123456789abcdef"
+
+
+def answering(status: int, body: object, **headers: str) -> Loopback:
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await wire.json(body, status, **headers)
+
+    return loopback(script)
+
+
+def checked(server: Loopback, provider: str = "openai", seconds: float = 5.0) -> KeyVerdict:
+    with server:
+        return asyncio.run(check_key(provider, server.url, KEY, seconds=seconds))
+
+
+def said(message: str, code: str = "", kind: str = "") -> dict[str, object]:
+    return {"error": {"message": message, "code": code or None, "type": kind or None}}
+
+
+# As the providers' references, SDKs and their users' reports had them in November 2026.
+SCOPES = "You have insufficient permissions for this operation. Missing scopes: api.model.read."
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+INVALID, RATE = "invalid_request_error", "rate_limit_exceeded"
+REFUSALS = {
+    "openai wrong": (401, said("Incorrect API key provided: sk-te***cdef.", "invalid_api_key", INVALID), "wrong"),
+    "openai restricted": (403, said(SCOPES, kind=INVALID), "failed"),
+    "openai quota": (429, said(QUOTA, "insufficient_quota"), "failed"),
+    "openai rate": (429, said("Rate limit reached for requests", RATE, "requests"), "failed"),
+    "anthropic wrong": (401, {"type": "error"} | said("invalid x-api-key", kind="authentication_error"), "wrong"),
+    "anthropic overloaded": (529, {"type": "error"} | said("Overloaded", kind="overloaded_error"), "unreachable"),
+    "gemini wrong": (400, [said("API key not valid. Please pass a valid API key.", "400")], "wrong"),
+    "gemini expired": (400, [said("API key expired. Please renew the API key.", "400")], "wrong"),
+    "xai wrong": (400, {"code": "an invalid argument", "error": "Incorrect API key provided: sk***ef."}, "wrong"),
+    "deepseek wrong": (401, said("Authentication Fails, Your api key: ****cdef is invalid", INVALID), "wrong"),
+    "deepseek empty": (402, said("Insufficient Balance", INVALID, "unknown_error"), "failed"),
+    "mistral wrong": (401, {"message": "Unauthorized", "request_id": "x"}, "wrong"),
+    "groq wrong": (401, said("Invalid API Key", "invalid_api_key", INVALID), "wrong"),
+    "openrouter wrong": (401, said("No cookie auth credentials found", "401"), "wrong"),
+    "some token expired": (401, said("The token has expired", "token_expired"), "wrong"),
+    "a region": (400, said("User location is not supported for the API use."), "failed"),
+    "another server": (404, {"detail": "Not Found"}, "failed"),
+    "a server in trouble": (503, {"error": "try later"}, "unreachable"),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "verdict"), REFUSALS.values(), ids=REFUSALS)
+def test_each_providers_refusal_is_distinguished(status: int, body: object, verdict: str) -> None:
+    assert key_state_of(error_of_response("x", status, {}, json.dumps(body).encode(), Secrets())) == verdict
+
+
+def test_a_good_key_is_good() -> None:
+    server = answering(200, {"data": []})
+    result = checked(server)
+    assert result.state == "good"
+    assert result.seconds > 0
+    [seen] = server.requests
+    assert (seen.method, seen.path, seen.headers["authorization"]) == ("GET", "/models", f"Bearer {KEY}")
+
+
+def test_anthropic_is_asked_in_its_own_way() -> None:
+    server = answering(200, {"data": []})
+    assert checked(server, "anthropic").state == "good"
+    [seen] = server.requests
+    assert (seen.path, seen.headers["x-api-key"]) == ("/v1/models", KEY)
+    assert "authorization" not in seen.headers
+
+
+def test_openrouter_is_asked_about_the_key_itself() -> None:
+    server = answering(200, {"data": {"limit": 5}})
+    assert checked(server, "openrouter").state == "good"
+    assert server.requests[0].path == "/key"
+
+
+def test_a_server_that_is_not_there_is_unreachable() -> None:
+    result = asyncio.run(check_key("openai", "http://127.0.0.1:9", KEY, seconds=5.0))
+    assert result.state == "unreachable"
+
+
+def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await wire.stall()
+
+    assert checked(loopback(script), seconds=0.2).state == "unreachable"

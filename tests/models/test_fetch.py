@@ -31,7 +31,6 @@ def get(url: str, limit: int = 10**6) -> Fetched:
 
 
 def test_a_file_is_fetched_with_its_name_after_redirects() -> None:
-    """The URL that gave it in the end is known, and the name is that of its path."""
     with serving({"/a": (302, "/b/chart%20one.png?x=1", b""), "/b/chart%20one.png?x=1": (200, "", png())}) as server:
         found = get(f"{server.url}/a")
         assert (found.data, found.name) == (png(), "chart one.png")
@@ -47,13 +46,11 @@ def test_redirects_are_counted() -> None:
 
 
 def test_more_than_the_limit_is_not_read() -> None:
-    """The body is left in the middle."""
     with serving({"/a": (200, "", bytes(2000))}) as server, pytest.raises(UsageError, match="more than the limit"):
         get(f"{server.url}/a", limit=1000)
 
 
 def test_an_error_status_is_no_file() -> None:
-    """A page that says 404 is not attached."""
     with serving({"/a": (404, "", b"not here")}) as server, pytest.raises(UsageError, match="answered 404"):
         get(f"{server.url}/a")
 
@@ -66,14 +63,12 @@ def test_only_http_is_fetched(url: str) -> None:
 
 
 def test_a_password_in_a_url_is_not_sent_or_shown() -> None:
-    """The error does not repeat it."""
     with pytest.raises(UsageError) as error:
         get("http://me:secret@127.0.0.1/a")
     assert "secret" not in str(error.value)
 
 
 def test_a_name_at_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A public name that means this machine leads nowhere; the address itself, which the user names, does."""
     with serving({"/a": (200, "", b"inside")}) as server:
 
         def resolve(*_: object, **__: object) -> list[tuple[object, ...]]:
@@ -87,14 +82,12 @@ def test_a_name_at_a_private_address_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_redirect_to_a_private_address_is_refused() -> None:
-    """Also where the first host was fine: each host of the way is checked."""
     away = {"/a": (302, "http://169.254.169.254/latest", b"")}
     with serving(away) as server, pytest.raises(UsageError, match="private address 169"):
         get(f"{server.url}/a")
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that is resolved to a public address first and to a private one later reaches only the first."""
     with serving({"/a": (200, "", b"here")}) as server:
         asked: list[str] = []
         real = socket.getaddrinfo

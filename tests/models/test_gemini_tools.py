@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
+from tests.models.kit import text
 from tests.models.test_anthropic_tools import ASK, BYTES, CHART, PAPER, WEATHER, calls
-from tests.models.test_chat_apis import events, failure, fine, replies, text
+from tests.models.test_chat_apis import events, failure, fine, replies
 
 NEW = "gemini-3.8-flash"
 
@@ -42,7 +43,6 @@ def turn_of(chunks: list[Chunk]) -> Message:
 
 
 def test_files_are_parts_before_the_text() -> None:
-    """An image and a PDF have the same form; each comes after its name."""
     body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)), tools=())
     assert body["contents"] == [{"role": "user", "parts": [
         {"text": "chart.png:"},
@@ -54,7 +54,6 @@ def test_files_are_parts_before_the_text() -> None:
 
 
 def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
-    """The API takes 100 MB; the error says how much it is."""
     large = Attachment(name="large.png", media_type="image/png", sha256="2" * 64, size=90_000_000)
     message = Message(role="user", content="?", attachments=(large,))
     error = failure(fine, "gemini", request=Request(messages=(message,), read_attachment=lambda _: b""))
@@ -79,7 +78,6 @@ def test_tools_are_declared_functions() -> None:
 
 
 def test_a_schema_that_cannot_be_sent_is_refused_by_the_name_of_its_tool() -> None:
-    """The API would refuse all tools without saying which."""
     tool = Tool(name="far", parameters={"properties": {"a": {"$ref": "https://example.org/a.json"}}})
     error = failure(fine, "gemini", request=Request(messages=(ASK,), tools=(tool,)))
     assert error.reason == "refused"
@@ -95,12 +93,10 @@ def test_a_schema_that_cannot_be_sent_is_refused_by_the_name_of_its_tool() -> No
     ],
 )
 def test_the_choice_of_tools_has_its_own_words(choice: Any, config: dict[str, Any]) -> None:
-    """The one tool that must be called is the only one that may be."""
     assert sent(ASK, tool_choice=choice)["toolConfig"] == {"functionCallingConfig": config}
 
 
 def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
-    """The API has no such setting; the request is sent without it."""
     request = Request(messages=(ASK,), tools=(WEATHER,), parallel_tool_calls=False)
     chunks, seen = replies(fine, "gemini", NEW, request)
     assert "parallel" not in str(seen[0].json)
@@ -108,7 +104,6 @@ def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
 
 
 def test_calls_come_whole_and_go_back_with_their_signatures() -> None:
-    """Each call has an id, also where the server gives none; its signature stands where it stood."""
     chunks = asked(
         part(text="Let me think.", thought=True),
         part(text="I look."),
@@ -144,7 +139,6 @@ def test_calls_come_whole_and_go_back_with_their_signatures() -> None:
 
 
 def test_the_signature_of_a_text_goes_back_too() -> None:
-    """In a part of its own, because texts with and without a signature must not be joined."""
     call = {"functionCall": {"id": "c", "name": "weather"}}
     chunks = asked(part(text="I look."), part(text="", thoughtSignature="dGV4dA=="), part(**call), end())
     body = sent(ASK, turn_of(chunks), Message(role="tool", content="7", tool_call_id="c"), model="gemini-2.5-pro")
@@ -157,7 +151,6 @@ def test_the_signature_of_a_text_goes_back_too() -> None:
 
 @pytest.mark.parametrize(("model", "signed"), [(NEW, True), ("gemini-2.5-flash", False)])
 def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: str, signed: bool) -> None:
-    """Newer models refuse a turn with calls and no signature; only the first call needs it."""
     found = tuple(ToolCall(id=own, name="weather", arguments="{}") for own in ("a", "b"))
     results = (Message(role="tool", content="7", tool_call_id=call.id) for call in found)
     body = sent(ASK, Message(role="assistant", content="", tool_calls=found), *results, model=model)
@@ -166,7 +159,6 @@ def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: st
 
 
 def test_files_of_a_result_are_inside_it() -> None:
-    """A tool may return an image; a result that only looks like JSON stays a text."""
     call = ToolCall(id="c", name="weather", arguments="{}")
     result = Message(role="tool", content="[NaN]", tool_call_id="c", attachments=(CHART,))
     body = sent(ASK, Message(role="assistant", content="", tool_calls=(call,)), result)
@@ -176,7 +168,6 @@ def test_files_of_a_result_are_inside_it() -> None:
 
 
 def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
-    """In the declaration, in the call and in its result."""
     tool = Tool(name="2 files/read", parameters={})
     offered = sent(ASK, tools=(tool,))["tools"][0]["functionDeclarations"][0]["name"]
     assert offered != tool.name
@@ -189,7 +180,6 @@ def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:
 
 @pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"])
 def test_a_call_that_google_cannot_read_is_asked_for_again(reason: str) -> None:
-    """The words of the server are in the error."""
     frames = events(end(reason, finishMessage="Malformed function call: print(x)"))
     error = failure(frames, "gemini", request=Request(messages=(ASK,), tools=(WEATHER,)))
     assert (error.reason, error.retryable) == ("broken", True)
@@ -198,13 +188,8 @@ def test_a_call_that_google_cannot_read_is_asked_for_again(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "frames",
-    [
-        (part(functionCall={"args": {}}), end()),
-        (part(functionCall={"name": "weather", "args": {}}),),
-    ],
+    "frames", [(part(functionCall={"args": {}}), end()), (part(functionCall={"name": "weather", "args": {}}),)]
 )
 def test_a_call_that_is_not_complete_is_a_broken_reply(frames: tuple[dict[str, Any], ...]) -> None:
-    """A call without a name, and a stream that breaks off after a call."""
     error = failure(events(*frames), "gemini", request=Request(messages=(ASK,), tools=(WEATHER,)))
     assert error.reason == "broken"

@@ -13,7 +13,8 @@ import pytest
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.http import HttpClient
-from conductor_cli.models.http_connections import MOST_SILENT, MOST_UNREAD
+from conductor_cli.models.http_connections import MAX_SILENT, MAX_UNREAD
+from tests.models.kit import answering
 from tests.servers import SeenStep, Wire, authority, loopback
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
@@ -81,36 +82,31 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
     ids=["continue", "early hints", "bare line feeds", "two lengths", "chunks with extensions and trailers"],
 )
 def test_everything_that_http_allows_is_understood(answer: bytes) -> None:
-    """Answers before the answer, extensions of chunks and trailers are passed over; small mistakes are taken."""
     assert one_answer(answer) == b"ok"
 
 
 def test_a_body_may_end_with_its_connection() -> None:
-    """Without a length, the end of the connection is the end of the body."""
     assert one_answer(b"HTTP/1.0 200 OK\r\n\r\nok", close=True) == b"ok"
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MOST_SILENT + 1),
-        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * MOST_SILENT,
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n0\r\n" + b"x: y\r\n" * MOST_SILENT,
+        b"HTTP/1.1 200 OK\r\nx: " + b"y" * (MAX_SILENT + 1),
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * MAX_SILENT,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n0\r\n" + b"x: y\r\n" * MAX_SILENT,
         b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nok",
     ],
     ids=["an endless header", "endless headers", "endless trailers", "another protocol", "a part of the body"],
 )
 def test_what_is_no_whole_answer_is_broken(answer: bytes) -> None:
-    """Headers without end are not kept, and an incomplete body is never taken for a whole one."""
     with pytest.raises(ModelError) as error:
         one_answer(answer, close=True)
     assert error.value.reason == "broken"
 
 
 def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> None:
-    """A server that sends two answers to one request has its connection closed."""
-
     async def go() -> list[bytes]:
         evil = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
         async with raw_server(WHOLE + evil, WHOLE) as url:
@@ -123,8 +119,6 @@ def test_a_second_answer_is_not_taken_for_that_of_the_next_request() -> None:
 
 
 def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
-    """The next request opens another one, also where the server said nothing of closing."""
-
     async def go() -> list[bytes]:
         async with raw_server(WHOLE, WHOLE, close=True) as url:
             client = HttpClient(url)
@@ -138,16 +132,15 @@ def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
 
 
 def test_what_nobody_reads_makes_the_server_wait() -> None:
-    """Of a long body only so much is kept as is read; the rest stays with the server, and arrives whole."""
-    size = 160 * MOST_UNREAD
+    size = 160 * MAX_UNREAD
     sent = 0
 
     async def long(seen: SeenStep, wire: Wire) -> None:
         nonlocal sent
         await wire.head(200, "text/plain")
         while sent < size:
-            await wire.send(b"x" * MOST_UNREAD)
-            sent += MOST_UNREAD
+            await wire.send(b"x" * MAX_UNREAD)
+            sent += MAX_UNREAD
 
     async def go(url: str) -> tuple[int, int]:
         client = HttpClient(url)
@@ -164,18 +157,11 @@ def test_what_nobody_reads_makes_the_server_wait() -> None:
 
 
 def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a name has several addresses, one that is refused does not end the attempt."""
-
     async def go() -> bytes:
         async with raw_server(WHOLE) as url:
             port = int(url.rpartition(":")[2])
-            loop = asyncio.get_running_loop()
-
-            async def found(*_: object, **__: object) -> list[object]:
-                kind = socket.SOCK_STREAM
-                return [(socket.AF_INET, kind, 6, "", ("127.0.0.1", each)) for each in (1, port)]
-
-            monkeypatch.setattr(loop, "getaddrinfo", found)
+            found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in (1, port)]
+            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
             client = HttpClient(f"http://localhost:{port}")
             try:
                 return await body_of(client)
@@ -188,14 +174,12 @@ def test_an_address_that_does_not_answer_is_passed_over(monkeypatch: pytest.Monk
 @pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run on Windows")
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_the_loop_of_the_server_is_spoken_to_as_well(secure: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Over uvloop, plain and secure, connections are kept, and an answer that is left is closed."""
     import uvloop
 
     signed = authority(tmp_path_factory.mktemp("tls")) if secure else None
     tls: ssl.SSLContext | None = signed.tls if signed else None
 
-    async def answer(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"said": "yes"})
+    answer = answering({"said": "yes"})
 
     async def go(url: str) -> list[bytes]:
         client = HttpClient(url, ca_file=str(signed.ca) if signed else "")
@@ -208,3 +192,31 @@ def test_the_loop_of_the_server_is_spoken_to_as_well(secure: bool, tmp_path_fact
     with loopback(answer, tls) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(go(server.url)) == [b'{"said": "yes"}'] * 3
         assert server.connections == 1
+
+
+def test_a_quick_stream_is_read_at_a_pace_and_whole() -> None:
+    count = 400
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        for number in range(count):
+            writer.write(b"data: %d\n\n" % number)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    async def go() -> list[list[str]]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with client.open("GET", "/") as answer:
+            batches = []
+            while (batch := await answer.events(count)) is not None:
+                batches.append(batch)
+        await client.close()
+        server.close()
+        return batches
+
+    batches = asyncio.run(go())
+    assert [data for batch in batches for data in batch] == [str(number) for number in range(count)]
+    assert len(batches) < count

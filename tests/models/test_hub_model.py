@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.core.errors import ConductorUnusable
-from conductor_cli.models.weights.hub_model import OfferedModel, choose, list_offered, parse_reference
-from conductor_cli.models.weights.huggingface import RemoteFile
+from conductor_cli.models.weights.hub_model import OfferedModel, choose_offered, list_offered, parse_reference
+from conductor_cli.models.weights.model_store import ModelFile
 
 REPO = "acme/chat-GGUF"
 
@@ -14,9 +14,7 @@ REPO = "acme/chat-GGUF"
 def offer(*names: str, size: int = 1000) -> list[OfferedModel]:
     """What a repository with these files offers. Each file is a byte larger than the one before it."""
     files = enumerate(names)
-    return list_offered(
-        {name: RemoteFile(repo=REPO, commit="", file=name, etag="", size=size + number) for number, name in files}
-    )
+    return list_offered({name: ModelFile(file=name, size=size + number) for number, name in files})
 
 
 @pytest.mark.parametrize(
@@ -38,8 +36,7 @@ def offer(*names: str, size: int = 1000) -> list[OfferedModel]:
     ],
 )
 def test_the_quantization_is_read_from_the_name(name: str, quantization: str) -> None:
-    """In any case, after any separator, and in the name of a part."""
-    assert OfferedModel(files=(RemoteFile(repo=REPO, commit="", file=name, etag=""),)).quantization == quantization
+    assert OfferedModel(files=(ModelFile(file=name),)).quantization == quantization
 
 
 @pytest.mark.parametrize(
@@ -65,12 +62,10 @@ def test_the_quantization_is_read_from_the_name(name: str, quantization: str) ->
     ],
 )
 def test_a_reference_names_a_repository_and_a_choice(text: str, found: tuple[str, str] | None) -> None:
-    """With or without the hub's address, as other tools write it. A path of a file is none."""
     assert parse_reference(text) == found
 
 
 def test_a_repository_offers_its_models_only() -> None:
-    """Projectors, matrices of importance, other formats and names that lead elsewhere are left out."""
     offered = offer(
         "README.md", "chat-Q8_0.gguf", "chat-Q4_K_M.gguf", "mmproj-chat-f16.gguf", "chat-imatrix.gguf", "model.bin",
         "../chat-Q2_K.gguf", "/chat-Q2_K.gguf", "a/../chat.gguf", ".hidden.gguf", "a b.gguf", "\x1b[31mred.gguf",
@@ -79,18 +74,16 @@ def test_a_repository_offers_its_models_only() -> None:
 
 
 def test_the_parts_of_a_model_are_one_model() -> None:
-    """In order, whatever the order of the listing. Numbers that the count does not have are no parts."""
     part = "f16/chat-F16-0000{}-of-00002.gguf"
     (model,) = offer(part.format(2), part.format(1), part.format(0), part.format(3))
     assert (model.names, model.missing, model.size) == ([part.format(1), part.format(2)], (), 2001)
 
 
 def test_without_a_choice_q4_k_m_is_taken() -> None:
-    """Else the only model; else the error has all of them with their sizes, the smallest first."""
-    assert choose(REPO, "", offer("a-Q8_0.gguf", "a-q4_k_m.gguf")).names == ["a-q4_k_m.gguf"]
-    assert choose(REPO, "", offer("a-Q8_0.gguf")).names == ["a-Q8_0.gguf"]
+    assert choose_offered(REPO, "", offer("a-Q8_0.gguf", "a-q4_k_m.gguf")).names == ["a-q4_k_m.gguf"]
+    assert choose_offered(REPO, "", offer("a-Q8_0.gguf")).names == ["a-Q8_0.gguf"]
     with pytest.raises(ConductorUnusable, match=r"acme/chat-GGUF has 2 models") as caught:
-        choose(REPO, "", offer("a-Q8_0.gguf", "a-Q2_K.gguf"))
+        choose_offered(REPO, "", offer("a-Q8_0.gguf", "a-Q2_K.gguf"))
     assert caught.value.hint == (
         "choose one: conductor model pull acme/chat-GGUF:Q8_0\nthere are Q8_0 (1.00 kB), Q2_K (1.00 kB)"
     )
@@ -107,26 +100,22 @@ def test_without_a_choice_q4_k_m_is_taken() -> None:
     ],
 )
 def test_a_choice_is_a_quantization_or_a_file(choice: str, file: str) -> None:
-    """A file may be named without its directory."""
-    assert choose(REPO, choice, offer("a-Q8_0.gguf", "sub/a-Q2_K.gguf")).names == [file]
+    assert choose_offered(REPO, choice, offer("a-Q8_0.gguf", "sub/a-Q2_K.gguf")).names == [file]
 
 
 def test_a_quantization_that_two_models_have_is_no_choice() -> None:
-    """Then they are told apart by their files."""
     with pytest.raises(ConductorUnusable, match="has 2 models that are called Q8_0") as caught:
-        choose(REPO, "Q8_0", offer("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q2_K.gguf"))
+        choose_offered(REPO, "Q8_0", offer("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q2_K.gguf"))
     assert "a-Q8_0.gguf (1.00 kB), b-Q8_0.gguf (1.00 kB)" in caught.value.hint
 
 
 def test_a_model_that_lacks_a_part_is_not_pulled() -> None:
-    """The missing part is named, and what can be pulled."""
     with pytest.raises(ConductorUnusable, match=r"lacks a part of this model: a-F16-00002-of-00002\.gguf") as caught:
-        choose(REPO, "F16", offer("a-F16-00001-of-00002.gguf", "a-Q8_0.gguf"))
+        choose_offered(REPO, "F16", offer("a-F16-00001-of-00002.gguf", "a-Q8_0.gguf"))
     assert "conductor model pull acme/chat-GGUF:Q8_0" in caught.value.hint
 
 
 def test_a_long_list_is_cut() -> None:
-    """An error stays readable."""
     with pytest.raises(ConductorUnusable) as caught:
-        choose(REPO, "Q8_0", offer(*(f"model{number}.gguf" for number in range(500))))
+        choose_offered(REPO, "Q8_0", offer(*(f"model{number}.gguf" for number in range(500))))
     assert caught.value.hint.endswith("and 460 more")

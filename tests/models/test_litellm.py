@@ -6,49 +6,24 @@ import asyncio
 import os
 import subprocess
 import sys
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.litellm import LiteLLM, error_reason, preload
-from tests.servers import LITELLM_IGNORES, SeenStep, Speaker, Wire, aimock, authority, litellm_ready, loopback, proxy
+from conductor_cli.models.litellm import LiteLLM, error_reason, preload_litellm
+from tests.models.kit import LITELLM, answering, notes, play, speaking
+from tests.servers import SeenStep, Wire, aimock, authority, loopback, proxy
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+pytestmark = LITELLM
 
 ASKED = Request(messages=(Message(role="user", content="What is the capital of France?"),))
 HAIKU = "anthropic/claude-haiku-4-5"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _litellm() -> None:
-    litellm_ready()
-
-
-async def fine(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say("Yes.")
-    await speaker.end()
-
-
-def play(model: LiteLLM, *requests: Request) -> list[list[Chunk]]:
-    """The chunks of one reply after the other."""
-
-    async def one(request: Request) -> list[Chunk]:
-        async with aclosing(model.stream(request)) as stream:
-            return [chunk async for chunk in stream]
-
-    async def go() -> list[list[Chunk]]:
-        try:
-            return [await one(request) for request in requests]
-        finally:
-            await model.close()
-
-    return asyncio.run(go())
+fine = speaking("Yes.")
 
 
 def failure(model: LiteLLM, request: Request = ASKED) -> ModelError:
@@ -57,15 +32,10 @@ def failure(model: LiteLLM, request: Request = ASKED) -> ModelError:
     return error.value
 
 
-def notes(chunks: list[Chunk]) -> list[str]:
-    return [chunk.note for chunk in chunks if chunk.note]
-
-
 def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
-    """A closed port is a server error to litellm; the httpx exception inside says what it was."""
     import httpx
 
-    error = preload().result().InternalServerError("m", "openai", "m")
+    error = preload_litellm().result().InternalServerError("m", "openai", "m")
     error.__cause__ = ValueError()
     error.__cause__.__cause__ = httpx.ConnectError("no")
     assert error_reason(error) == "connect"
@@ -75,18 +45,13 @@ def test_what_the_network_said_counts_more_than_what_litellm_calls_it() -> None:
 
 
 def test_no_money_is_not_waited_for() -> None:
-    """A 429 because the account is empty is a refusal."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429)
-
+    script = answering({"error": {"message": "You have no money", "code": "insufficient_quota", "type": "x"}}, 429)
     with loopback(script) as server:
         error = failure(LiteLLM("openai/m", key="sk-123456", base_url=f"{server.url}/v1"))
     assert (error.reason, "You have no money" in error.message) == ("refused", True)
 
 
 def test_a_question_is_asked_in_the_words_of_the_provider() -> None:
-    """All that a request and a worker's options say is sent; what they leave open is not."""
     request = Request(messages=ASKED.messages, max_tokens=50, temperature=0.5, stop=("END",))
     options = {"max_tokens": 20, "headers": {"x-own": "1"}}
     with loopback(fine) as server:
@@ -101,7 +66,6 @@ def test_a_question_is_asked_in_the_words_of_the_provider() -> None:
 
 
 def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> None:
-    """Anthropic has no seed: the call goes on without it, and the user hears of it once."""
     request = Request(messages=ASKED.messages, seed=3)
     with loopback(fine) as server:
         both = play(LiteLLM(HAIKU, key="k", base_url=server.url), request, request)
@@ -110,8 +74,6 @@ def test_what_a_provider_does_not_know_is_left_out_remembered_and_reported() -> 
 
 
 def test_what_a_server_refuses_is_left_out_remembered_and_reported() -> None:
-    """A parameter that only the server knows to be wrong is left out after its refusal."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if "temperature" in seen.json:
             error = {"type": "invalid_request_error", "message": "`temperature` is deprecated for this model."}
@@ -126,11 +88,7 @@ def test_what_a_server_refuses_is_left_out_remembered_and_reported() -> None:
 
 
 def test_a_refusal_for_another_reason_is_asked_once() -> None:
-    """The retries of litellm are off, and nothing is left out for nothing."""
-
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500)
-
+    script = answering({"type": "error", "error": {"type": "api_error", "message": "Sorry, sk-123456"}}, 500)
     with loopback(script) as server:
         error = failure(LiteLLM(HAIKU, key="sk-123456", base_url=server.url))
     assert str(error) == f"{HAIKU}: Sorry, [key]"
@@ -138,17 +96,14 @@ def test_a_refusal_for_another_reason_is_asked_once() -> None:
 
 
 def test_what_a_provider_holds_a_reply_to_is_known_from_litellm() -> None:
-    """A schema where its table says so; nothing for a model or a provider that it does not know. No call is made."""
-
     async def go() -> list[str]:
         names = (HAIKU, "anthropic/claude-2", "nobody/nothing", "")
-        return [await LiteLLM(name).holds() for name in names]
+        return [await LiteLLM(name).constraint_support() for name in names]
 
     assert asyncio.run(go()) == ["schema", "nothing", "nothing", "nothing"]
 
 
 def test_a_model_that_litellm_does_not_know_is_refused() -> None:
-    """A name without a provider is an error that shows how names are written."""
     error = failure(LiteLLM("nobody/knows-it"))
     assert error.reason == "refused"
     assert "nobody/knows-it" in str(error)
@@ -156,8 +111,6 @@ def test_a_model_that_litellm_does_not_know_is_refused() -> None:
 
 @pytest.mark.parametrize("name", [HAIKU, "gemini/gemini-3.8-flash", "openai/gpt-5", "azure/m"])
 def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
-    """A provider's server that redirects is an error; the host that it leads to sees neither key nor question."""
-
     async def elsewhere(seen: SeenStep, wire: Wire) -> None:
         await wire.head(307, "text/plain", location=other.url.replace("127.0.0.1", "localhost") + seen.path)
 
@@ -168,14 +121,12 @@ def test_a_redirect_does_not_take_the_key_along(name: str) -> None:
 
 
 def test_litellm_is_imported_once_however_often_it_is_asked_for() -> None:
-    """The import is one future for the whole process."""
-    assert preload() is preload()
+    assert preload_litellm() is preload_litellm()
 
 
 def test_https_goes_through_the_proxy_with_the_ca_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HTTPS_PROXY and SSL_CERT_FILE are respected by litellm's connections too."""
     made = authority(tmp_path)
     with loopback(fine, made.tls) as server, proxy(server) as tunnel:
         monkeypatch.setenv("HTTPS_PROXY", tunnel.url)
@@ -231,14 +182,12 @@ def test_stdout_and_stderr_hold_nothing_but_ours(tmp_path: Path) -> None:
 
 
 def test_connections_are_let_go_when_no_model_uses_them() -> None:
-    """Closing the last model closes litellm's connections; a model that is still in use keeps them."""
-
     async def go(url: str) -> list[bool]:
         both = [LiteLLM(HAIKU, key="k", base_url=url) for _ in range(2)]
         for model in both:
             async for _ in model.stream(ASKED):
                 pass
-        shared: Any = preload().result().module_level_aclient.client
+        shared: Any = preload_litellm().result().module_level_aclient.client
         found = []
         for model in both:
             await model.close()

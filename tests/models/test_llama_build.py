@@ -36,14 +36,12 @@ def of_library(node: ast.AST) -> str:
 
 
 def test_every_name_that_is_used_is_installed() -> None:
-    """The installed llama_cpp has each function, type and constant that the source uses."""
     used = {name for _, node in nodes() if (name := of_library(node))}
     assert len(used) > 40
     assert [name for name in sorted(used) if not hasattr(lib, name)] == []
 
 
 def test_every_field_that_is_set_exists() -> None:
-    """`params.NAME = …` sets a field of one of the two structures. ctypes would accept any other name silently."""
     assigned = {
         target.attr
         for _, node in nodes()
@@ -59,7 +57,6 @@ def test_every_field_that_is_set_exists() -> None:
 
 
 def test_every_call_passes_as_many_arguments_as_the_function_takes() -> None:
-    """By its place in the source; ctypes drops arguments that are given by name, so there may be none."""
     wrong, seen = [], 0
     for place, node in nodes():
         if not isinstance(node, ast.Call) or not (name := of_library(node.func)):
@@ -81,23 +78,19 @@ def test_every_call_passes_as_many_arguments_as_the_function_takes() -> None:
         ("0.3.35", False), ("0.4.0", False), ("0.4", False), ("1.0.0", False), ("0.3", False), ("unknown", False),
     ],
 )  # fmt: skip
-def test_the_supported_versions(version: str, fits: bool) -> None:
-    """From the oldest that was tested, and before the next that may change everything."""
+def test_the_supported_versions_are_known(version: str, fits: bool) -> None:
     assert is_supported(version) is fits
 
 
 def test_the_installed_version_is_supported() -> None:
-    """What these tests run with is inside the range."""
     assert is_supported(lib.__version__)
 
 
 def test_what_pyproject_asks_for_begins_where_the_range_does() -> None:
-    """Both name the same oldest version."""
     assert f'"{RANGE.partition(",")[0]}' in (HERE / "pyproject.toml").read_text()
 
 
 def test_an_unsupported_version_is_an_error_at_the_start() -> None:
-    """Loading the bindings fails and says what to install, instead of a call in the middle of a run."""
     script = (
         "import llama_cpp; llama_cpp.__version__ = '0.4.1'\n"
         "from conductor_cli.models.llama.bindings import load_bindings\n"

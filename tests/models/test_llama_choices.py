@@ -26,9 +26,9 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
-from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.sampling import choose_index, softmax
-from conductor_cli.run import Conductor
+from conductor_cli.run import Conductor, start_run
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, text
 from tests.tiny_gguf import END, INSTRUCT, Extra, make
@@ -43,8 +43,8 @@ def choose(*choices: str, **more: Any) -> Request:
 
 
 @contextmanager
-def opened(path: Path, **more: Any) -> Iterator[Engine]:
-    engine = Engine(path, replace(LlamaOptions(context=1024, threads=1), **more), CancelToken())
+def opened(path: Path, **more: Any) -> Iterator[LlamaEngine]:
+    engine = LlamaEngine(path, replace(LlamaOptions(context=1024, threads=1), **more), CancelToken())
     try:
         yield engine
     finally:
@@ -72,7 +72,6 @@ def reads(models: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> None:
-    """The prompt is read at once and nothing after it; the likeliest choice is the reply, in one token."""
     with opened(partial) as engine:
         chunks = list(engine.generate(choose(*ABC), CancelToken()))
         (tokens,) = reads
@@ -84,7 +83,6 @@ def test_a_choice_is_made_without_decoding(partial: Path, reads: list[int]) -> N
 
 
 def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
-    """They are the softmax over the choices alone, whatever else the model would rather write, and sum to one."""
     import numpy as np
 
     with opened(partial) as engine:
@@ -102,7 +100,6 @@ def test_the_odds_are_those_of_the_first_tokens(partial: Path) -> None:
 
 
 def test_the_reply_to_a_choice_has_odds_on_its_last_chunk_only(partial: Path) -> None:
-    """Through the adapter too; a reply that is written has none."""
     chosen, written = play(partial, choose(*ABC), choose(*ABC, choices=()))
     assert [chunk.choice_shares is not None for chunk in chosen] == [False] * (len(chosen) - 1) + [True]
     assert text(chosen) in ABC
@@ -111,7 +108,6 @@ def test_the_reply_to_a_choice_has_odds_on_its_last_chunk_only(partial: Path) ->
 
 
 def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
-    """The same seed draws the same; over many seeds each is drawn as often as its share says."""
     seeds = 400
     with opened(partial) as engine:
 
@@ -134,13 +130,11 @@ def test_a_temperature_draws_among_the_choices(partial: Path) -> None:
 
 
 def test_one_choice_is_certain(partial: Path) -> None:
-    """Its share is one."""
     (last,) = play(partial, choose("C"))[0]
     assert (last.text, last.choice_shares) == ("C", {"C": 1.0})
 
 
 def test_choices_with_the_same_first_token_are_written(partial: Path, reads: list[int]) -> None:
-    """A whole label is written token by token under the grammar, and there are no odds."""
     labels = tuple(labels_of(list(map(str, range(30))), "letters"))
     assert labels[-4:] == ("AA", "AB", "AC", "AD")
     with opened(partial) as engine:
@@ -155,18 +149,16 @@ def test_choices_with_the_same_first_token_are_written(partial: Path, reads: lis
 
 
 def test_numbers_of_two_digits_are_written_whole(models: Path) -> None:
-    """Of twelve numbers, one that begins as a shorter one does can be the reply, and so can the shorter one."""
     numbers = tuple(labels_of(list(map(str, range(12))), "numbers"))
     with opened(make(models / "plain-choices.gguf", extra=Extra(bias={"1": 4.0}))) as engine:
         found = {
-            text(engine.generate(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(400)
+            text(engine.generate(choose(*numbers, temperature=1.0, seed=seed), CancelToken())) for seed in range(120)
         }
     assert found <= set(numbers)
     assert found >= {"1", "10", "11"}
 
 
 def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
-    """It puts a space before a text; its letters are still tokens of their own, or are written."""
     path = make(models / "spaced.gguf", extra=Extra(sentence=True, template=INSTRUCT, add_bos=True))
     with opened(path) as engine:
         (last,) = engine.generate(choose(*ABC), CancelToken())
@@ -182,7 +174,6 @@ def test_labels_work_with_a_sentencepiece_vocabulary(models: Path) -> None:
 
 
 def test_a_choice_needs_one_free_token(partial: Path) -> None:
-    """A prompt that leaves one token of the context free is answered; one that leaves none is refused."""
     with opened(partial, context=256) as engine:
         room = engine.kv_cache.capacity
         by_tokens = {len(engine.tokenize(request).tokens): request for request in map(wordy, range(900))}
@@ -203,7 +194,6 @@ LOGITS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 @given(LOGITS, st.floats(-1e3, 1e3))
 def test_softmax_is_a_distribution(logits: list[float], shift: float) -> None:
-    """The shares sum to one, keep the order, and depend on differences only; no logit is too large."""
     found = softmax(logits)
     assert math.isclose(sum(found), 1.0, rel_tol=1e-9)
     assert all(0.0 <= share <= 1.0 for share in found)
@@ -220,7 +210,6 @@ TEMPERATURES = st.one_of(
 
 @given(st.one_of(LOGITS, CLOSE), TEMPERATURES, st.integers(0, 1 << 64))
 def test_every_temperature_draws_something(logits: list[float], temperature: float | None, seed: int) -> None:
-    """From almost nothing, where only the likeliest is left, to infinity; the same seed draws the same."""
     odds = softmax(logits)
     at = choose_index(odds, temperature, seed)
     assert choose_index(odds, temperature, seed) == at
@@ -246,7 +235,7 @@ def conduct(
         pool = Pool(workers=tuple(Worker(name=name, kind="scripted") for name in names))
         conductor = Conductor(model=model, pool=pool, workers=dict.fromkeys(names, worker), constrained=True, **more)
         try:
-            return [event async for event in conductor.run(Question(text=question))]
+            return [event async for event, _ in start_run(conductor, Question(text=question))]
         finally:
             await model.close()
 
@@ -258,7 +247,6 @@ def of(events: list[ev.Event], kind: type) -> list[Any]:
 
 
 def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int]) -> None:
-    """The plan is the likeliest worker, its reasoning says how likely each one was, and one token was written."""
     events, asked = conduct(partial, "6*7?", mode="mini")
     (ready,) = of(events, ev.PlanReady)
     assert isinstance(ready.plan, Plan)
@@ -275,7 +263,6 @@ def test_mini_names_the_workers_with_their_shares(partial: Path, reads: list[int
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
 def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
-    """Beyond what one sign can name, the label is written and means one of them."""
     names = tuple(f"w{number}" for number in range(len(ascii_uppercase) + 4))
     events, _ = conduct(partial, "6*7?", mode="mini", names=names, profile=profile)
     (ready,) = of(events, ev.PlanReady)
@@ -285,7 +272,6 @@ def test_mini_chooses_among_many_workers(partial: Path, profile: Any) -> None:
 
 
 def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Path) -> None:
-    """There is one notice, the worker gets the whole question, and the prefix is stored."""
     path = make(models / "planner.gguf", extra=Extra(bias={END: 6.0, "\n": 4.0, "|": 2.0}))
     short, _ = conduct(path, "6*7?")
     needed = of(short, ev.PlanReady)[0].usage.tokens_in
@@ -306,7 +292,6 @@ def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Pa
 
 
 def test_a_context_that_is_too_small_is_an_error_with_the_setting(models: Path) -> None:
-    """The error has both sizes and the setting, and no worker is called."""
     path = make(models / "narrow.gguf", extra=NEVER_ENDS)
     events, asked = conduct(path, "Why? " * 200, context=512)
     assert isinstance(events[-1], ev.RunFailed)

@@ -1,4 +1,4 @@
-"""How sure a local model is of a reply: its probability, and a refusal where that is too low."""
+"""How sure a local model is of a reply, a refusal where it is not, and the next likeliest replies of a search."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.llama import LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.worker_options import OptionError, check_options
 from tests.models.test_llama import ask
 from tests.tiny_gguf import END, Extra, make
 
 
 @contextmanager
-def opened(path: Path, refuse_below: float | None) -> Iterator[Engine]:
-    engine = Engine(path, LlamaOptions(context=256, threads=1, refuse_below=refuse_below), CancelToken())
+def opened(path: Path, refuse_below: float | None) -> Iterator[LlamaEngine]:
+    engine = LlamaEngine(path, LlamaOptions(context=256, threads=1, refuse_below=refuse_below), CancelToken())
     try:
         yield engine
     finally:
@@ -47,12 +47,10 @@ def written(chunks: list[Chunk]) -> str:
 
 
 def test_without_the_option_nothing_is_computed(short: Path) -> None:
-    """An ordinary reply has no confidence."""
     assert reply(short, None)[-1].confidence is None
 
 
 def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) -> None:
-    """One token's is its softmax share; a longer reply's is at most that of its beginning."""
     one = reply(short, 0.0, max_tokens=1)[-1].confidence
     with opened(short, 0.0) as engine:
         list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
@@ -66,7 +64,6 @@ def test_the_confidence_is_the_product_of_the_shares_of_the_tokens(short: Path) 
 
 
 def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
-    """Above it, the reply stays as it was; the tokens that were written are counted either way."""
     plain, sure = reply(short, None), reply(short, 0.0)
     confidence = sure[-1].confidence
     assert confidence is not None
@@ -82,7 +79,51 @@ def test_a_reply_below_the_threshold_becomes_a_refusal(short: Path) -> None:
 
 
 def test_the_option_is_a_number() -> None:
-    """Like the other options of a worker, it is checked before anything is loaded."""
     check_options(Worker(name="a", kind="llama", model="a.gguf", options={"refuse_below": 0.5}))
     with pytest.raises(OptionError, match="refuse_below"):
         check_options(Worker(name="a", kind="llama", model="a.gguf", options={"refuse_below": "often"}))
+
+
+FOUR = 'root ::= ("a" | "b") ("c" | "d")'
+
+
+@pytest.fixture(scope="module")
+def ending(models: Path) -> Path:
+    """It often ends its reply."""
+    return make(models / "searched.gguf", extra=Extra(bias={" the": 4.0, END: 4.0}))
+
+
+def ranked(engine: LlamaEngine, rank: int, **more: Any) -> str:
+    request = ask("Who?", **{"max_tokens": 6, "temperature": 0.0, "rank": rank, **more})
+    return "".join(chunk.text for chunk in engine.generate(request, CancelToken()))
+
+
+def test_each_rank_is_another_reply(ending: Path) -> None:
+    with opened(ending, None) as engine:
+        replies = [ranked(engine, rank) for rank in range(8)]
+    assert len(set(replies)) == 8
+
+
+def test_replies_come_in_the_order_of_their_probability(ending: Path) -> None:
+    with opened(ending, None) as engine:
+        found = [ranked(engine, rank, max_tokens=1) for rank in range(4)]
+        list(engine.generate(ask("Who?", max_tokens=1, temperature=0.0), CancelToken()))
+        order = np.argsort(-np.array(engine.vocabulary.logits(engine.context)), kind="stable")[:4].tolist()
+        texts = [
+            "" if engine.vocabulary.is_end(token) else engine.vocabulary.token_bytes(token).decode() for token in order
+        ]
+    assert found == texts
+
+
+def test_a_rank_is_the_same_reply_whatever_was_asked_before(ending: Path) -> None:
+    with opened(ending, None) as engine:
+        inorder = [ranked(engine, rank) for rank in range(5)]
+        assert [ranked(engine, rank, prefill=" the") for rank in (1, 2)] != inorder[1:3]
+        assert [ranked(engine, rank) for rank in (4, 2, 3, 0)] == [inorder[rank] for rank in (4, 2, 3, 0)]
+
+
+def test_a_search_keeps_to_the_grammar_and_begins_again_when_nothing_is_left(tiny: Path) -> None:
+    with opened(tiny, None) as engine:
+        found = [ranked(engine, rank, grammar=FOUR) for rank in range(5)]
+    assert set(found[:4]) == {"ac", "ad", "bc", "bd"}
+    assert found[4] == found[0]

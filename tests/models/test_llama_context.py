@@ -12,9 +12,9 @@ from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import LlamaOptions, loading
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, Engine
+from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, LlamaEngine
 from conductor_cli.run.executor import FATAL
-from tests.models.test_llama import ask, on_thread, play, reply_texts, text
+from tests.models.test_llama import ask, clear, on_thread, play, reply_texts, text
 from tests.models.test_llama_model_info import lora
 from tests.tiny_gguf import Extra, make
 
@@ -50,7 +50,7 @@ def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[
     """How many tokens the context holds: at first, and after each request."""
     found: list[int] = []
 
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         found.append(engine.kv_cache.capacity)
         for request in requests:
             list(engine.generate(request, CancelToken()))
@@ -61,7 +61,6 @@ def rooms(path: Path, *requests: Request, options: LlamaOptions = WIDE) -> list[
 
 
 def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
-    """It is opened small, grows in steps for a prompt and its answer, never shrinks, and never beyond its bound."""
     short, long, endless = ask(), ask(LONG), ask(max_tokens=None)
     first, after_short, after_long, again, last = rooms(tiny, short, long, short, endless)
     assert (first, after_short) == (STEP, STEP)
@@ -71,27 +70,24 @@ def test_a_context_is_as_large_as_its_prompts_need(tiny: Path) -> None:
 
 
 def test_a_context_below_the_first_step_is_respected(tiny: Path) -> None:
-    """The context is never larger than the option says."""
     assert rooms(tiny, ask(max_tokens=None), options=LlamaOptions(context=256, threads=1)) == [256, 256]
 
 
 def test_a_context_that_grew_writes_what_a_wide_one_writes(tiny: Path, wide: Callable[..., list[str]]) -> None:
-    """Whatever stood in it before: with and without a temperature, and with an adapter."""
-    requests = (ask(), ask(LONG), ask(LONG, temperature=1.0, seed=5))
+    requests = (clear(), clear(LONG), clear(LONG, temperature=1.0, seed=5))
     assert reply_texts(tiny, *requests, options=WIDE) == wide(*requests)
 
 
 def test_an_adapter_lies_over_the_larger_context_too(
     tiny: Path, wide: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    """It belongs to the context, not to the model."""
     adapted = replace(WIDE, adapter=lora(tmp_path / "lora.gguf"))
-    assert reply_texts(tiny, ask(LONG), options=adapted) == wide(ask(LONG), options=adapted) != wide(ask(LONG))
+    asked = clear(LONG)
+    assert reply_texts(tiny, asked, options=adapted) == wide(asked, options=adapted) != wide(asked)
 
 
 def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Callable[..., list[str]]) -> None:
-    """A conversation that outgrows its context reads only its new turn."""
-    first_request = ask("Check the sum. " * 60)
+    first_request = clear("Check the sum. " * 60)
     first = reply_texts(tiny, first_request, options=WIDE)[0]
     second = continued(first_request, first, "Write it down. " * 40)
     before, after = play(tiny, first_request, second, options=WIDE)
@@ -107,9 +103,7 @@ def test_what_was_read_is_copied_into_the_larger_context(tiny: Path, wide: Calla
 def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too little memory ends one question, not the model: what it had read is still there."""
-
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         before = text(engine.generate(ask(), CancelToken()))
         context = engine.context
         with monkeypatch.context() as patch:
@@ -132,9 +126,7 @@ def test_a_larger_context_that_cannot_be_had_is_told_and_the_smaller_one_stays(
 def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_reply(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reply may then be as long as there is room; one that keeps to a grammar needs room enough to be of use."""
-
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         monkeypatch.setattr(engine._lib, "llama_init_from_model", lambda *_: None)
         *_, last = list(engine.generate(ask(max_tokens=None), CancelToken()))
         assert last.usage is not None
@@ -148,9 +140,7 @@ def test_a_prompt_that_fits_is_answered_where_there_is_no_memory_for_a_long_repl
 
 
 def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no memory for the longest reply, there may be for a prompt that is longer than the context."""
-
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         opened = engine._lib.llama_init_from_model
         few = lambda model, params: opened(model, params) if params.n_ctx <= 3 * STEP else None  # noqa: E731
         monkeypatch.setattr(engine._lib, "llama_init_from_model", few)
@@ -165,12 +155,11 @@ def test_as_large_a_context_is_taken_as_a_useful_reply_needs(tiny: Path, monkeyp
 def test_a_state_that_cannot_be_copied_is_read_again(
     tiny: Path, wide: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state for which there is no memory costs time and nothing else."""
     first_request = ask("Check the sum. " * 60)
     second = replace(continued(first_request, "Yes.", "Write it down. " * 40), max_tokens=8)  # then two are as likely
     expected = wide(second)[0]
 
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         list(engine.generate(first_request, CancelToken()))
         monkeypatch.setattr(engine._lib, "llama_state_seq_get_size", lambda *_: 0)
         *_, last = chunks = list(engine.generate(second, CancelToken()))
@@ -182,9 +171,7 @@ def test_a_state_that_cannot_be_copied_is_read_again(
 
 
 def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp itself checks the token of the call for which the context was opened."""
-
-    def look(engine: Engine) -> None:
+    def look(engine: LlamaEngine) -> None:
         cancel = CancelToken()
         engine.kv_cache.set_cancel_token(cancel)
         tokens = engine.tokenize(ask()).tokens
@@ -198,7 +185,6 @@ def test_a_cancel_token_works_in_the_larger_context(tiny: Path, monkeypatch: pyt
 
 
 def test_a_stretched_model_gets_its_whole_context_at_once(models: Path) -> None:
-    """Its positions depend on the size of its context, so what was read could not be copied."""
     key = "qwen2.rope.scaling.original_context_length"
     path = make(models / "stretched.gguf", extra=Extra(metadata={key: 1024}))
     assert rooms(path, ask()) == [2048, 2048]

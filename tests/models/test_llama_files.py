@@ -131,7 +131,6 @@ REASONS = {name: words for name, (_, words) in DAMAGE.items()} | {
 
 @pytest.mark.parametrize("name", REASONS)
 def test_a_bad_file_is_an_error_with_its_reason(name: str, damaged: dict[str, Path]) -> None:
-    """The error names the file, what is wrong with it, and what to do."""
     with pytest.raises(ModelError) as error:
         play(damaged[name], ask())
     assert error.value.reason == "file"
@@ -141,7 +140,6 @@ def test_a_bad_file_is_an_error_with_its_reason(name: str, damaged: dict[str, Pa
 
 
 def test_no_bad_file_ends_the_process_or_prints(damaged: dict[str, Path]) -> None:
-    """One process survives all of them and prints nothing else."""
     script = """
 import asyncio, sys
 from conductor_cli.core.chat import Message, Request
@@ -162,7 +160,6 @@ for path in sys.argv[1:]:
 
 
 def test_a_repaired_file_loads(models: Path, whole: bytes) -> None:
-    """After a failed load, the same model loads a good file that replaced the bad one."""
     path = models / "changing.gguf"
 
     async def go() -> None:
@@ -179,7 +176,6 @@ def test_a_repaired_file_loads(models: Path, whole: bytes) -> None:
 
 @pytest.mark.parametrize("alignment", [32, 4096])
 def test_a_file_that_is_too_short_is_refused(tmp_path: Path, alignment: int) -> None:
-    """To the byte, whatever the alignment; padding after the last tensor may be missing."""
     path = retyped(tmp_path / "model.gguf", "blk.0.attn_q.weight", 12, alignment=alignment)
     data = path.read_bytes()
     path.write_bytes(data[:30_000])
@@ -197,7 +193,6 @@ def test_a_file_that_is_too_short_is_refused(tmp_path: Path, alignment: int) -> 
 
 @pytest.mark.parametrize("steps", [0, 48])
 def test_an_invalid_alignment_is_an_error(tmp_path: Path, steps: int) -> None:
-    """It has to be a number and a power of two, or the start of the weights is not known."""
     path = retyped(tmp_path / "model.gguf", "", 0, alignment=64)
     path.write_bytes(number(path.read_bytes(), "general.alignment", "I", steps))
     with pytest.raises(ModelError, match=f"aligned to {steps}, which is not a power of two"):
@@ -208,13 +203,11 @@ def test_an_invalid_alignment_is_an_error(tmp_path: Path, steps: int) -> None:
 
 
 def test_the_first_part_of_a_split_model_may_have_no_weights(tmp_path: Path) -> None:
-    """A file with only a vocabulary is accepted if it says that other parts exist."""
     path = make(tmp_path / "m-00001-of-00002.gguf", extra=Extra(tensors=False, metadata={"split.count": "2"}))
     assert check_model_file(path).tensors == 0
 
 
 def test_a_git_lfs_pointer_or_web_page_is_recognized(tmp_path: Path) -> None:
-    """The hint says what the file is."""
     path = tmp_path / "model.gguf"
     for data in (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", b"<!DOCTYPE html><title>Sign in"):
         path.write_bytes(data)
@@ -225,7 +218,6 @@ def test_a_git_lfs_pointer_or_web_page_is_recognized(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 def test_a_pipe_is_refused(tmp_path: Path) -> None:
-    """A file that is not a regular file is refused at once."""
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(ModelError, match="is not a file"):
         check_model_file(tmp_path / "model.gguf")
@@ -233,7 +225,6 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
 
 @given(data=st.data())
 def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever bytes stand in a header, reading it raises `ModelError` or nothing."""
     path = tmp_path_factory.getbasetemp() / "any.gguf"
     if not path.exists():
         make(path)
@@ -249,14 +240,12 @@ def test_any_header_is_read_or_refused(data: st.DataObject, tmp_path_factory: py
 
 
 def test_model_info_describes_a_file(models: Path) -> None:
-    """Name, architecture, context and size."""
     about = read_model_info(path := make(models / "about.gguf"))
     assert (about.name, about.architecture, about.context) == ("tiny random", "qwen2", 8192)
     assert about.size == path.stat().st_size
 
 
 def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes) -> None:
-    """Same bytes, same identity; another first or last byte, or one byte more, another identity."""
     path = models / "identity.gguf"
     found = []
     for data in (whole, whole, whole[:-1] + b"\7", whole + b"\0", whole.replace(b"tiny random", b"tiny tandem")):
@@ -267,7 +256,6 @@ def test_the_identity_of_a_file_is_that_of_its_bytes(models: Path, whole: bytes)
 
 
 def test_names_in_a_file_are_sanitized(tmp_path: Path, whole: bytes) -> None:
-    """Control characters in a name do not reach the terminal."""
     path = tmp_path / "name.gguf"
     path.write_bytes(whole.replace(b"tiny random", b"\x1b[31m \n evil"[:11]))
     assert read_model_info(path).name == "[31m evi"
@@ -284,7 +272,6 @@ def test_names_in_a_file_are_sanitized(tmp_path: Path, whole: bytes) -> None:
     ],
 )
 def test_an_unusable_template_is_an_error_of_the_file(models: Path, template: str, problem: str) -> None:
-    """A broken or hostile chat template is reported like any other damage of the file."""
     path = make(models / "template.gguf", extra=Extra(template=template))
     with pytest.raises(ModelError) as error:
         play(path, ask())
@@ -296,7 +283,6 @@ def test_an_unusable_template_is_an_error_of_the_file(models: Path, template: st
 
 
 def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
-    """Its reply is that of a model whose template is ChatML."""
     chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     chatml += "<|im_start|>assistant\n"
     bias = {END: -50.0, "<|endoftext|>": -50.0}
@@ -306,8 +292,6 @@ def test_a_model_without_a_template_gets_chatml(models: Path) -> None:
 
 
 def test_a_header_with_very_much_in_it_is_refused(tmp_path: Path) -> None:
-    """Texts of 16 MiB each could fill the memory, and so could a vocabulary; the file itself may have gigabytes."""
-
     def text_of(data: bytes) -> bytes:
         return struct.pack("<Q", len(data)) + data
 

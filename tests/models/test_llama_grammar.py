@@ -35,7 +35,6 @@ def compiled(loaded: LoadedModel, grammar: str) -> Any:
 def test_llama_accepts_every_grammar_that_we_generate(
     loaded: LoadedModel, name: str, data: st.DataObject, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """For 1 to 12 workers, 1 to 5 steps, with and without reasoning or an earlier answer, and without a message."""
     single = name == "native" and data.draw(st.booleans())
     style = "numbers" if name == "published" else "letters"
     fixed = {"single": True, "reasoning": False} if single else {}

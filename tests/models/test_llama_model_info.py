@@ -53,7 +53,6 @@ def refused(path: Path, **more: Any) -> ModelError:
 
 @pytest.mark.parametrize("small", [False, True])
 def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path, small: bool) -> None:
-    """Also if its first part has no weights; its info is that of one file."""
     first = divided(tmp_path / "model.gguf", small=small)
     assert reply_texts(first, ask()) == reply_texts(tiny, ask())
     files = sorted(tmp_path.iterdir())
@@ -65,9 +64,8 @@ def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path
     assert about.identity != whole.identity
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, 3])
 def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
-    """Another byte in any part is another model."""
     before, path = read_model_info(model).identity, model.with_name(NAMES[part])
     assert read_model_info(model).identity == before
     data = path.read_bytes()
@@ -75,9 +73,8 @@ def test_the_identity_is_that_of_all_parts(model: Path, part: int) -> None:
     assert read_model_info(model).identity != before
 
 
-@pytest.mark.parametrize("missing", [(2,), (4,), (2, 3, 4)])
+@pytest.mark.parametrize("missing", [(4,), (2, 3, 4)])
 def test_a_missing_part_is_named(model: Path, missing: tuple[int, ...]) -> None:
-    """The error says which parts are missing; reading the model's info fails in the same way."""
     for number in missing:
         model.with_name(NAMES[number - 1]).unlink()
     error = refused(model)
@@ -90,7 +87,6 @@ def test_a_missing_part_is_named(model: Path, missing: tuple[int, ...]) -> None:
 
 
 def test_at_most_three_missing_parts_are_named(tmp_path: Path) -> None:
-    """A list of hundreds would help nobody."""
     path = make(tmp_path / "m-00001-of-00099.gguf")
     with pytest.raises(ModelError, match=r"00002-of-00099\.gguf, .*00004-of-00099\.gguf and more$"):
         part_files(path)
@@ -98,7 +94,6 @@ def test_at_most_three_missing_parts_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [2, 4])
 def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path, number: int) -> None:
-    """llama.cpp has to be given the first part."""
     error = refused(model.with_name(NAMES[number - 1]))
     assert error.message.endswith(f"{NAMES[number - 1]} is not the first part of its model")
     assert error.hint == f"name the first part: {model}"
@@ -106,7 +101,6 @@ def test_a_further_part_is_refused_with_the_path_of_the_first(model: Path, numbe
 
 @pytest.mark.parametrize(("one", "other"), [(2, 3), (1, 2), (1, 4)])
 def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
-    """The number in a part's header counts, not its name."""
     first, second = (model.with_name(NAMES[number - 1]) for number in (one, other))
     data = first.read_bytes()
     first.write_bytes(second.read_bytes())
@@ -118,7 +112,6 @@ def test_swapped_parts_are_an_error(model: Path, one: int, other: int) -> None:
 
 
 def test_a_part_of_another_model_is_an_error(model: Path, tmp_path: Path) -> None:
-    """Other counts are found by us; llama.cpp refuses a part with the same counts and other weights."""
     (tmp_path / "other").mkdir()
     other = divided(tmp_path / "other" / "model.gguf", tensors=12)
     second = model.with_name(NAMES[1])
@@ -132,9 +125,8 @@ def test_a_part_of_another_model_is_an_error(model: Path, tmp_path: Path) -> Non
     assert "cannot be loaded" in refused(model).message
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 5, 65535])
+@pytest.mark.parametrize("count", [0, 65535])
 def test_a_wrong_count_of_parts_is_an_error(model: Path, count: int) -> None:
-    """The count in the header must be the count in the name."""
     data = model.read_bytes()
     at = data.index(b"split.count") + len("split.count") + 4
     model.write_bytes(data[:at] + struct.pack("<H", count) + data[at + 2 :])
@@ -144,7 +136,6 @@ def test_a_wrong_count_of_parts_is_an_error(model: Path, count: int) -> None:
 
 
 def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> None:
-    """A first part with another name, and a whole model with the name of a part."""
     renamed = model.rename(model.with_name("renamed.gguf"))
     assert "its model has 4 parts, and its name says 1" in refused(renamed).message
     renamed.rename(model)
@@ -155,15 +146,13 @@ def test_a_renamed_part_is_an_error(model: Path, tiny: Path, tmp_path: Path) -> 
     assert reply_texts(single, ask()) == reply_texts(tiny, ask())
 
 
-@pytest.mark.parametrize("part", [2, 4])
 @pytest.mark.parametrize(
     "damage",
     [lambda _: b"", lambda _: b"<html>", lambda data: data[:30], lambda data: data[:-9000], lambda data: data[:700]],
     ids=["empty", "text", "in-header", "in-weights", "in-tensors"],
 )
-def test_a_damaged_part_is_an_error(model: Path, part: int, damage: Callable[[bytes], bytes]) -> None:
-    """Any part that is cut off or of another kind is an error and nothing worse."""
-    path = model.with_name(NAMES[part - 1])
+def test_a_damaged_part_is_an_error(model: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = model.with_name(NAMES[3])
     path.write_bytes(damage(path.read_bytes()))
     refused(model)
     with pytest.raises(ModelError) as error:
@@ -172,7 +161,6 @@ def test_a_damaged_part_is_an_error(model: Path, part: int, damage: Callable[[by
 
 
 def test_a_part_that_would_crash_llama_cpp_is_an_error(model: Path) -> None:
-    """A norm of another type with the same size, on which llama.cpp aborts the process."""
     path = model.with_name(NAMES[1])
     name = next(name for name in read_header_and_tensors(path)[1] if name.endswith("_norm.weight"))
     data = path.read_bytes()
@@ -181,25 +169,13 @@ def test_a_part_that_would_crash_llama_cpp_is_an_error(model: Path) -> None:
     assert f"{name} has the type 26" in refused(model).message
 
 
-def test_a_directory_among_the_parts_is_an_error(model: Path) -> None:
-    """It has the right name but is not a file."""
-    path = model.with_name(NAMES[2])
-    path.unlink()
-    path.mkdir()
-    assert refused(model).message.endswith(f"{NAMES[2]} is not a file")
-    with pytest.raises(ModelError):
-        read_model_info(model)
-
-
 def test_a_name_with_very_many_parts_is_refused(tmp_path: Path) -> None:
-    """99,999 files are not searched for."""
     path = make(tmp_path / "m-00001-of-99999.gguf")
     with pytest.raises(ModelError, match="says that it is one of 99999 files"):
         read_model_info(path)
 
 
 def test_no_damaged_part_ends_the_process(model: Path) -> None:
-    """One process survives each part cut off at many places."""
     script = """
 import asyncio, sys
 from pathlib import Path
@@ -215,15 +191,15 @@ async def go(path):
     await model.close()
 for part in sorted(Path(sys.argv[1]).parent.iterdir()):
     whole = part.read_bytes()
-    for eighth in range(8):
-        part.write_bytes(whole[: len(whole) * eighth // 8])
+    for half in range(2):
+        part.write_bytes(whole[: len(whole) * half // 2])
         asyncio.run(go(sys.argv[1]))
     part.write_bytes(whole)
 asyncio.run(go(sys.argv[1]))
 """
     done = run(script, model)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["file"] * 32 + ["loaded"]
+    assert done.stdout.split() == ["file"] * 8 + ["loaded"]
 
 
 # Adapters
@@ -254,7 +230,6 @@ def with_adapter(path: Path) -> LlamaOptions:
 
 
 def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
-    """Each in its own way; one of no weight changes nothing."""
     first, second = lora(tmp_path / "first.gguf", seed=1), lora(tmp_path / "second.gguf", seed=2)
     nothing = lora(tmp_path / "nothing.gguf", strength=0.0)
     replies = [reply_texts(tiny, ask(), options=with_adapter(adapter))[0] for adapter in (first, second, nothing)]
@@ -265,7 +240,6 @@ def test_an_adapter_changes_the_reply(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Path) -> None:
-    """The reply is that of the whole model with the adapter."""
     options = with_adapter(lora(tmp_path / "lora.gguf"))
     assert reply_texts(model, ask(), options=options) == reply_texts(tiny, ask(), options=options)
 
@@ -285,7 +259,6 @@ def test_an_adapter_works_on_a_split_model(tiny: Path, model: Path, tmp_path: Pa
     ids=["width", "architecture", "kind", "layer", "other-matrix", "type", "bias", "norm"],
 )
 def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
-    """The error says which file, why it does not fit, and what to do."""
     path = lora(tmp_path / "lora.gguf", **keys)
     error = refused(tiny, adapter=path)
     assert str(path) in error.message
@@ -293,7 +266,6 @@ def test_a_foreign_adapter_is_an_error(tiny: Path, tmp_path: Path, keys: dict[st
 
 
 def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -> None:
-    """A model, a text, an empty file, a directory, a PEFT directory, nothing."""
     (tmp_path / "text.gguf").write_text("Dear sir or madam,\n" * 99)
     (tmp_path / "empty.gguf").write_bytes(b"")
     (tmp_path / "peft").mkdir()
@@ -312,7 +284,6 @@ def test_a_file_that_is_not_an_adapter_is_an_error(tiny: Path, tmp_path: Path) -
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(length=st.one_of(st.integers(0, 500), st.integers(0, 4000)))
 def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int) -> None:
-    """Wherever it ends, the model does not load with a part of it."""
     whole = lora(tmp_path / "whole.gguf").read_bytes()
     path = tmp_path / "cut.gguf"
     path.write_bytes(whole[: min(length, len(whole) - 1)])
@@ -320,7 +291,6 @@ def test_a_truncated_adapter_is_an_error(tiny: Path, tmp_path: Path, length: int
 
 
 def test_a_model_loads_after_an_adapter_was_refused(tiny: Path, tmp_path: Path) -> None:
-    """With a good adapter in its place, the same process answers."""
     path, options = tmp_path / "lora.gguf", with_adapter(tmp_path / "lora.gguf")
     lora(path, width=32)
     refused(tiny, adapter=path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import hashlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,21 +20,20 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.llama import Llama, LlamaOptions
+from conductor_cli.models.llama import LlamaOptions
 from conductor_cli.models.llama.bindings import CancelToken, load_bindings
-from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.kv_cache import ABANDONED_SECONDS, MAX_BYTES, MAX_FILES, MIN_TOKENS, PrefixCache, trim
 from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from tests.models.conftest import NEVER_ENDS
-from tests.models.test_llama import environment, play, reached, reply, run, text
-from tests.tiny_gguf import INSTRUCT, Extra, make, vocabulary
+from tests.models.test_llama import environment, text
+from tests.tiny_gguf import INSTRUCT, Extra, make
 
 FIXED = "Check the sum of the numbers. " * 20
 CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
 OTHERS = "The workers:\n" + "A  cyd\nB  dan\n" * 8
 ROOM = LlamaOptions(context=2048, threads=1)
-DRAWN: list[dict[str, Any]] = [{}, {"temperature": 1.0, "seed": 7}]
 
 
 def asked(question: str = "6*7?", cards: str = CARDS, **more: Any) -> Request:
@@ -51,8 +49,8 @@ def once(question: str = "6*7?", **more: Any) -> Request:
 
 
 @contextmanager
-def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[Engine]:
-    engine = Engine(path, replace(ROOM, cache=cache, **more), CancelToken())
+def opened(path: Path, cache: Path | None = None, **more: Any) -> Iterator[LlamaEngine]:
+    engine = LlamaEngine(path, replace(ROOM, cache=cache, **more), CancelToken())
     try:
         yield engine
     finally:
@@ -76,7 +74,7 @@ class Answer:
     __hash__ = None  # type: ignore[assignment]
 
 
-def answered(engine: Engine, request: Request) -> tuple[Answer, int]:
+def answered(engine: LlamaEngine, request: Request) -> tuple[Answer, int]:
     """The reply, and how many tokens were not read for it."""
     found: list[Any] = []
     read = Vocabulary.logits
@@ -93,16 +91,12 @@ def answered(engine: Engine, request: Request) -> tuple[Answer, int]:
     return Answer(text=text(chunks), logits=found[0]), chunks[-1].usage.tokens_cached
 
 
-def cuts(engine: Engine, request: Request) -> tuple[int, ...]:
+def cuts(engine: LlamaEngine, request: Request) -> tuple[int, ...]:
     return engine.tokenize(request).cuts
 
 
 def states(cache: Path) -> list[Path]:
     return sorted((cache / "prefixes").glob("*.kv"))
-
-
-def everything(cache: Path) -> list[str]:
-    return [path.name for path in cache.rglob("*")]
 
 
 def left(cache: Path) -> list[str]:
@@ -156,66 +150,15 @@ def bare(models: Path) -> Path:
     return make(models / "bare-prefix.gguf", extra=replace(NEVER_ENDS, template=template))
 
 
-@pytest.fixture(scope="module")
-def recurrent(models: Path) -> Path:
-    """A Mamba of two layers: what it has read is one state, of which no part can be forgotten."""
-    import gguf
-    import numpy as np
-
-    path, width, rank, size = models / "mamba.gguf", 32, 4, 8
-    inner, (tokens, merges) = 2 * width, vocabulary(140)
-    writer, draw = gguf.GGUFWriter(path, "mamba"), np.random.default_rng(1)
-    writer.add_context_length(8192)
-    writer.add_embedding_length(width)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(0)
-    writer.add_head_count(0)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_ssm_conv_kernel(4)
-    writer.add_ssm_inner_size(inner)
-    writer.add_ssm_state_size(size)
-    writer.add_ssm_time_step_rank(rank)
-    writer.add_vocab_size(len(tokens))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
-    writer.add_token_merges(merges)
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-
-    def add(name: str, *shape: int, plus: float = 0.0) -> None:
-        writer.add_tensor(name, (draw.standard_normal(shape) / shape[-1] ** 0.5 + plus).astype(np.float32))
-
-    add("token_embd.weight", len(tokens), width)
-    add("output_norm.weight", width, plus=1.0)
-    add("output.weight", len(tokens), width)
-    for layer in ("blk.0", "blk.1"):
-        add(f"{layer}.attn_norm.weight", width, plus=1.0)
-        add(f"{layer}.ssm_in.weight", 2 * inner, width)
-        add(f"{layer}.ssm_conv1d.weight", inner, 4)
-        add(f"{layer}.ssm_conv1d.bias", inner)
-        add(f"{layer}.ssm_x.weight", rank + 2 * size, inner)
-        add(f"{layer}.ssm_dt.weight", inner, rank)
-        add(f"{layer}.ssm_dt.bias", inner)
-        add(f"{layer}.ssm_a", inner, size, plus=-1.0)
-        add(f"{layer}.ssm_d", inner)
-        add(f"{layer}.ssm_out.weight", width, inner)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 # What is read once
 
 
-@pytest.mark.parametrize("drawn", DRAWN, ids=["greedy", "drawn"])
-@pytest.mark.parametrize("name", ["tiny", "folding", "begins", "recurrent"])
+@pytest.mark.parametrize(
+    ("name", "drawn"), [("tiny", {}), ("tiny", {"temperature": 1.0, "seed": 7}), ("folding", {}), ("begins", {})]
+)
 def test_the_next_load_reads_only_the_question(
     name: str, drawn: dict[str, Any], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The first load keeps the state at both cuts; the next one begins at the second, and goes on in the same way."""
     path, question = request.getfixturevalue(name), asked(**drawn)
     with opened(path) as engine:
         plain, ends = answered(engine, question)[0], cuts(engine, question)
@@ -228,7 +171,6 @@ def test_the_next_load_reads_only_the_question(
 
 
 def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path) -> None:
-    """The tokens before a cut spell the text before it, whatever the text begins with."""
     for path in (tiny, begins, folding):
         with opened(path) as engine:
             prompt, other = (engine.tokenize(asked(cards=cards)) for cards in (CARDS, OTHERS))
@@ -241,7 +183,6 @@ def test_a_cut_is_where_the_text_is_cut(tiny: Path, begins: Path, folding: Path)
 
 
 def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None:
-    """With other worker cards after the same rules, reading starts at the first cut, and a second state is stored."""
     with opened(tiny) as engine:
         plain, (first, second) = answered(engine, asked(cards=OTHERS))[0], cuts(engine, asked(cards=OTHERS))
     with opened(tiny, tmp_path) as engine:
@@ -253,7 +194,6 @@ def test_another_pool_reuses_the_shared_part(tiny: Path, tmp_path: Path) -> None
 
 
 def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, spy: Spy) -> None:
-    """A longer live prefix is kept and the disk is not read; a shorter one gives way to the state on disk."""
     talk = "First question? " * 20
     with opened(tiny, tmp_path) as engine:
         end = cuts(engine, asked())[1]
@@ -266,24 +206,7 @@ def test_what_is_still_in_the_context_is_preferred(tiny: Path, tmp_path: Path, s
         assert len(spy.states) == 1
 
 
-def test_each_question_of_a_process_reads_only_itself(tiny: Path, spy: Spy) -> None:
-    """Without a cache too: of the second question nothing is read that the first one had, in one go."""
-    with opened(tiny) as engine:
-        answered(engine, asked("What is 6*7?", max_tokens=1))
-        spy.reads.clear()
-        tokens = len(engine.tokenize(asked("Why?")).tokens)
-        _, cached = answered(engine, asked("Why?", max_tokens=1))
-    assert cached >= cuts_of(tiny)[1]
-    assert spy.reads == [tokens - cached]
-
-
-def cuts_of(path: Path) -> tuple[int, ...]:
-    with opened(path) as engine:
-        return cuts(engine, asked())
-
-
 def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
-    """One token has to be read to get logits, so the state of the cut before is used."""
     whole = asked()
     ends = replace(whole, messages=whole.messages[:1])
     with opened(bare) as engine:
@@ -296,7 +219,6 @@ def test_a_prompt_may_end_at_its_cut(bare: Path, tmp_path: Path) -> None:
 
 
 def test_a_short_prefix_is_not_stored(tiny: Path, tmp_path: Path) -> None:
-    """With one token below `MIN_TOKENS` nothing is stored; with one more it is."""
     with opened(tiny, tmp_path) as engine:
         by_tokens = {cuts(engine, prompt)[0]: prompt for prompt in map(short, range(50, 500))}
         for tokens, count in ((MIN_TOKENS - 1, 0), (MIN_TOKENS, 1)):
@@ -310,20 +232,20 @@ def short(length: int) -> Request:
     return asked(messages=messages, cuts=(length,))
 
 
-def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(recurrent: Path, tmp_path: Path) -> None:
-    """The second question of a session starts from the stored prefix."""
-    with opened(recurrent) as engine:
+def test_a_model_that_cannot_forget_a_part_goes_back_to_the_state_on_disk(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a model is a recurrent one: what it has read is one state."""
+    with opened(tiny) as engine:
         plain, end = answered(engine, asked("And 7*8?"))[0], cuts(engine, asked())[1]
-    with opened(recurrent, tmp_path) as engine:
-        answered(engine, asked())
-        assert answered(engine, asked("And 7*8?")) == (plain, end)
-    with opened(recurrent) as engine:
-        answered(engine, asked())
-        assert answered(engine, asked("And 7*8?")) == (plain, 0)
+    monkeypatch.setattr(load_bindings(), "llama_memory_seq_rm", lambda *_: False)
+    for cache, cached in ((tmp_path, end), (None, 0)):
+        with opened(tiny, cache) as engine:
+            answered(engine, asked())
+            assert answered(engine, asked("And 7*8?")) == (plain, cached)
 
 
 def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy: Spy) -> None:
-    """What a large context has kept serves a small one that holds the prompt, and one that does not is never asked."""
     with opened(tiny, tmp_path, context=8000) as engine:
         plain, length = answered(engine, asked())[0], len(engine.tokenize(asked()).tokens)
     for context in (length + 32, 8192):
@@ -340,7 +262,6 @@ def test_a_state_fits_a_context_of_another_size(tiny: Path, tmp_path: Path, spy:
 
 
 def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Path, spy: Spy) -> None:
-    """Other weights, and the same bytes with another time, are read again; the original file uses its state again."""
     path, cache = models / "replaced.gguf", tmp_path / "cache"
     make(path, extra=NEVER_ENDS)
     before, data = path.stat(), path.read_bytes()
@@ -365,7 +286,6 @@ def test_another_file_at_the_same_path_uses_no_state(models: Path, tmp_path: Pat
 def test_another_version_of_llama_cpp_uses_no_state(
     tiny: Path, tmp_path: Path, spy: Spy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one llama-cpp-python has written is not shown to the next."""
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, asked())
     monkeypatch.setattr(load_bindings(), "__version__", "99.0.0")
@@ -376,7 +296,6 @@ def test_another_version_of_llama_cpp_uses_no_state(
 
 
 def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
-    """The same file with a LoRA, with another one, and without one."""
     from tests.models.test_llama_model_info import lora
 
     adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
@@ -400,7 +319,7 @@ def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_pat
 class Kept:
     """A loaded model, and the state that it has kept at one cut."""
 
-    engine: Engine
+    engine: LlamaEngine
     path: Path
     whole: bytes
     answer: Answer
@@ -435,7 +354,6 @@ shared_files = settings(suppress_health_check=[HealthCheck.function_scoped_fixtu
 @shared_files
 @given(length=st.one_of(st.integers(0, 400), st.integers(0, 40_000)), rest=st.binary(max_size=9))
 def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int, rest: bytes) -> None:
-    """Wherever it ends, and whatever follows: llama.cpp never sees it, and the file is written again."""
     length = min(length, len(kept.whole) - 1)
     kept.path.write_bytes(kept.whole[:length] + rest)
     assert kept.again() == (kept.answer, 0)
@@ -446,7 +364,6 @@ def test_a_state_that_is_cut_off_is_made_again(kept: Kept, spy: Spy, length: int
 @shared_files
 @given(place=st.one_of(st.integers(0, 260), st.integers(0, 100_000)), bit=st.integers(0, 7), behind=st.booleans())
 def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, place: int, bit: int, behind: bool) -> None:
-    """Whichever bit is wrong, llama.cpp never sees the state; a byte too many is damage too."""
     damaged = bytearray(kept.whole)
     damaged[place % len(damaged)] ^= 1 << bit
     kept.path.write_bytes(bytes(damaged) + b"\0" * behind)
@@ -457,35 +374,26 @@ def test_a_damaged_state_is_made_again(kept: Kept, spy: Spy, place: int, bit: in
     assert kept.path.read_bytes() == kept.whole
 
 
-def nonsense(kept: Kept, name: str) -> bytes:
-    """Files that are no states of this prefix."""
-    checksum, body = kept.whole[:32], kept.body
-    return {
-        "empty": b"",
-        "newline": b"\n",
-        "checksum-only": checksum,
-        "body-only": body,
-        "other-checksum": bytes(32) + body,
-        "checksum-of-the-body": hashlib.sha256(body).digest() + body,
-        "twice": kept.whole * 2,
-        "megabytes": b"{" * 5_000_000,
-    }[name]
+GARBAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
+    "empty": lambda checksum, body: b"",
+    "checksum-only": lambda checksum, body: checksum,
+    "body-only": lambda checksum, body: body,
+    "other-checksum": lambda checksum, body: bytes(32) + body,
+    "checksum-of-the-body": lambda checksum, body: hashlib.sha256(body).digest() + body,
+    "twice": lambda checksum, body: (checksum + body) * 2,
+    "megabytes": lambda checksum, body: b"{" * 5_000_000,
+}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["empty", "newline", "checksum-only", "body-only", "other-checksum", "checksum-of-the-body", "twice", "megabytes"],
-)
+@pytest.mark.parametrize("name", GARBAGE)
 def test_garbage_instead_of_a_state_is_replaced(kept: Kept, spy: Spy, name: str) -> None:
-    """Without its checksum, llama.cpp never sees it; it is written again, and the answer is the same."""
-    kept.path.write_bytes(nonsense(kept, name))
+    kept.path.write_bytes(GARBAGE[name](kept.whole[:32], kept.body))
     assert kept.again() == (kept.answer, 0)
     assert kept.path.read_bytes() == kept.whole
     assert spy.states == []
 
 
 def test_a_link_or_directory_instead_of_a_state_is_handled(kept: Kept, spy: Spy) -> None:
-    """A broken link and a pipe are replaced by the state; a directory is left alone."""
     kept.path.unlink()
     for stand_in in (lambda: kept.path.symlink_to(kept.path), lambda: kept.path.symlink_to("nothing"), pipe(kept)):
         stand_in()
@@ -506,7 +414,6 @@ def pipe(kept: Kept) -> Any:
 
 
 def test_a_state_that_llama_cpp_refuses_is_made_again(kept: Kept, spy: Spy) -> None:
-    """A sound file whose content does not fit, as one of another kind of cache, is tried once and replaced."""
     for strange in (b"\0" * 64, kept.body[:12] + b"\xff\xff\xff\x7f" + kept.body[16:]):
         state = (ctypes.c_uint8 * len(strange)).from_buffer_copy(strange)
         prefixes = kept.engine.kv_cache._prefixes
@@ -539,7 +446,6 @@ def key(number: int) -> list[int]:
 
 
 def test_the_least_recently_used_states_are_deleted_first(store: PrefixCache) -> None:
-    """Beyond `MAX_FILES` the oldest are deleted; loading a state counts as use."""
     paths = [put(store, number) for number in range(1, MAX_FILES + 1)]
     assert all(path.exists() for path in paths)
     state = store.load(key(1))
@@ -551,7 +457,6 @@ def test_the_least_recently_used_states_are_deleted_first(store: PrefixCache) ->
 
 
 def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
-    """The oldest go until the rest fits; one that was just written stays, however large or old it is."""
     paths = [put(store, number, 1000) for number in range(1, 7)]
     size = paths[0].stat().st_size
     trim(paths[0].parent, size=3 * size)
@@ -564,7 +469,6 @@ def test_the_bytes_of_all_states_are_bounded(store: PrefixCache) -> None:
 
 
 def test_a_state_that_is_too_large_is_not_stored(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not written and, if it exists, not read."""
     with opened(tiny, tmp_path) as engine:
         plain = answered(engine, once())
         (path,) = states(tmp_path)
@@ -575,7 +479,6 @@ def test_a_state_that_is_too_large_is_not_stored(tiny: Path, tmp_path: Path, mon
 
 
 def test_unfinished_files_of_dead_processes_are_deleted(store: PrefixCache) -> None:
-    """Unfinished files that were not written to for `ABANDONED_SECONDS` are deleted, newer ones are kept."""
     state = put(store, 1)
     dead, living = (state.with_name(f".{start}89abcdef.new") for start in ("01234567", "89abcdef"))
     now = time.time()
@@ -587,7 +490,6 @@ def test_unfinished_files_of_dead_processes_are_deleted(store: PrefixCache) -> N
 
 
 def test_foreign_files_are_kept(store: PrefixCache) -> None:
-    """However old they are, and even if their names resemble those of states; they are not counted either."""
     state = put(store, 1)
     names = (
         "notes.txt", ".gitignore", ".keep", "other.kv", f".{state.name}", ".0123456789abcde.new",
@@ -603,108 +505,39 @@ def test_foreign_files_are_kept(store: PrefixCache) -> None:
     assert {path.name for path in place.iterdir()} == {*names, ".directory", state.name}
 
 
-ONE_ANSWER = """
-import asyncio, sys
-from pathlib import Path
-from conductor_cli.core.chat import Message, Request
-from conductor_cli.models.llama import Llama, LlamaOptions
-from tests.models.test_llama_prefix_cache import ROOM, asked
-from dataclasses import replace
-async def go():
-    model = Llama(sys.argv[1], replace(ROOM, cache=Path(sys.argv[2])))
-    await model.load()
-    BEFORE
-    chunks = [chunk async for chunk in model.stream(asked(max_tokens=1))]
-    await model.close()
-    print(chunks[-1].usage.tokens_cached, "".join(chunk.text for chunk in chunks).encode().hex())
-asyncio.run(go())
-"""
-
-
-def one_answer(path: Path, cache: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    """The answer as a process of its own gives it."""
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-    return run(script + ONE_ANSWER.replace("BEFORE", before or "pass"), path, cache)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of a file")
-@pytest.mark.parametrize("most", [0, 100, 20_000])
-def test_a_full_disk_is_not_a_failure(tiny: Path, tmp_path: Path, most: int) -> None:
+def test_a_full_disk_is_not_a_failure(tiny: Path, tmp_path: Path) -> None:
     """The answer comes all the same, and no incomplete file is left."""
+    import resource
+
     with opened(tiny) as engine:
-        plain = answered(engine, asked(max_tokens=1))[0]
-    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))"
-    done = one_answer(tiny, tmp_path / "cache", limit)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["0", plain.text.encode().hex()]
-    assert states(tmp_path / "cache") == []
-    assert left(tmp_path / "cache") == []
+        plain = answered(engine, asked())[0]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with opened(tiny, tmp_path / "cache") as engine:
+            found = answered(engine, asked())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert found == (plain, 0)
+    assert (states(tmp_path / "cache"), left(tmp_path / "cache")) == ([], [])
 
 
 def test_an_unwritable_cache_is_not_a_failure(tiny: Path, tmp_path: Path) -> None:
-    """A file instead of the directory, a name too long for any disk: nothing is stored, and there is no error."""
     with opened(tiny) as engine:
         plain = answered(engine, asked())[0]
     (tmp_path / "file").write_bytes(b"")
-    for cache in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
-        for _ in range(2):
-            with opened(tiny, cache) as engine:
-                assert answered(engine, asked()) == (plain, 0)
+    for cache in (tmp_path / "file" / "below", tmp_path / ("x" * 300)):
+        with opened(tiny, cache) as engine:
+            assert answered(engine, asked()) == (plain, 0)
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_a_cache_of_another_user_is_not_a_failure(tiny: Path, tmp_path: Path) -> None:
-    """A directory that this user may not even read."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        place = tmp_path / "prefixes"
-        place.mkdir()
-        place.chmod(0)
-        with opened(tiny, tmp_path) as engine:
-            assert answered(engine, asked())[1] == 0
-        place.chmod(0o700)
-        return
-    script = "import os, sys; from conductor_cli.models.llama.kv_cache import PrefixCache\n"
-    script += "import ctypes; from pathlib import Path; os.setgid(65534); os.setuid(65534)\n"
-    script += "store = PrefixCache(Path(sys.argv[1]), 'm'); tokens = [1] * 99\n"
-    script += "store.save(tokens, (ctypes.c_uint8 * 9)()); print(store.wants(tokens), store.load(tokens))"
-    done = run(script, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False None\n", "")
-
-
-def test_two_processes_that_write_one_state_leave_one_good_file(tiny: Path, tmp_path: Path) -> None:
-    """Both answer the same, and the next process uses the file."""
-    script = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-    script += ONE_ANSWER.replace("BEFORE", "print('ready', flush=True); sys.stdin.readline()")
-    command = [sys.executable, "-c", script, str(tiny), str(tmp_path)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    both = [subprocess.Popen(command, env=environment(), text=True, **pipes) for _ in range(2)]
-    try:
-        for process in both:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in both:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        ended = [process.communicate(timeout=60) for process in both]
-    finally:
-        for process in both:
-            process.kill()
-    assert [(process.returncode, error) for process, (_, error) in zip(both, ended, strict=True)] == [(0, ""), (0, "")]
-    with opened(tiny, tmp_path) as engine:
-        answer, cached = answered(engine, asked(max_tokens=1))
-        assert cached == cuts(engine, asked())[1]
-    assert {out.split()[1] for out, _ in ended} == {answer.text.encode().hex()}
-    assert len(states(tmp_path)) == 2
-    assert left(tmp_path) == []
-
-
 def test_readers_never_see_an_incomplete_state(tmp_path: Path) -> None:
-    """While two processes write the same state again and again, a reader gets all of it or nothing."""
     writer = "import ctypes, sys; from pathlib import Path\n"
     writer += "from conductor_cli.models.llama.kv_cache import PrefixCache\n"
     writer += "store = PrefixCache(Path(sys.argv[1]), 'm'); state = (ctypes.c_uint8 * 300_000)(*b'x' * 300_000)\n"
-    writer += "print('ready', flush=True)\nfor _ in range(60): store.save([1] * 99, state)"
+    writer += "print('ready', flush=True)\nfor _ in range(25): store.save([1] * 99, state)"
     command = [sys.executable, "-c", writer, str(tmp_path)]
     both = [subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) for _ in range(2)]
     store, found = PrefixCache(tmp_path, "m"), 0
@@ -729,11 +562,10 @@ def test_readers_never_see_an_incomplete_state(tmp_path: Path) -> None:
 # Stopping
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 3])
 def test_a_prefix_that_was_cancelled_is_not_stored(
     tiny: Path, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cancelled within llama.cpp: no file is written, complete batches are reused, and the answer is the same."""
     content = FIXED * 5
     messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
     question = Request(messages=messages, max_tokens=12, cuts=(len(content),))
@@ -764,41 +596,10 @@ def test_a_prefix_that_was_cancelled_is_not_stored(
         assert answered(engine, question) == (plain, end)
 
 
-def test_a_cancelled_request_leaves_no_partial_state(
-    slow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cancelled while the prefix is read: the next request reads it, stores it, and is answered."""
-    content = "Check the sum of the numbers. " * 100
-    messages = (Message(role="system", content=content), Message(role="user", content="6*7?"))
-    question = Request(messages=messages, max_tokens=4, cuts=(len(content),))
-
-    async def go() -> tuple[list[str], str]:
-        model = Llama(slow, replace(ROOM, cache=tmp_path, threads=2))
-        await model.load()
-        with reached(monkeypatch, batches=2) as event:
-            task = asyncio.ensure_future(reply(model, question))
-            await asyncio.to_thread(event.wait)
-        task.cancel()
-        await asyncio.wait({task})
-        found = everything(tmp_path)
-        answer = text(await reply(model, question))
-        await model.close()
-        return found, answer
-
-    found, answer = asyncio.run(go())
-    assert found == []
-    assert len(states(tmp_path)) == 1
-    again = play(slow, question, options=replace(ROOM, cache=tmp_path, threads=2))[0]
-    assert text(again) == answer != ""
-    assert again[-1].usage is not None
-    assert again[-1].usage.tokens_cached > MIN_TOKENS
-
-
 # A file that goes away
 
 
 def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
-    """If the file is removed or replaced, the loaded model still works; the next load fails with the reason."""
     path = make(tmp_path / "going.gguf", extra=NEVER_ENDS)
     with opened(path) as engine:
         plain, later = answered(engine, asked())[0], answered(engine, asked("And 7*8?"))[0]
@@ -812,8 +613,8 @@ def test_a_loaded_model_outlives_its_file(models: Path, tmp_path: Path) -> None:
         other.replace(path)
         assert answered(engine, asked())[0] == plain
         with pytest.raises(ModelError, match=r"going\.gguf is not a GGUF file"):
-            Engine(path, ROOM, CancelToken())
+            LlamaEngine(path, ROOM, CancelToken())
         path.unlink()
         with pytest.raises(ModelError, match=r"there is no file .*going\.gguf") as error:
-            Engine(path, ROOM, CancelToken())
+            LlamaEngine(path, ROOM, CancelToken())
     assert (error.value.reason, error.value.hint) == ("file", "check the path")

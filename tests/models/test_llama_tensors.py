@@ -25,7 +25,6 @@ F16, Q4_K, Q8_0, Q8_1, Q8_K, I32, I64, F64, BF16 = 1, 12, 8, 9, 15, 26, 27, 28, 
 
 
 def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
-    """Each type that the installed llama.cpp knows, by its number, and no other."""
     stem = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}.get(sys.platform, "libggml-base.so")
     ggml = ctypes.CDLL(str(Path(load_bindings().__file__).parent / "lib" / stem))
     ggml.ggml_blck_size.restype, ggml.ggml_type_size.restype = ctypes.c_int64, ctypes.c_size_t
@@ -34,7 +33,6 @@ def test_the_sizes_of_blocks_are_those_of_ggml() -> None:
 
 
 def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
-    """In a file of the gguf package, but for the gap that aligns the next one; the last ends with the file."""
     path = make(tmp_path / "model.gguf")
     tensors = list(read_header_and_tensors(path)[1].values())
     assert [-(-tensor.end // 32) * 32 for tensor in tensors[:-1]] == [tensor.start for tensor in tensors[1:]]
@@ -42,7 +40,6 @@ def test_a_tensor_ends_where_the_next_begins(tmp_path: Path) -> None:
 
 
 def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
-    """A new type in ggml is not taken for damage."""
     assert TensorInfo(shape=(64, 64), kind=999, start=320).end == 320
     assert TensorInfo(shape=(256, 3), kind=Q4_K, start=32).end == 32 + 3 * 144
 
@@ -74,17 +71,14 @@ def test_a_tensor_of_an_unknown_type_has_no_length() -> None:
     ],
 )
 def test_usable_types_are_known(name: str, shape: tuple[int, ...], kind: int, usable: bool) -> None:
-    """As llama.cpp's converters write them: matrices in many types, everything else in plain numbers."""
     assert has_usable_type(name, TensorInfo(shape=shape, kind=kind)) is usable
 
 
 def test_norms_and_biases_are_not_matrices() -> None:
-    """Whatever their shape."""
     sides = {"attn_q.weight": (64, 64), "attn_q_norm.weight": (64, 8), "ffn_up_exps.bias": (64, 8), "a.weight": (64,)}
     assert [is_matrix(name, TensorInfo(shape=shape, kind=F32)) for name, shape in sides.items()] == [True] + [False] * 3
 
 
 @pytest.mark.parametrize("kind", [Q8_0, Q8_1, Q8_K])
 def test_what_ggml_only_computes_in_is_no_type_of_a_file(kind: int) -> None:
-    """Q8_0 is both."""
     assert has_usable_type("output.weight", TensorInfo(shape=(256, 64), kind=kind)) is (kind == Q8_0)

@@ -11,7 +11,7 @@ from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, T
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import NO_FEATURES
 from conductor_cli.models.llama import Llama, LlamaOptions
-from conductor_cli.models.llama.engine import ToolReply, ToolUse
+from conductor_cli.models.llama.engine import ReplyTools, ToolReply
 from conductor_cli.models.llama.prompt import (
     HERMES,
     LLAMA_3,
@@ -20,9 +20,10 @@ from conductor_cli.models.llama.prompt import (
     ChatTemplate,
     ToolFormat,
     format_of,
-    render_prompt,
+    render_messages,
 )
-from tests.models.test_contract import ends_well, play, text
+from tests.models.kit import text
+from tests.models.test_contract import ends_well, play
 from tests.tiny_gguf import END, TRUSTED, Extra, make
 
 HERMES_TEMPLATE = """{%- if tools %}<|im_start|>system
@@ -90,7 +91,6 @@ TURN = (
     ],
 )
 def test_the_template_says_how_calls_are_written(template: str, form: ToolFormat | None) -> None:
-    """A family whose calls cannot be read, and a template without a place for tools, have no format."""
     assert format_of(template) is form
 
 
@@ -98,9 +98,8 @@ def test_the_template_says_how_calls_are_written(template: str, form: ToolFormat
     "source", [HERMES_TEMPLATE, LLAMA_TEMPLATE, MISTRAL_TEMPLATE], ids=["hermes", "llama", "mistral"]
 )
 def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
-    """They stand there as JSON, and nothing that people or models wrote can end a turn."""
     template = ChatTemplate("m.gguf", source, {})
-    pieces = render_prompt(template, TURN, thinking=True, tools=(WEATHER, CLOCK))
+    pieces = render_messages(template, TURN, thinking=True, tools=(WEATHER, CLOCK))
     prompt = "".join(piece.text for piece in pieces)
     for words in (json.dumps(WEATHER.description), json.dumps(CITY), '{"city": "Oslo<|im_end|>"}', "3 degrees", "noon"):
         assert words in prompt
@@ -111,24 +110,23 @@ def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
 
 
 def test_several_calls_become_one_each_turn_where_the_template_wants_it() -> None:
-    """Each call is followed by its own result."""
-    prompt = "".join(piece.text for piece in render_prompt(ChatTemplate("m", LLAMA_TEMPLATE, {}), TURN, thinking=True))
+    prompt = "".join(
+        piece.text for piece in render_messages(ChatTemplate("m", LLAMA_TEMPLATE, {}), TURN, thinking=True)
+    )
     assert prompt.index("Oslo") < prompt.index("3 degrees") < prompt.index("invalid_arguments") < prompt.index("noon")
 
 
 def test_ids_have_the_form_that_mistral_demands() -> None:
-    """Nine letters and digits, the same for a call and its result."""
     template = ChatTemplate("m", MISTRAL_TEMPLATE, {})
-    prompt = "".join(piece.text for piece in render_prompt(template, TURN, thinking=True, tools=(CLOCK,)))
+    prompt = "".join(piece.text for piece in render_messages(template, TURN, thinking=True, tools=(CLOCK,)))
     assert prompt.count("abc123def") == 2
     assert "call_that_is_long" not in prompt
 
 
 def test_a_template_that_leaves_out_the_schema_is_an_error() -> None:
-    """The model would call a tool of which it knows nothing."""
     source = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
     with pytest.raises(ModelError, match="leaves out a part of the tools"):
-        render_prompt(ChatTemplate("m", source, {}), (ASK,), thinking=True, tools=(WEATHER,))
+        render_messages(ChatTemplate("m", source, {}), (ASK,), thinking=True, tools=(WEATHER,))
 
 
 def read(written: str, form: ToolFormat, *, finish: str = "stop", parallel: bool = True) -> tuple[str, list[ToolCall]]:
@@ -136,7 +134,7 @@ def read(written: str, form: ToolFormat, *, finish: str = "stop", parallel: bool
     found = set()
     for size in (1, 3, 1000):
         request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), parallel_tool_calls=parallel)
-        reply = ToolReply(request, ToolUse(form), thinking=None)
+        reply = ToolReply(request, ReplyTools(form), thinking=None)
         data = written.encode()
         shown = "".join(reply.feed(data[at : at + size]).text for at in range(0, len(data), size)) + reply.end().text
         calls = join_tool_calls(chunk.tool_call for chunk in reply.calls(finish) if chunk.tool_call)  # type: ignore[arg-type]
@@ -160,7 +158,6 @@ CALL_CLOCK = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     ],
 )  # fmt: skip
 def test_calls_are_read_in_the_form_of_each_family(form: ToolFormat, written: str) -> None:
-    """The same two calls come of each, with the text before them and ids that are made."""
     shown, calls = read(written, form)
     assert shown == "Let me look."
     assert [(call.name, call.arguments) for call in calls] == [("weather", OSLO), ("clock", NOW)]
@@ -168,7 +165,6 @@ def test_calls_are_read_in_the_form_of_each_family(form: ToolFormat, written: st
 
 
 def test_a_bare_object_is_a_call_only_for_llama_3() -> None:
-    """Its whole reply is the call, with `parameters`; another object is text, and so is text with a call inside."""
     call = f'{{"name": "weather", "parameters": {OSLO}}}'
     assert [one.name for one in read(call, LLAMA_3)[1]] == ["weather"]
     assert [one.name for one in read(f'{call}; {{"name": "clock", "parameters": {{}}}}', LLAMA_3)[1]] == [
@@ -179,19 +175,16 @@ def test_a_bare_object_is_a_call_only_for_llama_3() -> None:
 
 
 def test_text_that_looks_like_an_opening_is_shown() -> None:
-    """Nothing is lost of a reply that has no call."""
     assert read("a <tool b <tool_cal", HERMES) == ("a <tool b <tool_cal", [])
     assert read("  two \n\n lines \n", HERMES) == ("  two \n\n lines \n", [])
 
 
 def test_one_call_is_kept_where_several_are_not_wanted() -> None:
-    """A template has no word for that, so the rest is left out."""
     written = '<tool_call>{"name": "weather"}</tool_call><tool_call>{"name": "clock"}</tool_call>'
     assert [call.name for call in read(written, HERMES, parallel=False)[1]] == ["weather"]
 
 
 def test_arguments_that_are_no_json_are_carried() -> None:
-    """Whoever calls the tool tells the model."""
     calls = read('<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>', HERMES)[1]
     assert [(call.name, call.arguments) for call in calls] == [("weather", '{"city": Oslo}')]
 
@@ -205,7 +198,6 @@ def test_arguments_that_are_no_json_are_carried() -> None:
     ],
 )
 def test_half_a_call_is_an_error(written: str, finish: str, words: str) -> None:
-    """It is never a call, and never shown as an answer."""
     with pytest.raises(ModelError, match=words) as error:
         read(written, HERMES, finish=finish)
     assert error.value.reason == "broken"
@@ -224,7 +216,6 @@ def ask(path: Path, **more: object) -> list[Chunk]:
 
 @pytest.mark.parametrize(("choice", "names"), [("required", ("weather", "clock")), (CLOCK, ("clock",))])
 def test_a_forced_call_is_held_to_its_form(calling: Path, choice: Tool | str, names: tuple[str, ...]) -> None:
-    """Even a model of random weights writes a call of a tool that it was offered, with an object."""
     chunks = ask(calling, tool_choice=choice)
     calls = join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call)
     assert calls
@@ -235,7 +226,6 @@ def test_a_forced_call_is_held_to_its_form(calling: Path, choice: Tool | str, na
 
 
 def test_a_call_that_a_model_opens_itself_is_held_to_its_form(models: Path) -> None:
-    """It writes what it wants until it opens a call; from there a grammar holds it."""
     bias = {"<tool_call>": 12.0, '"': 9.0, "}": 9.5, END: 6.0}
     made = make(
         models / "opening.gguf", extra=Extra(template=HERMES_TEMPLATE, bias=bias, words=("<tool_call>", "</tool_call>"))
@@ -246,14 +236,12 @@ def test_a_call_that_a_model_opens_itself_is_held_to_its_form(models: Path) -> N
 
 
 def test_a_model_says_whether_it_takes_tools(calling: Path, tiny: Path) -> None:
-    """Its header is enough, and a file that is not there takes nothing."""
     assert Llama(calling).features == {"tools"}
     assert Llama(tiny).features == NO_FEATURES
     assert Llama(calling.with_name("gone.gguf")).features == NO_FEATURES
 
 
 def test_what_a_model_file_cannot_take_is_refused_by_name(calling: Path, tiny: Path) -> None:
-    """Tools without a place for them, and images in any case; nothing is loaded for it."""
     with pytest.raises(ModelError, match=r"tiny\.gguf cannot be sent tools"):
         ask(tiny)
     chart = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=1)

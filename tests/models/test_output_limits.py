@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -11,8 +9,8 @@ import pytest
 from conductor_cli.core.chat import Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.api_errors import largest_output, shorter_output
-from conductor_cli.models.chat_api_model import ChatApiModel
-from tests.servers import Script, SeenStep, Wire, delta, loopback, usage
+from tests.models.kit import replies
+from tests.servers import Script, SeenStep, Wire, delta, usage
 
 CONTEXT = "This model's maximum context length is"
 USER = Message(role="user", content="Yes?")
@@ -29,19 +27,7 @@ CALLED = (
 
 def asked_for(script: Script, request: Request, name: str = "m", **options: Any) -> list[dict[str, Any]]:
     """The bodies of all requests until there is a reply."""
-
-    async def go(url: str) -> None:
-        model = ChatApiModel(name, f"{url}/v1", options=options)
-        try:
-            async with aclosing(model.stream(request)) as stream:
-                async for _ in stream:
-                    pass
-        finally:
-            await model.close()
-
-    with loopback(script) as server:
-        asyncio.run(go(server.url))
-        return [seen.json for seen in server.requests]
+    return [seen.json for seen in replies(script, request, model=name, options=options)[1]]
 
 
 def refusing(above: int, message: str) -> Script:
@@ -70,7 +56,6 @@ def refusing(above: int, message: str) -> Script:
     ],
 )  # fmt: skip
 def test_the_limit_of_a_model_is_read_from_a_refusal(message: str, limit: int | None) -> None:
-    """Each provider has words of its own."""
     assert largest_output(message) == limit
 
 
@@ -89,20 +74,17 @@ def test_the_limit_of_a_model_is_read_from_a_refusal(message: str, limit: int | 
     ],
 )  # fmt: skip
 def test_a_reply_that_does_not_fit_beside_its_prompt_becomes_shorter(message: str, fewer: int | None) -> None:
-    """By the server's own figures where it has them; a prompt that is too long is not helped."""
     assert shorter_output(message, 32_000) == fewer
     assert shorter_output(message, 4096) is None
 
 
 def test_a_server_with_a_small_context_is_asked_for_less_until_it_takes_it() -> None:
-    """And the next request asks for what its client wants again: that prompt may be shorter."""
     said = "This model's maximum context length is 16000 tokens. However, you requested {asked} output tokens."
     bodies = asked_for(refusing(4096, said), Request(messages=(USER,), max_tokens=32_000))
     assert [body["max_tokens"] for body in bodies] == [32_000, 8000, 4096]
 
 
 def test_a_limit_that_the_user_has_set_is_not_lowered_in_silence() -> None:
-    """The user is told instead."""
     said = "This model's maximum context length is 16000 tokens. However, you requested {asked} output tokens."
     with pytest.raises(ModelError) as error:
         asked_for(refusing(4096, said), Request(messages=(USER,), max_tokens=9000), max_tokens=9000)
@@ -111,7 +93,6 @@ def test_a_limit_that_the_user_has_set_is_not_lowered_in_silence() -> None:
 
 @pytest.mark.parametrize("name", ["mistral-large-4", "mistralai/Devstral-Small-2507", "codestral:22b"])
 def test_a_model_of_mistral_gets_ids_of_nine_letters_and_digits(name: str) -> None:
-    """It refuses any other; those that it gave itself stay as they are, so that its cache holds."""
     request = Request(messages=CALLED, max_tokens=9)
     first, again = (asked_for(refusing(9, ""), request, name)[0]["messages"] for _ in range(2))
     ids = [call["id"] for call in first[1]["tool_calls"]]
@@ -123,7 +104,6 @@ def test_a_model_of_mistral_gets_ids_of_nine_letters_and_digits(name: str) -> No
 
 
 def test_other_models_get_the_ids_as_they_are() -> None:
-    """Most providers take any id, and remember a conversation by it."""
     (body,) = asked_for(refusing(9, ""), Request(messages=CALLED, max_tokens=9), "gpt-6")
     assert [message.get("tool_call_id") for message in body["messages"][2:]] == [
         CALLED[2].tool_call_id, CALLED[3].tool_call_id

@@ -81,14 +81,12 @@ def plans(model: Path) -> list[tuple[int, int, int, str, str]]:
 
 @pytest.mark.timeout(600)
 def test_every_sampled_plan_is_valid(plans: list[tuple[int, int, int, str, str]]) -> None:
-    """With the grammar, a model that knows nothing writes valid plans only, for every pool and limit."""
     faults = [(seed, problem) for seed, workers, limit, text, _ in plans if (problem := fault(text, workers, limit))]
     assert faults == []
     assert {finish for *_, finish in plans} == {"stop"}
 
 
 def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, int, int, str, str]]) -> None:
-    """The grammar narrows nothing: every length and every worker of twelve occurs, at least 270 texts differ."""
     lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
     assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
     assert {line[0] for *_, text, _ in plans for line in text.split("\n")} == set("ABCDEFGHIJKL")

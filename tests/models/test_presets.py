@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.config.tables import NAME
+from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.models import presets
 from conductor_cli.models.presets import (
@@ -21,6 +22,7 @@ from conductor_cli.models.presets import (
     builtin_card,
     key_hint,
     missing_key_hint,
+    party_of,
     price_name,
     shipped_pools,
     with_scheme,
@@ -41,13 +43,11 @@ def prices() -> dict[str, Any]:
 
 
 def test_the_table_of_providers_is_dated() -> None:
-    """The day tells how old the names of models are."""
     assert date.fromisoformat(as_of()) >= date(2026, 11, 1)
 
 
 @pytest.mark.parametrize("worker", WORKERS, ids=lambda worker: worker.name)
 def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices: dict[str, Any]) -> None:
-    """Its model is in the price table of the day, with a price, and is not retired soon; its settings are valid."""
     row = prices[price_name(worker.worker)]
     assert row["mode"] == "chat"
     assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
@@ -58,8 +58,18 @@ def test_each_worker_of_a_shipped_pool_can_be_used(worker: ShippedWorker, prices
     assert worker.source
 
 
+PRICED = [kind for kind, preset in PRESETS.items() if preset.model and preset.cost == "unknown"]
+
+
+@pytest.mark.parametrize("kind", PRICED)
+def test_each_model_to_begin_with_is_one_that_has_a_price(kind: str, prices: dict[str, Any]) -> None:
+    row = prices[price_name(Worker(name="w", kind=kind))]
+    assert row["mode"] == "chat"
+    assert min(row["input_cost_per_token"], row["output_cost_per_token"]) > 0
+    assert row.get("deprecation_date", "9999") > as_of()
+
+
 def test_the_published_pool_is_the_published_one() -> None:
-    """Seven workers in the paper's order; the one whose model is gone is marked, and no other."""
     published, full = shipped_pools()["published"], shipped_pools()["published-full"]
     assert [worker.name for worker in published.workers] == [
         "gemini-2.5-pro", "claude-sonnet-4-6", "gpt-5", "qwen3-32b", "gemma-3-27b", "qwen3-32b-thinking",
@@ -72,22 +82,19 @@ def test_the_published_pool_is_the_published_one() -> None:
 
 
 def test_no_two_shipped_workers_have_one_name() -> None:
-    """Both pools can be added."""
     assert len({worker.name for worker in WORKERS}) == len(WORKERS)
 
 
-CARDS = [line for lines in presets._cards_by_model().values() for line in lines]
+CARDS = presets._shipped_cards()
 
 
-@pytest.mark.parametrize("name", presets._cards_by_model())
+@pytest.mark.parametrize("name", sorted({name for line in CARDS for name in line["models"]}))
 def test_each_card_is_of_a_model_that_there_is(name: str, prices: dict[str, Any]) -> None:
-    """The models of cards are named as in the price table, and answer questions. OpenRouter's choice has no price."""
     assert name == "openrouter/openrouter/auto" or prices[name]["mode"] == "chat"
 
 
 @pytest.mark.parametrize("line", CARDS, ids=lambda line: f"{line['models'][0]} {line['source'][-24:]}")
 def test_each_card_has_a_source_and_shares(line: dict[str, Any]) -> None:
-    """A figure is from a paper, and tags mean one test each; where no figure is known, there are words."""
     assert ("strengths" in line) != ("words" in line)
     assert line["source"].startswith("https://" if "words" in line else "arXiv ")
     assert set(line.get("strengths", {})) <= {"math", "facts", "code", "science"}
@@ -97,7 +104,6 @@ def test_each_card_has_a_source_and_shares(line: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("line", [line for line in CARDS if "words" in line], ids=lambda line: line["models"][0])
 def test_the_words_of_a_card_agree_with_the_price_table(line: dict[str, Any], prices: dict[str, Any]) -> None:
-    """That a model reasons, and how much it reads: at least 900,000 tokens are very long texts."""
     row = prices.get(line["models"][0])
     if row is None:
         assert line["models"] == ["openrouter/openrouter/auto"]
@@ -114,7 +120,6 @@ OFFERED = [Worker(name=kind, kind=kind) for kind, preset in PRESETS.items() if p
 
 @pytest.mark.parametrize("worker", [*OFFERED, *(one.worker for one in WORKERS)], ids=lambda worker: worker.name)
 def test_each_model_that_a_preset_chooses_has_a_card(worker: Worker) -> None:
-    """Of the providers' first models and of the shipped pools; none of them claims to be measured."""
     card = builtin_card(worker)
     assert card.strengths or card.words
     assert card.source
@@ -131,7 +136,6 @@ def made(kind: str, model: str, **options: Any) -> Worker:
 
 
 def test_a_prior_card_is_marked_as_not_measured() -> None:
-    """It says where it is from; a model that nobody has figures for has none."""
     card = builtin_card(made("openai", "gpt-5"))
     assert (card.measured, card.strengths["code"]) == (False, 0.829)
     assert "2512.04388" in card.source
@@ -140,7 +144,6 @@ def test_a_prior_card_is_marked_as_not_measured() -> None:
 
 
 def test_a_card_for_the_workers_own_effort_comes_first() -> None:
-    """The same weights with and without thinking have cards of their own."""
     direct = builtin_card(made("deepinfra", "Qwen/Qwen3-32B", reasoning_effort="none"))
     thinking = builtin_card(made("deepinfra", "Qwen/Qwen3-32B"))
     assert direct.strengths["math"] < thinking.strengths["math"]
@@ -150,7 +153,6 @@ def test_a_card_for_the_workers_own_effort_comes_first() -> None:
 
 
 def test_figures_of_another_effort_are_nobodys() -> None:
-    """What a model did thinking hard says nothing of it thinking less; one that is left alone has its usual card."""
     assert (
         builtin_card(made("openai", "gpt-5", reasoning_effort="high"))
         == builtin_card(made("openai", "gpt-5"))
@@ -161,19 +163,16 @@ def test_figures_of_another_effort_are_nobodys() -> None:
 
 
 def test_a_name_behind_another_address_is_nobodys() -> None:
-    """A server of one's own may call any model gpt-5."""
     known = made("openai", "gpt-5")
     assert builtin_card(replace(known, options={"base_url": "https://api.openai.com/v1/"})) == builtin_card(known)
     assert builtin_card(replace(known, options={"base_url": "http://127.0.0.1:1/v1"})) == Card()
 
 
 def test_a_model_is_known_through_whoever_serves_it() -> None:
-    """The preset's own model counts where a worker names none."""
     assert builtin_card(made("groq", "")) == builtin_card(made("deepinfra", "openai/gpt-oss-120b")) != Card()
 
 
 def test_what_to_do_about_a_refused_key() -> None:
-    """A worker's own variable, else the provider's stored key or variable, else a key for that address."""
     assert key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "set MINE to a valid key"
     own = Worker(name="a", kind="openai")
     assert key_hint(own) == "conductor keys set openai, or correct OPENAI_API_KEY if it is set"
@@ -199,11 +198,75 @@ def test_what_to_do_about_a_refused_key() -> None:
     ],
 )
 def test_an_address_without_a_scheme_is_recognised(text: str, url: str) -> None:
-    """A model's name or file is none."""
     assert with_scheme(text) == url
 
 
 def test_a_missing_key_is_exported_or_stored() -> None:
-    """A worker that names its variable takes the key from there only."""
     assert missing_key_hint(Worker(name="a", kind="openai")) == "export OPENAI_API_KEY=…, or conductor keys set openai"
     assert missing_key_hint(Worker(name="a", kind="openai", options={"key_env": "MINE"})) == "export MINE=…"
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "recipient", "local"),
+    [
+        ("llama", {"model": "a.gguf"}, "this machine", True),
+        ("ollama", {"model": "m"}, "this machine", True),
+        ("openai-compatible", {"base_url": "http://127.0.0.1:1/v1"}, "this machine", True),
+        ("openai-compatible", {"base_url": "https://LLM.example.com/v1"}, "llm.example.com", False),
+        ("openai", {}, "openai", False),
+        ("openai", {"base_url": "https://proxy.example.com/v1"}, "proxy.example.com", False),
+        ("anthropic", {}, "anthropic", False),
+        ("litellm", {"model": "azure/gpt"}, "azure", False),
+        ("litellm", {"model": "openai/gpt", "base_url": "https://proxy.example.com"}, "proxy.example.com", False),
+        ("litellm", {"model": "gpt-4o"}, "unknown", False),
+        ("openai-compatible", {"base_url": "https://API.openai.com./v1"}, "openai", False),
+        ("deepseek", {"base_url": "https://eu.api.openai.com:443/v2"}, "openai", False),
+        ("openai-compatible", {"base_url": "https://api.openai.com.evil/v1"}, "api.openai.com.evil", False),
+        ("openai-compatible", {"base_url": "http://localhost@example.com/v1"}, "example.com", False),
+        ("openai-compatible", {"base_url": "http://[nowhere/v1"}, "http://[nowhere/v1", False),
+        ("ollama", {"model": "m:Cloud"}, "ollama", False),
+        ("openai-compatible", {"base_url": "http://localhost:11434/v1", "model": "m:120b-cloud"}, "ollama", False),
+        ("command", {"command": ["cat"]}, "unknown", False),
+        ("command", {"command": ["cat"], "network": False}, "unknown", False),
+        ("command", {"command": ["cat"], "sandbox": True}, "this machine", True),
+        ("command", {"command": ["cat"], "sandbox": True, "network": True}, "unknown", False),
+        ("command", {"command": ["cat"], "provider": "local"}, "this machine", True),
+        ("command", {"command": ["cat"], "provider": "Mistral"}, "mistral", False),
+        ("codex", {}, "openai", False),
+        ("codex", {"model": "gpt-6.1-sol", "cwd": "/x", "env": ["CODEX_API_KEY"]}, "openai", False),
+        ("codex", {"sandbox": True, "network": True}, "openai", False),
+        ("codex", {"args": ["-c", "model_provider=lab"]}, "unknown", False),
+        ("claude-code", {"env": ["ANTHROPIC_BASE_URL"]}, "unknown", False),
+        ("claude-code", {"command": ["my-claude"]}, "unknown", False),
+        ("gemini-cli", {"provider": "unknown"}, "unknown", False),
+        ("opencode", {"model": "anthropic/claude"}, "unknown", False),
+    ],
+)
+def test_a_party_is_known_by_who_reads_what_it_is_sent(
+    kind: str, values: dict[str, Any], recipient: str, local: bool
+) -> None:
+    model = values.pop("model", "")
+    party = party_of(Worker(name="w", kind=kind, model=model, options=values, tags=("eu",)))
+    assert (party.recipient, party.local, party.kind, party.tags) == (recipient, local, kind, ("eu",))
+
+
+def test_a_worker_whose_provider_nobody_knows_is_forbidden_with_any() -> None:
+    party = party_of(Worker(name="w", kind="litellm", model="gpt-4o"))
+    said = Policy(deny=("provider:openai",)).denial_reason(party)
+    assert said == "policy.deny names provider:openai, and the provider of w is not known"
+    assert Policy(allow=(("provider:openai",),)).denial_reason(party)
+    assert not Policy(deny=("provider:local", "tag:eu", "x")).denial_reason(party)
+
+
+def test_no_program_is_shown_what_must_stay_here_unless_it_can_send_nothing() -> None:
+    programs: dict[str, dict[str, Any]] = {
+        "free": {}, "boxed": {"sandbox": True}, "open": {"sandbox": True, "network": True}, "args": {"args": ["-x"]},
+    }  # fmt: skip
+    parties = [
+        party_of(Worker(name=name, kind="command", options={"command": ["cat"], **options}))
+        for name, options in programs.items()
+    ]
+    here, files = Policy(local_only=True), Policy(files_only=(("provider:local",),))
+    assert [party.name for party in parties if not here.denial_reason(party)] == ["boxed"]
+    assert [party.name for party in parties if files.allows_files(party)] == ["boxed"]
+    assert [party.name for party in parties if not Policy(deny=("provider:openai",)).denial_reason(party)] == ["boxed"]

@@ -33,7 +33,6 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def test_the_installed_table_is_read_without_importing_litellm() -> None:
-    """A real model's price is found, with version and date of the table, and litellm is no module of the process."""
     code = (
         "import sys\n"
         "from conductor_cli.models.prices import load_prices\n"
@@ -71,12 +70,10 @@ def test_names_match_exactly(tmp_path: Path) -> None:
     ],
 )
 def test_what_says_no_price_has_none(more: dict[str, Any]) -> None:
-    """Nothing, 0, less than 0, no number and tiers in another form are all not known, and never 0."""
     assert price_of(row(**more)) is None
 
 
 def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) -> None:
-    """Whoever searches the web or charges for each call would seem cheaper than it is; other kinds do not answer."""
     rows = {
         "perplexity/sonar": CHAT, "o3-deep-research": CHAT, "gpt-4o-search-preview": CHAT,
         "per-call": {**CHAT, "input_cost_per_request": 0.005}, "embed": {**CHAT, "mode": "embedding"},
@@ -87,7 +84,6 @@ def test_a_model_that_charges_for_more_than_tokens_has_no_price(tmp_path: Path) 
 
 
 def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
-    """And an amount of 0 beside a price is not known, so such tokens cost what others do."""
     found = price_of(
         row(cache_read_input_token_cost=2e-07, cache_creation_input_token_cost=2.5e-06,
             output_cost_per_reasoning_token=3e-05)
@@ -102,7 +98,6 @@ def test_cached_stored_and_reasoning_tokens_have_their_own_prices() -> None:
 
 
 def test_long_prompts_cost_what_the_table_says() -> None:
-    """Above a threshold the whole call has the higher price; what a tier does not name stays as it was."""
     found = price_of(
         row(cache_read_input_token_cost=2e-07, input_cost_per_token_above_200k_tokens=4e-06,
             output_cost_per_token_above_200k_tokens=1.5e-05, input_cost_per_token_above_200k_tokens_priority=9e-06,
@@ -122,7 +117,6 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text: str) -> None:
-    """The problem is a value that names the file, and looking up a price finds none."""
     source = tmp_path / "table.json"
     source.write_text(text)
     found = load_prices(source)
@@ -132,12 +126,10 @@ def test_a_table_that_cannot_be_read_leaves_prices_unknown(tmp_path: Path, text:
 
 
 def test_a_table_that_is_not_there_leaves_prices_unknown(tmp_path: Path) -> None:
-    """The same without a file."""
     assert "No such file" in load_prices(tmp_path / "none.json").problem
 
 
 def test_workers_get_the_price_of_their_model() -> None:
-    """A price of their own stays; another address, a file and a made-up model get none from the table."""
     own = Price(input=Decimal(1), output=Decimal(1))
     workers = (
         Worker(name="table", kind="openai", model="gpt-4o"),
@@ -153,14 +145,12 @@ def test_workers_get_the_price_of_their_model() -> None:
 
 
 def test_the_table_is_not_read_if_every_price_is_known() -> None:
-    """Local workers cost nothing, and knowing that takes no time."""
     load_prices.cache_clear()
     with_prices([Worker(name="file", kind="llama", model="a.gguf", price=FREE)])
     assert load_prices.cache_info().misses == 0
 
 
 def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_not_known() -> None:
-    """The table says it of a provider's own models; the settings go first; another server's model has no row."""
     workers = (
         Worker(name="known", kind="openai", model="gpt-4o"),
         Worker(name="said", kind="openai", model="gpt-4o", accepts=("pdf",)),

@@ -12,8 +12,9 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.process import View, find_sandbox, own_files, sandbox_words
-from tests.models.test_programs import asked, play, text
+from conductor_cli.models.command.process import SandboxView, find_sandbox, own_files, sandbox_words
+from tests.models.kit import text
+from tests.models.test_programs import asked, play
 
 WORKER = Worker(name="w", kind="command", options={"command": ["sh", "-c", "touch ran; echo ok"], "sandbox": True})
 
@@ -49,7 +50,6 @@ def house(tmp_path: Path) -> Path:
     ],
 )
 def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) -> None:
-    """Bubblewrap is missing, forbidden by this system or broken: the worker is refused and says what to do."""
     place = script(tmp_path / "bin", "bwrap", bwrap) if bwrap else tmp_path / "none"
     (tmp_path / "bin").mkdir(exist_ok=True)
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
@@ -64,7 +64,6 @@ def test_without_a_sandbox_nothing_runs(bwrap: str, words: str, tmp_path: Path) 
 
 
 def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) -> None:
-    """Where a sandbox can be made a program writes its directory and reads nothing private; elsewhere it is refused."""
     work = house / "work"
     looks = (
         "cat mine.txt; echo; for f in $HOME/.ssh/id $HOME/.local/state/*/*/*; do cat $f; done; ls -A $HOME /tmp /run"
@@ -86,7 +85,6 @@ def test_a_program_in_its_sandbox_or_none_at_all(house: Path, tmp_path: Path) ->
 
 
 def test_a_program_cannot_change_the_settings_of_the_kernel(house: Path) -> None:
-    """They are files of root, which a program of root could write even without any capability."""
     code = (
         "if : 2>/dev/null >> /proc/sys/kernel/core_pattern; then echo open; else echo closed; fi"  # nothing is written
     )
@@ -117,7 +115,6 @@ def refused(worker: Worker, home: Path) -> bool:
 def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
     network: bool, house: Path, tmp_path: Path
 ) -> None:
-    """A server on this machine is out of reach without `network`, and a socket in the file system always is."""
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
         unix.bind(str(tmp_path / "agent.sock"))
         unix.listen()
@@ -135,7 +132,6 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
 
 
 def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
-    """The exit code and the complaint come through, and a slow program ends with all of its children."""
     options = {"command": ["sh", "-c", "echo why >&2; exit 7"], "sandbox": True}
     worker = Worker(name="w", kind="command", options=options)
     if refused(worker, house):
@@ -153,7 +149,6 @@ def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
 @pytest.mark.parametrize("shown", ["", "..", ".local", ".local/state", ".local/state/conductor-llm", "work/link"])
 @pytest.mark.parametrize("setting", ["cwd", "read"])
 def test_a_directory_with_private_files_in_it_is_refused(shown: str, setting: str, house: Path, tmp_path: Path) -> None:
-    """A sandbox cannot show the home directory, what is around it, or conductor's files, not even through a link."""
     (house / "work/link").symlink_to(house)
     path = str(house / shown)
     options = {"command": ["cat"], "sandbox": True, setting: path if setting == "cwd" else [path]}
@@ -164,7 +159,6 @@ def test_a_directory_with_private_files_in_it_is_refused(shown: str, setting: st
 
 
 def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
-    """Of an npm package all packages are shown, of a script its interpreter, and nothing of what is around them."""
     place = tmp_path / "home/lib/node_modules/agent/bin"
     script(place, "agent.js", "#!/usr/bin/env -S node --flag\n")
     runtime = script(tmp_path / "home/node/bin", "node", "#!/bin/sh\n")
@@ -175,9 +169,8 @@ def test_a_program_brings_its_own_files(tmp_path: Path) -> None:
 
 
 def test_the_command_line_of_a_sandbox_shares_nothing_unasked() -> None:
-    """Every namespace is its own, the network too unless it is asked for, and only one directory can be written."""
-    words = sandbox_words("bwrap", View(cwd=Path("/w"), home="/h", readable=("/r",)), ["cat"])
+    words = sandbox_words("bwrap", SandboxView(cwd=Path("/w"), home="/h", readable=("/r",)), ["cat"])
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(words)
     assert "--share-net" not in words
     assert [words[index + 1] for index, word in enumerate(words) if word == "--bind"] == ["/w"]
-    assert "--share-net" in sandbox_words("bwrap", View(cwd=Path("/w"), network=True), ["cat"])
+    assert "--share-net" in sandbox_words("bwrap", SandboxView(cwd=Path("/w"), network=True), ["cat"])

@@ -12,6 +12,7 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
+from tests.models.kit import speaking
 from tests.models.test_contract import play
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
 
@@ -32,11 +33,7 @@ def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[C
         return replies, [seen.json for seen in server.requests]
 
 
-async def fine(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say("Yes.")
-    await speaker.end()
+fine = speaking("Yes.")
 
 
 def events(*frames: dict[str, Any]) -> Script:
@@ -55,7 +52,6 @@ def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any)
 
 
 def test_a_question_is_an_item_and_is_stored_nowhere() -> None:
-    """The system text is `instructions`, and OpenAI is told not to store what it reads."""
     assert sent(Message(role="system", content="Be brief."), ASK, max_tokens=50) == {
         "model": "m",
         "stream": True,
@@ -67,7 +63,6 @@ def test_a_question_is_an_item_and_is_stored_nowhere() -> None:
 
 
 def test_files_are_parts_of_the_input() -> None:
-    """Each comes after its name, in this API's own words."""
     body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
     assert body["input"][0]["content"] == [
         {"type": "input_text", "text": "chart.png:"},
@@ -79,7 +74,6 @@ def test_files_are_parts_of_the_input() -> None:
 
 
 def test_tools_an_effort_and_a_schema_have_their_own_form() -> None:
-    """A worker with an effort shows what it thinks; encrypted thinking is asked for wherever a turn may follow."""
     body = sent(
         ASK, tools=(WEATHER,), tool_choice=WEATHER, parallel_tool_calls=False, schema={"type": "object"},
         options={"reasoning_effort": "low"},
@@ -125,7 +119,6 @@ def answered(chunks: list[Chunk], content: str = "Let me look.") -> Request:
 
 
 def test_a_turn_goes_back_as_it_came() -> None:
-    """Encrypted thinking, the text and the calls are the same items in the same order; then come the results."""
     (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
     assert "".join(chunk.thinking for chunk in chunks) == "I need the weather."
     assert join_tool_calls(chunk.tool_call for chunk in chunks if chunk.tool_call) == CALLS
@@ -141,7 +134,6 @@ def test_a_turn_goes_back_as_it_came() -> None:
 
 
 def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
-    """Items that do not say what the message says any more are not sent."""
     (chunks,), _ = ask(calling, Request(messages=(ASK,), tools=(WEATHER,)))
     items = ask(fine, answered(chunks, "Something else."))[1][0]["input"]
     assert items[1] == {"role": "assistant", "content": "Something else."}
@@ -149,7 +141,6 @@ def test_a_turn_that_was_changed_goes_back_as_the_message_says() -> None:
 
 
 def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
-    """OpenAI has stored nothing, so it would not find what such an item refers to."""
     call = {"type": "function_call", "id": "f", "call_id": "call_a", "name": "weather", "arguments": "{}"}
     data = {"response_items": [{"type": "reasoning", "id": "rs", "summary": []}, call]}
     turn = Message(
@@ -160,7 +151,6 @@ def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
 
 
 def test_what_a_tool_shows_is_a_part_of_its_result() -> None:
-    """Files stay in the result, where other forms of chat have no place for them."""
     result = Message(role="tool", content="A chart.", tool_call_id="call_a", attachments=(CHART,))
     assert sent(ASK, result, tools=(WEATHER,))["input"][1]["output"] == [
         {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
@@ -187,7 +177,6 @@ def test_tokens_are_counted() -> None:
 
 @pytest.mark.parametrize(("reason", "finish"), [("max_output_tokens", "length"), ("content_filter", "refusal")])
 def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
-    """A cut and a filter are told apart."""
     said = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     cut = RESPONSE | {"status": "incomplete", "incomplete_details": {"reason": reason}}
     (chunks,), _ = ask(events(said, {"type": "response.incomplete", "response": cut}), Request(messages=(ASK,)))
@@ -205,7 +194,6 @@ def test_an_incomplete_response_says_why(reason: str, finish: str) -> None:
     ],
 )  # fmt: skip
 def test_a_failure_in_the_stream_is_a_model_error(frame: dict[str, Any], reason: str) -> None:
-    """Both of this API's forms of an error are understood."""
     begun = {"type": "response.output_text.delta", "output_index": 0, "delta": "It"}
     with pytest.raises(ModelError) as error:
         ask(events(begun, frame), Request(messages=(ASK,)))
@@ -221,7 +209,6 @@ WHOLE = [
 
 @pytest.mark.parametrize("pieces", [("Y", "es", "es"), ("es", "Y"), ("Y",)])
 def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]) -> None:
-    """The whole text comes at the end, so a reply that lacks a piece, or has one twice, is never taken for whole."""
     place = {"output_index": 0, "item_id": "i", "content_index": 0}
     item = {"id": "i", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes"}]}
     script = events(
@@ -236,8 +223,6 @@ def test_pieces_that_are_lost_or_come_twice_are_an_error(pieces: tuple[str, ...]
 
 @pytest.mark.parametrize("how", ["one answer", "whole items", "whole items without the last output"])
 def test_items_that_come_whole_are_understood(how: str) -> None:
-    """Servers that do not stream, or send no pieces, give the same reply."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if how == "one answer":
             await wire.json(RESPONSE | {"output": WHOLE, "usage": USAGE})
@@ -269,8 +254,6 @@ def test_items_that_come_whole_are_understood(how: str) -> None:
     ],
 )
 def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: str, gone: str) -> None:
-    """Models that do not think refuse it. The user asked for neither, so nobody is told, and it is not asked again."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if gone in (seen.json | seen.json.get("reasoning", {})):
             await wire.json({"error": {"message": words, "type": "invalid_request_error", "param": param}}, 400)
@@ -284,8 +267,6 @@ def test_what_was_asked_for_besides_is_left_out_in_silence(words: str, param: st
 
 
 def test_an_effort_that_a_model_refuses_is_named() -> None:
-    """The user's own setting is not left out."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         message = "Unsupported value: 'reasoning.effort' does not support 'minimal' with this model."
         await wire.json({"error": {"message": message, "param": "reasoning.effort"}}, 400)
@@ -295,8 +276,6 @@ def test_an_effort_that_a_model_refuses_is_named() -> None:
 
 
 def test_a_call_that_breaks_off_is_an_error() -> None:
-    """A stream that ends inside the arguments has no call."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         speaker = Speaker(seen, wire)
         await speaker.begin()
@@ -310,14 +289,12 @@ def test_a_call_that_breaks_off_is_an_error() -> None:
     ("kind", "api"), [("openai", "assistants"), ("anthropic", "responses"), ("litellm", "responses")]
 )
 def test_an_api_that_a_kind_does_not_have_is_refused(kind: str, api: str) -> None:
-    """The error names the two that there are."""
     with pytest.raises(ConfigError) as error:
         check_options(Worker(name="w", kind=kind, model="m", options={"api": api}))
     assert "chat-completions, responses" in error.value.hint
 
 
 def test_openai_itself_is_asked_by_this_api_and_other_addresses_are_not() -> None:
-    """Only at OpenAI's own address is it known to be there."""
     elsewhere = {"base_url": "http://127.0.0.1:9", "key_env": "OPENAI_API_KEY"}
     for options, path in (({}, "/responses"), (elsewhere, "/chat/completions")):
         worker = Worker(name="w", kind="openai", model="m", options=options)

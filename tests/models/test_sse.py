@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.http import Parser
+from conductor_cli.models.http import SseParser
 
 ENDS = st.sampled_from(["\n", "\r\n"])
 LINES = st.one_of(
@@ -25,7 +25,7 @@ STREAMS = st.lists(st.tuples(LINES, ENDS), max_size=20).map(lambda lines: "".joi
 
 def events(stream: bytes, *cuts: int) -> list[str]:
     """The data of the events of `stream`, fed in pieces cut at these places."""
-    parser = Parser()
+    parser = SseParser()
     places = [0, *sorted(cuts), len(stream)]
     return [event for start, end in pairwise(places) for event in parser.feed(stream[start:end])]
 
@@ -46,20 +46,17 @@ def plainly(text: str) -> list[str]:
 
 @given(stream=STREAMS, cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_every_way_to_cut_the_bytes_gives_the_events_of_the_standard(stream: str, cuts: list[int]) -> None:
-    """Pieces cut anywhere, also inside a letter or a CRLF, give what the whole text gives."""
     data = stream.encode()
     assert events(data, *(min(cut, len(data)) for cut in cuts)) == plainly(stream)
 
 
 @pytest.mark.parametrize("cut", range(4))
 def test_a_byte_order_mark_is_no_part_of_the_first_line(cut: int) -> None:
-    """With it the first event would be lost, and the answer would lack its beginning."""
     assert events(b"\xef\xbb\xbfdata: first\n\ndata: second\n\n", cut) == ["first", "second"]
 
 
 @given(stream=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=8))
 def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: list[int]) -> None:
-    """Bytes that are no UTF-8 are read without an error, and cutting them changes nothing."""
     assert events(stream, *(min(cut, len(stream)) for cut in cuts)) == events(stream)
 
 
@@ -80,7 +77,6 @@ def test_garbage_gives_the_same_events_however_it_is_cut(stream: bytes, cuts: li
     ids=["two", "lines", "comment", "type", "id", "no-data", "spaces", "empty", "half", "unended"],
 )
 def test_the_cases_of_the_standard(stream: bytes, expected: list[str]) -> None:
-    """Data, comments and what is left unended are read as WHATWG says; other fields are skipped."""
     assert events(stream) == expected
 
 
@@ -90,16 +86,14 @@ def test_the_cases_of_the_standard(stream: bytes, expected: list[str]) -> None:
     ids=["one-piece", "without-an-end", "many-lines", "whole"],
 )
 def test_a_line_or_event_beyond_the_limit_is_an_error(pieces: list[bytes]) -> None:
-    """Neither an endless line nor an endless event is kept in memory."""
-    parser = Parser(limit=50)
+    parser = SseParser(limit=50)
     with pytest.raises(ModelError, match="more than 50 bytes") as error:
         [parser.feed(piece) for piece in pieces]
     assert error.value.reason == "broken"
 
 
 def test_a_line_of_many_small_pieces_is_not_copied_again_and_again() -> None:
-    """A line that comes byte by byte is collected in one growing buffer."""
-    parser = Parser()
+    parser = SseParser()
     buffer = parser._pending
     for _ in range(10_000):
         parser.feed(b"x")

@@ -12,48 +12,25 @@ from hypothesis import strategies as st
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.usage import Usage
-from conductor_cli.models.stream_decoder import ReplyDecoder, stated_cost, usage_of
+from conductor_cli.core.usage import Usage, stated_dollars
+from conductor_cli.models.stream_decoder import ChatReplyDecoder, usage_of
 from tests.servers import delta, usage
 
 ASKED = Request(messages=(Message(role="user", content="x" * 40),))
+NAMES = [
+    "choices", "delta", "message", "content", "usage", "finish_reason", "reasoning", "prompt_tokens", "text",
+    "tool_calls", "function", "arguments", "index", "id", "name", "reasoning_details", "provider_data",
+]  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "choices",
-                    "delta",
-                    "message",
-                    "content",
-                    "usage",
-                    "finish_reason",
-                    "reasoning",
-                    "prompt_tokens",
-                    "text",
-                    "tool_calls",
-                    "function",
-                    "arguments",
-                    "index",
-                    "id",
-                    "name",
-                    "reasoning_details",
-                    "provider_data",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
     max_leaves=12,
 )
 
 
 def played(*frames: dict[str, Any]) -> list[Chunk]:
     """All chunks of a reply."""
-    reply = ReplyDecoder(ASKED, Secrets())
+    reply = ChatReplyDecoder(ASKED, Secrets())
     return [chunk for frame in frames for chunk in reply.frame(frame)] + list(reply.end())
 
 
@@ -74,7 +51,6 @@ def joined(chunks: list[Chunk]) -> tuple[str, str]:
     ids=["reasoning_content", "reasoning", "both", "tags", "parts", "plain-parts"],
 )
 def test_thinking_is_carried_apart_from_text(frames: list[dict[str, Any]]) -> None:
-    """Thinking is separated from text in every form that servers send, and counted once."""
     assert joined(played(*frames, delta(finish="stop"), usage())) == ("Yes.", "Let me see.")
 
 
@@ -95,7 +71,6 @@ def test_the_reason_of_the_end_is_carried(reason: str, finish: str) -> None:
 
 
 def test_a_refusal_is_text_with_its_own_end() -> None:
-    """What a model says while it refuses is shown, and the reply ends as a refusal."""
     chunks = played(delta(refusal="I can"), delta(refusal="not."), delta(finish="stop"), usage())
     assert joined(chunks)[0] == "I cannot."
     assert chunks[-1].finish == "refusal"
@@ -103,7 +78,6 @@ def test_a_refusal_is_text_with_its_own_end() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n", "<think>hm</think>"])
 def test_a_reply_without_a_word_is_an_error(text: str) -> None:
-    """A reply that ends by itself without text is a failure, not an empty answer."""
     with pytest.raises(ModelError) as error:
         played(delta(text), delta(finish="stop"), usage())
     assert error.value.reason == "empty_answer"
@@ -111,7 +85,6 @@ def test_a_reply_without_a_word_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])
 def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
-    """A reply that a limit, a filter or a tool ended may be without text; its reason says so."""
     assert played(delta(finish=reason), usage())[-1].usage is not None
 
 
@@ -159,7 +132,6 @@ def test_a_reply_without_a_word_that_was_cut_is_none(reason: str) -> None:
     ],
 )
 def test_tokens_are_counted_as_the_server_says(counted: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Cached tokens are part of the input and reasoning part of the output, whichever way a server counts."""
     value = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18} | counted
     assert usage_of(value) == Usage(**({"tokens_in": 11, "tokens_out": 7, "calls": 1} | expected))
 
@@ -173,8 +145,7 @@ def test_the_last_count_stands() -> None:
 
 
 def test_tokens_that_nobody_counted_are_estimated() -> None:
-    """Without a count, four characters are a token, of the question, of the thinking and of the text."""
-    reply = ReplyDecoder(ASKED, Secrets())
+    reply = ChatReplyDecoder(ASKED, Secrets())
     reply.frame(delta("y" * 8, reasoning="z" * 5))
     last = list(reply.end())[-1]
     assert last.usage == Usage(tokens_in=10, tokens_out=4, tokens_reasoning=2, calls=1)
@@ -182,7 +153,6 @@ def test_tokens_that_nobody_counted_are_estimated() -> None:
 
 
 def test_a_count_of_zero_is_no_count() -> None:
-    """A server that says zero tokens were written, with text before our eyes, is not believed."""
     last = played(delta("y" * 8), delta(finish="stop"), usage(11, 0))[-1]
     assert last.usage == Usage(tokens_in=11, tokens_out=2, calls=1)
 
@@ -203,14 +173,12 @@ def test_a_count_of_zero_is_no_count() -> None:
     ],
 )
 def test_a_stated_cost_is_taken_if_it_may_be_one(cost: object, expected: str | None) -> None:
-    """A cost is a number that is not negative and not endless."""
-    assert stated_cost({"cost": cost}) == (None if expected is None else Decimal(expected))
+    assert stated_dollars(cost) == (None if expected is None else Decimal(expected))
 
 
 @pytest.mark.parametrize(("kind", "cost"), [("stated", Decimal("0.5")), ("unknown", None)])
 def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> None:
-    """A provider that states costs is believed; any other call costs what the worker's price says."""
-    reply = ReplyDecoder(ASKED, Secrets(), kind)
+    reply = ChatReplyDecoder(ASKED, Secrets(), kind)
     reply.frame(delta("Yes.", finish="stop"))
     reply.frame(usage(cost=0.5))
     last = list(reply.end())[-1].usage
@@ -220,7 +188,6 @@ def test_a_cost_is_known_only_where_it_is(kind: Any, cost: Decimal | None) -> No
 
 @given(frames=st.lists(st.dictionaries(st.sampled_from(["choices", "usage", "error"]), JSON, max_size=3), max_size=5))
 def test_no_json_makes_a_reply_fall_over(frames: list[dict[str, Any]]) -> None:
-    """Whatever a server sends as JSON, a reply ends with one usage, last, or with a `ModelError`."""
     try:
         chunks = played(*frames)
     except ModelError:

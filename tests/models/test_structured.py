@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,21 +26,10 @@ from conductor_cli.models.litellm import LiteLLM
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.structured_output import OWNERS, form_of
 from tests.core.plan_formats.reading import plan_in
-from tests.servers import (
-    LITELLM_IGNORES,
-    Loopback,
-    Script,
-    SeenStep,
-    Speaker,
-    Wire,
-    delta,
-    litellm_ready,
-    loopback,
-    saying,
-    usage,
-)
+from tests.models.kit import LITELLM, answering, chunks_of, notes, play, replies, speaking, text
+from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+pytestmark = LITELLM
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 PLAIN = Request(messages=(Message(role="user", content="Yes?"),))
@@ -67,33 +55,6 @@ def owned(owner: str | None, then: Script = fine) -> Script:
         return await then(seen, wire)
 
     return script
-
-
-def replies(script: Script, *requests: Request, **how: Any) -> tuple[list[list[Chunk]], list[SeenStep]]:
-    """The chunks of one reply after the other by the same model, and what the server saw."""
-
-    async def go(server: Loopback) -> list[list[Chunk]]:
-        made = ChatApiModel(how.pop("model", "m"), f"{server.url}/v1", **how)
-        try:
-            return [await chunks_of(made, request) for request in requests]
-        finally:
-            await made.close()
-
-    with loopback(script) as server:
-        return asyncio.run(go(server)), server.requests
-
-
-async def chunks_of(made: Any, request: Request) -> list[Chunk]:
-    async with aclosing(made.stream(request)) as stream:
-        return [chunk async for chunk in stream]
-
-
-def text(chunks: list[Chunk]) -> str:
-    return "".join(chunk.text for chunk in chunks)
-
-
-def notes(chunks: list[Chunk]) -> list[str]:
-    return [chunk.note for chunk in chunks if chunk.note]
 
 
 def form(seen: SeenStep) -> dict[str, Any]:
@@ -123,7 +84,6 @@ def form(seen: SeenStep) -> dict[str, Any]:
 def test_each_server_is_reported_a_form_in_its_own_way(
     owner: str | None, request_: Request, sent: dict[str, Any]
 ) -> None:
-    """By the owner of its models: llama.cpp, vLLM and SGLang get the grammar, any other a schema if there is one."""
     both, seen = replies(owned(owner), request_, request_)
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
     assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions", "/v1/chat/completions"]
@@ -132,13 +92,11 @@ def test_each_server_is_reported_a_form_in_its_own_way(
 
 
 def test_a_request_without_a_form_asks_nothing_of_the_server() -> None:
-    """A worker's call is one request."""
     _, seen = replies(owned("vllm"), PLAIN)
     assert [one.path for one in seen] == ["/v1/chat/completions"]
 
 
 def test_a_model_without_a_name_and_a_form_are_learned_in_one_question() -> None:
-    """The list of models that names the model also says which server it is."""
     _, seen = replies(owned("sglang"), GRAMMAR, model="")
     assert [one.path for one in seen] == ["/v1/models", "/v1/chat/completions"]
     assert seen[1].json["model"] == "m"
@@ -149,8 +107,7 @@ async def hangs(seen: SeenStep, wire: Wire) -> None:
     await wire.stall()
 
 
-async def forbidden(seen: SeenStep, wire: Wire) -> None:
-    await wire.json({"error": "no"}, 403)
+forbidden = answering({"error": "no"}, 403)
 
 
 async def page(seen: SeenStep, wire: Wire) -> None:
@@ -162,12 +119,10 @@ async def cut(seen: SeenStep, wire: Wire) -> None:
     wire.cut()
 
 
-async def nowhere(seen: SeenStep, wire: Wire) -> None:
-    await wire.json({"error": "no such thing"}, 404)
+nowhere = answering({"error": "no such thing"}, 404)
 
 
-async def loading(seen: SeenStep, wire: Wire) -> None:
-    await wire.json({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
+loading = answering({"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}, 503)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +133,6 @@ async def loading(seen: SeenStep, wire: Wire) -> None:
 def test_a_server_that_does_not_say_which_it_is_answers_anyway(
     listing: Script, asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call goes on with a schema. It is asked again only where the answer may be another a moment later."""
     monkeypatch.setattr("conductor_cli.models.chat_api_model.LIST_SECONDS", 0.2)
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -191,7 +145,6 @@ def test_a_server_that_does_not_say_which_it_is_answers_anyway(
 
 
 def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() -> None:
-    """llama-server listens before it has loaded, and says 503 to everything until then."""
     ready: list[SeenStep] = []
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -199,19 +152,33 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 
     async def go(server: Loopback) -> list[Chunk]:
         made = ChatApiModel("m", f"{server.url}/v1")
-        assert await made.holds() == "nothing"
+        assert await made.constraint_support() == "nothing"
         with pytest.raises(ModelError) as error:
             await chunks_of(made, JSON)
         assert error.value.retryable
         ready.append(server.requests[-1])
         chunks = await chunks_of(made, JSON)
-        assert await made.holds() == "grammar"
+        assert await made.constraint_support() == "grammar"
         await made.close()
         return chunks
 
     with loopback(script) as server:
         assert text(asyncio.run(go(server))) == "Yes."
     assert form(server.requests[-1]) == {"grammar": 'root ::= "x"'} | UNTHINKING
+
+
+def held_to(made: Any, *requests: Request) -> list[str]:
+    """What a model says that its server holds a reply to: at first, and after each of these requests."""
+
+    async def go() -> list[str]:
+        found: list[str] = [await made.constraint_support()]
+        for request in requests:
+            await chunks_of(made, request)
+            found.append(await made.constraint_support())
+        await made.close()
+        return found
+
+    return asyncio.run(go())
 
 
 @pytest.mark.parametrize(
@@ -231,17 +198,8 @@ def test_a_server_that_was_still_loading_is_sent_the_grammar_when_it_is_ready() 
 def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
     owner: str | None, preset: Preset, hold: str, asked: int
 ) -> None:
-    """By its preset, or by asking it once; a schema only if it is known to be enforced."""
-
-    async def go(server: Loopback) -> list[str]:
-        made = ChatApiModel("m", f"{server.url}/v1", preset=preset)
-        found: list[str] = [await made.holds(), await made.holds()]
-        await chunks_of(made, JSON)
-        await made.close()
-        return found
-
     with loopback(owned(owner)) as server:
-        assert asyncio.run(go(server)) == [hold, hold]
+        assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON) == [hold, hold]
     assert [one.path for one in server.requests] == ["/v1/models"] * asked + ["/v1/chat/completions"]
 
 
@@ -254,47 +212,16 @@ def test_what_a_server_holds_a_reply_to_can_be_known_before_it_is_asked(
     ],
 )
 def test_what_a_server_has_refused_it_does_not_hold_a_reply_to(preset: Preset, hold: str) -> None:
-    """The next best constraint is reported, or none."""
     field = "grammar" if preset.form == "grammar" else "response_format"
 
-    async def go(server: Loopback) -> str:
-        made = ChatApiModel("m", f"{server.url}/v1", preset=preset)
-        await chunks_of(made, JSON)
-        held_to = await made.holds()
-        await made.close()
-        return held_to
-
     with loopback(refusing(**{field: f"{field} is not supported"})) as server:
-        assert asyncio.run(go(server)) == hold
+        assert held_to(ChatApiModel("m", f"{server.url}/v1", preset=preset), JSON)[-1] == hold
 
 
 def test_a_server_that_cannot_be_asked_is_known_to_hold_nothing() -> None:
-    """A closed port raises nothing: the call itself tells it."""
     with loopback(saying()) as server:
         url = server.url
-
-    async def go() -> str:
-        made = ChatApiModel("m", f"{url}/v1")
-        found = await made.holds()
-        await made.close()
-        return found
-
-    assert asyncio.run(go()) == "nothing"
-
-
-def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
-    """A closed port says nothing of which server will open it."""
-
-    async def go(made: ChatApiModel) -> None:
-        with pytest.raises(ModelError) as error:
-            await chunks_of(made, GRAMMAR)
-        assert error.value.reason == "connect"
-        assert made._form == "ask"
-        await made.close()
-
-    with loopback(saying()) as server:
-        url = server.url
-    asyncio.run(go(ChatApiModel("m", f"{url}/v1")))
+    assert held_to(ChatApiModel("m", f"{url}/v1")) == ["nothing"]
 
 
 @pytest.mark.parametrize(
@@ -310,19 +237,22 @@ def test_a_server_that_is_not_there_is_asked_again_when_it_is() -> None:
     ],
 )
 def test_a_server_is_known_by_the_owner_of_the_model_that_is_asked(listed: Any, model: str, wanted: str) -> None:
-    """Of several owners, as behind a gateway, that of the model counts; nonsense names nobody."""
     assert form_of(listed, model)[0] == wanted
 
 
+def test_a_cloud_model_in_a_list_of_ollama_s_is_held_to_nothing() -> None:
+    listed = {"data": [{"id": name, "owned_by": "library"} for name in ("m:8b", "m:1t-cloud")]}
+    assert [form_of(listed, name)[1] for name in ("m:8b", "m:1t-cloud")] == [True, False]
+
+
 def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
-    """llama-server and vLLM are not asked; a provider's own address gets a schema; any other address is asked."""
     asked = {}
     with loopback(owned("sglang")) as server:
         for kind in ("llama-server", "vllm", "ollama", "openai", "openai-compatible"):
             worker = Worker(name="w", kind=kind, model="m", options={"base_url": f"{server.url}/v1"})
             made = open_model(worker, environ={})
             begin = len(server.requests)
-            asyncio.run(_ask_and_close(made, JSON))
+            play(made, JSON)[0]
             asked[kind] = [one.path.rpartition("/")[2] for one in server.requests[begin:]]
             asked[kind] += list(form(server.requests[-1]))
     assert asked == {
@@ -349,30 +279,9 @@ def test_the_kind_of_a_worker_says_which_server_it_is() -> None:
     ],
 )
 def test_what_a_kind_of_worker_holds_a_reply_to(kind: str, model: str, held: str) -> None:
-    """As its provider documents it. What Ollama sends on to its cloud is held to nothing there."""
-
-    async def go(url: str) -> str:
-        made = open_model(Worker(name="w", kind=kind, model=model, options={"base_url": url}), environ={})
-        assert isinstance(made, ChatApiModel)
-        found = await made.holds()
-        await made.close()
-        return found
-
     with loopback(owned(None)) as server:
-        assert asyncio.run(go(f"{server.url}/v1")) == held
-
-
-def test_a_cloud_model_in_a_list_of_ollama_s_is_held_to_nothing() -> None:
-    """Its owner is the same as that of the models that run here."""
-    listed = {"data": [{"id": "m:8b", "owned_by": "library"}, {"id": "m:1t-cloud", "owned_by": "library"}]}
-    assert [form_of(listed, name)[1] for name in ("m:8b", "m:1t-cloud")] == [True, False]
-
-
-async def _ask_and_close(made: Any, request: Request) -> list[Chunk]:
-    try:
-        return await chunks_of(made, request)
-    finally:
-        await made.close()
+        options = {"base_url": f"{server.url}/v1"}
+        assert held_to(open_model(Worker(name="w", kind=kind, model=model, options=options), environ={})) == [held]
 
 
 def refusing(**said: str) -> Script:
@@ -397,7 +306,6 @@ def refusing(**said: str) -> Script:
     ],
 )
 def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, words: str) -> None:
-    """The plan is then parsed and repaired; the user hears of it once."""
     request = JSON if field == "response_format" else GRAMMAR
     both, seen = replies(refusing(**{field: words}), request, request, preset=Preset(form=field))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
@@ -409,7 +317,6 @@ def test_a_form_that_is_refused_is_left_out_remembered_and_reported(field: Any, 
 
 
 def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
-    """A request that has both loses one after the other."""
     script = refusing(structured_outputs="Invalid grammar specification.", response_format="json_schema: no")
     (chunks,), seen = replies(script, JSON, preset=Preset(form="structured_outputs"))
     assert [list(form(one)) for one in seen] == [["structured_outputs"], ["response_format"], []]
@@ -417,7 +324,6 @@ def test_where_a_grammar_is_refused_a_schema_takes_its_place() -> None:
 
 
 def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
-    """SGLang takes a streamed call with status 200 before it has compiled the grammar."""
     said = "Grammar-based generation (regex, ebnf) is not supported when launched with --grammar-backend none"
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -433,7 +339,6 @@ def test_a_form_that_is_refused_inside_an_answer_is_left_out_too() -> None:
 
 
 def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
-    """A refusal behind the first word is an error: the text before it has been handed on."""
     error = {"error": {"message": "grammar broke", "code": 400}}
     with pytest.raises(ModelError, match="grammar broke") as raised:
         replies(saying(delta("Y"), error), GRAMMAR, preset=Preset(form="ebnf"))
@@ -441,8 +346,6 @@ def test_a_reply_that_has_begun_is_not_asked_for_again() -> None:
 
 
 def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next_call() -> None:
-    """llama-server reads a grammar's text as thinking where the template has opened one: the plan would be lost."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if "grammar" in seen.json:
             return await saying(delta(reasoning_content="x"), delta(finish="stop"), usage())(seen, wire)
@@ -465,7 +368,6 @@ def test_a_form_that_is_filled_in_where_the_model_thinks_is_left_out_of_the_next
 
 
 def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -> None:
-    """As vLLM and SGLang do it: the thinking is free, what follows is not."""
     replies_ = saying(delta(reasoning_content="Hm."), *YES)
     both, seen = replies(replies_, GRAMMAR, GRAMMAR, preset=Preset(form="ebnf"))
     assert [text(chunks) for chunks in both] == ["Yes.", "Yes."]
@@ -477,7 +379,7 @@ def test_a_model_that_thinks_before_it_keeps_to_the_form_is_held_to_it_again() -
 
 @contextmanager
 def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
-    """A server around a real llama.cpp: it takes `grammar` and `response_format` as llama-server does."""
+    """A server around a real llama.cpp: it takes `grammar` as llama-server does."""
     import llama_cpp
 
     llama = llama_cpp.Llama(str(path), n_ctx=8192, n_threads=1, verbose=False)
@@ -485,8 +387,6 @@ def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
     async def script(seen: SeenStep, wire: Wire) -> None:
         body = seen.json
         grammar = body.get("grammar")
-        if schema := body.get("response_format", {}).get("json_schema", {}).get("schema"):
-            grammar = llama_cpp.llama_grammar.json_schema_to_gbnf(json.dumps(schema))
         answer = await asyncio.to_thread(
             llama.create_chat_completion, body["messages"], max_tokens=body["max_tokens"], temperature=1.0,
             seed=body["seed"], grammar=grammar and llama_cpp.LlamaGrammar.from_string(grammar, verbose=False),
@@ -509,11 +409,10 @@ def planned(
         profile, pool, PlanRules(workers=("ann", "cy"), steps=3), "mini" if mini else "auto", constrained=False
     )
     request = replace(conductor_request(Question(text="2 + 2?"), pool, profile, context), seed=7, max_tokens=most)
-    return text(asyncio.run(_ask_and_close(ChatApiModel("m", f"{server.url}/v1"), request))), context
+    return text(play(ChatApiModel("m", f"{server.url}/v1"), request)[0]), context
 
 
 def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Path, tiny: Path) -> None:
-    """Held by the grammar alone, in lines and in JSON and in one label; without it the same model writes nonsense."""
     with llama_cpp_server(brief) as server:
         for profile, mini in ((PROMPTED, False), (PROMPTED_JSON, False), (PROMPTED, True)):
             written, context = planned(server, profile, mini=mini)
@@ -528,32 +427,14 @@ def test_a_model_of_random_weights_behind_a_server_writes_valid_plans(brief: Pat
             plan_in("native", written, context)
 
 
-def test_a_schema_holds_the_same_model_to_the_shape_of_a_plan(tiny: Path) -> None:
-    """Where a server knows schemas only, the profile `prompted-json` gets JSON with workers that exist."""
-    with llama_cpp_server(tiny, owner="nobody") as server:
-        written, _ = planned(server, PROMPTED_JSON, most=100)
-        assert "response_format" in server.requests[-1].json
-    begun = re.compile(r'\{ ?"steps" ?: ?\[ ?\{ ?"worker" ?: ?"[AC]" ?, ?"access" ?: ?\[')
-    assert begun.match(written)
-
-
 # litellm
-
-
-async def _fine(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say('{"a":1}')
-    await speaker.end()
 
 
 @pytest.mark.parametrize(("model", "sent"), [("claude-haiku-4-5", True), ("nobody-knows-it", False)])
 def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str, sent: bool) -> None:
-    """Anthropic calls it `output_format`; for a model that litellm does not know nothing is sent, never a grammar."""
-    litellm_ready()
-    with loopback(_fine) as server:
+    with loopback(speaking('{"a":1}')) as server:
         made = LiteLLM(f"anthropic/{model}", key="k", base_url=server.url)
-        chunks = asyncio.run(_ask_and_close(made, replace(JSON, max_tokens=9)))
+        chunks = play(made, replace(JSON, max_tokens=9))[0]
     body = server.requests[0].json
     assert text(chunks) == '{"a":1}'
     assert notes(chunks) == []
@@ -562,8 +443,6 @@ def test_litellm_sends_a_schema_for_a_model_that_it_knows_to_take_one(model: str
 
 
 def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
-    """DeepSeek is held to take schemas by litellm's table, and does not."""
-    litellm_ready()
     said = {"error": {"message": "This response_format type is unavailable now", "type": "invalid_request_error"}}
 
     async def script(seen: SeenStep, wire: Wire) -> None:
@@ -573,13 +452,12 @@ def test_a_schema_that_a_provider_refuses_through_litellm_is_left_out() -> None:
 
     with loopback(script) as server:
         made = LiteLLM("deepseek/deepseek-chat", key="k", base_url=server.url)
-        chunks = asyncio.run(_ask_and_close(made, JSON))
+        chunks = play(made, JSON)[0]
     assert text(chunks) == "Yes."
     assert notes(chunks) == ["deepseek/deepseek-chat does not accept response_format; sent without it"]
 
 
 def test_every_owner_leads_to_a_field() -> None:
-    """No row of the table names a field that refusals do not know."""
     assert set(OWNERS.values()) <= set(FIELDS)
 
 
@@ -592,7 +470,6 @@ def test_every_owner_leads_to_a_field() -> None:
     ],
 )
 def test_a_server_that_can_is_told_to_continue_the_beginning_of_a_reply(owner: str, fields: dict[str, Any]) -> None:
-    """It is the last message, of the assistant; what else says so depends on the server."""
     _, seen = replies(owned(owner), replace(PLAIN, prefill="Let us think"))
     body = seen[-1].json
     assert body["messages"][-1] == {"role": "assistant", "content": "Let us think"}
@@ -600,6 +477,5 @@ def test_a_server_that_can_is_told_to_continue_the_beginning_of_a_reply(owner: s
 
 
 def test_other_servers_are_not_sent_the_beginning_of_a_reply() -> None:
-    """They would take it for an earlier turn."""
     _, seen = replies(owned("library"), replace(PLAIN, prefill="Let us think"))
     assert [message["role"] for message in seen[-1].json["messages"]] == ["user"]

@@ -9,7 +9,7 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
-from conductor_cli.models.stream_decoder import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS, ReplyDecoder
+from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALL_NAME, MAX_CALLS, MAX_ID, ChatReplyDecoder
 from tests.servers import delta
 
 KEY = "sk-test-1234567890"
@@ -25,7 +25,7 @@ def call(index: int | None = 0, given: str = "", name: str = "", arguments: Any 
 
 def read(*frames: list[dict[str, Any]], finish: str = "tool_calls", secrets: Secrets | None = None) -> list[Chunk]:
     """The chunks of a reply whose frames have these pieces."""
-    reply = ReplyDecoder(ASKED, secrets or Secrets())
+    reply = ChatReplyDecoder(ASKED, secrets or Secrets())
     chunks = [chunk for pieces in frames for chunk in reply.frame(delta(tool_calls=pieces))]
     chunks += reply.frame(delta(finish=finish))
     return [*chunks, *reply.end()]
@@ -84,22 +84,19 @@ TWO = [ToolCall(id="a1", name="f", arguments='{"x": 1}'), ToolCall(id="b2", name
     ],
 )  # fmt: skip
 def test_calls_are_read_however_a_server_sends_them(frames: list[list[dict[str, Any]]]) -> None:
-    """The same two calls come of every way in which servers are known to send them, numbered from 0."""
     chunks = read(*frames)
     assert calls_of(chunks) == TWO
     assert chunks[-1].finish == "tool"
 
 
 def test_a_whole_message_has_its_calls() -> None:
-    """A server that does not stream gives the calls in a message, without numbers."""
-    reply = ReplyDecoder(ASKED, Secrets())
+    reply = ChatReplyDecoder(ASKED, Secrets())
     pieces = [call(None, "a1", "f", '{"x": 1}'), call(None, "b2", "g", '{"y": 2}')]
     choice = {"message": {"content": None, "tool_calls": pieces}, "finish_reason": "tool_calls"}
     assert calls_of([*reply.frame({"choices": [choice]}), *reply.end()]) == TWO
 
 
 def test_calls_without_ids_get_some() -> None:
-    """Ids that are made are different within a reply and the same for the same request."""
     first, second = (calls_of(read([call(None, "", "f", "{}")], [call(None, "", "f", "{}")])) for _ in range(2))
     assert first == second
     assert len({one.id for one in first}) == 2
@@ -107,7 +104,6 @@ def test_calls_without_ids_get_some() -> None:
 
 
 def test_an_id_that_two_calls_have_is_given_to_the_first() -> None:
-    """The results of two calls must not be mixed up, so the second call gets another id."""
     found = calls_of(read([call(0, "a1", "f", "{}"), call(1, "a1", "g", "{}")]))
     assert [one.name for one in found] == ["f", "g"]
     assert found[0].id == "a1" != found[1].id
@@ -115,29 +111,24 @@ def test_an_id_that_two_calls_have_is_given_to_the_first() -> None:
 
 @pytest.mark.parametrize("said", ["stop", "tool_calls", "length", "whatever"])
 def test_the_end_of_a_reply_with_calls_is_tool(said: str) -> None:
-    """Whatever the server gives as its reason, a reply with whole calls ended for them, and it is not empty."""
     assert read([call(0, "a1", "f", "{}")], finish=said)[-1].finish == "tool"
 
 
 def test_a_call_without_arguments_has_an_empty_object() -> None:
-    """A tool without parameters is called with nothing at all by some models."""
     assert calls_of(read([call(0, "a1", "f")]))[0].arguments == "{}"
 
 
 def test_a_reply_that_is_cut_off_inside_a_call_is_an_error() -> None:
-    """Half the arguments must not be taken for a call."""
     with pytest.raises(ModelError, match="cut off in the middle of a call of f") as error:
         read([call(0, "a1", "f", '{"path": "/ho')], finish="length")
     assert error.value.reason == "broken"
 
 
 def test_arguments_that_are_no_json_are_carried() -> None:
-    """Whoever calls the tool tells the model what it wrote wrong."""
     assert calls_of(read([call(0, "a1", "f", "{x: 1")]))[0].arguments == "{x: 1"
 
 
 def test_secrets_are_redacted_from_calls() -> None:
-    """A key that a server repeats is found in arguments, also split over pieces, and in the name and the id."""
     pieces = [
         call(0, f"a-{KEY}", f"f-{KEY}", '{"x": "sk-test-'),
         call(0, arguments="12345"),
@@ -150,29 +141,26 @@ def test_secrets_are_redacted_from_calls() -> None:
 @pytest.mark.parametrize(
     ("pieces", "words"),
     [
-        ([call(at, f"c{at}", "f", "{}") for at in range(MOST_CALLS + 1)], "more than 128 tools"),
-        ([call(0, "a1", "f", "x" * (LONGEST_ARGUMENTS + 1))], "characters of tool arguments"),
-        ([call(0, "a1", "f" * (LONGEST_NAME + 1))], "name or id of more than"),
-        ([call(0, "a" * (LONGEST_ID + 1), "f")], "name or id of more than"),
+        ([call(at, f"c{at}", "f", "{}") for at in range(MAX_CALLS + 1)], "more than 128 tools"),
+        ([call(0, "a1", "f", "x" * (MAX_ARGUMENTS + 1))], "characters of tool arguments"),
+        ([call(0, "a1", "f" * (MAX_CALL_NAME + 1))], "name or id of more than"),
+        ([call(0, "a" * (MAX_ID + 1), "f")], "name or id of more than"),
         ([call(0, "a1", arguments="{}")], "without a name"),
     ],
 )
 def test_calls_beyond_the_bounds_are_errors(pieces: list[dict[str, Any]], words: str) -> None:
-    """A server cannot make a reply of endless calls, arguments or names."""
     with pytest.raises(ModelError, match=words) as error:
         read(pieces)
     assert error.value.reason == "broken"
 
 
 def test_what_is_no_tool_call_is_ignored() -> None:
-    """Values of the wrong type end nothing, and a reply of nothing else is as empty as it is."""
     with pytest.raises(ModelError, match="without a word"):
         read([7, None, "f"], finish="stop")  # type: ignore[list-item]
 
 
 def test_what_a_server_wants_back_is_kept() -> None:
-    """Thinking, signed items joined from their pieces, and what belongs to a call, each under its own name."""
-    reply = ReplyDecoder(ASKED, Secrets())
+    reply = ChatReplyDecoder(ASKED, Secrets())
     google = {"google": {"thought_signature": "s1"}}
     item = {"type": "reasoning.text", "index": 0}
     frames = [
@@ -190,8 +178,7 @@ def test_what_a_server_wants_back_is_kept() -> None:
 
 
 def test_the_data_of_a_translator_is_kept() -> None:
-    """A later frame replaces what an earlier one gave under the same name."""
-    reply = ReplyDecoder(ASKED, Secrets(KEY))
+    reply = ChatReplyDecoder(ASKED, Secrets(KEY))
     reply.frame({"provider_data": {"blocks": [1], "other": 2}})
     reply.frame(delta("Yes.", "stop") | {"provider_data": {"blocks": [1, KEY]}})
     assert list(reply.end())[-1].provider_data == {"blocks": [1, "[key]"], "other": 2}

@@ -65,29 +65,19 @@ def manifest(path: Path, source: str, name: str = "some", **more: Any) -> Manife
     return replace(Manifest(name=name, files=files, source=source), **more)
 
 
-def test_a_copied_model_is_repaired_from_its_source(take: Callable[..., Manifest], file: Path) -> None:
-    """The command is quoted for a shell."""
-    assert repair_hint(take(file, copy=True), os.environ) == (
-        f"if {file} is whole: conductor model import '{file}' --name my-model"
-    )
-
-
-def test_a_missing_source_must_be_restored_first(take: Callable[..., Manifest], file: Path) -> None:
-    """The command that imports it comes after that."""
-    found = take(file)
+def test_a_model_is_repaired_from_its_source_which_must_be_there(take: Callable[..., Manifest], file: Path) -> None:
+    found, again = take(file, copy=True), f"conductor model import '{file}' --name my-model"
+    assert repair_hint(found, os.environ) == f"if {file} is whole: {again}"
     file.unlink()
-    expected = f"get {file} again, then: conductor model import '{file}' --name my-model"
-    assert repair_hint(found, os.environ) == expected
+    assert repair_hint(found, os.environ) == f"get {file} again, then: {again}"
 
 
 def test_a_registry_model_is_repaired_by_a_pull(file: Path) -> None:
-    """Also one that was imported, where the file that it was made of is gone."""
     for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
         assert repair_hint(manifest(file, source, "listed"), os.environ) == "conductor model pull listed"
 
 
 def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: Path) -> None:
-    """A registry that changed, or that cannot be read: where it came from is known all the same."""
     expected = "get acme/other@0123 again, then: conductor model import FILE --name some"
     assert expected in repair_hint(manifest(file, "hub:acme/other@0123"), os.environ)
     known.write_text("models = [")
@@ -95,7 +85,6 @@ def test_a_model_that_left_the_registry_names_its_repository(file: Path, known: 
 
 
 def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
-    """The command has --base."""
     directory = tmp_path / "trained"
     directory.mkdir()
     found = repair_hint(manifest(file, f"file:{directory}", base="my base.gguf"), os.environ)
@@ -105,7 +94,6 @@ def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> 
 def test_problems_are_found_without_reading_files(
     take: Callable[..., Manifest], store: ModelStore, file: Path, known: Path
 ) -> None:
-    """An unreadable manifest and a missing file, also without a registry."""
     whole = take(file, copy=True)
     assert find_problems(store, os.environ) == []
     gone = take(shutil.copy(file, file.with_name("gone.gguf")), copy=True)
@@ -124,7 +112,6 @@ def test_problems_are_found_without_reading_files(
 
 
 def test_memory_is_computed_from_the_file(file: Path) -> None:
-    """Its bytes, two numbers of 16 bits for each layer, head of keys and width, for the context, and the rest."""
     shape, size = Shape(), file.stat().st_size
     per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
     assert file_memory(file, size) == memory_needed(size, per_token)
@@ -133,14 +120,12 @@ def test_memory_is_computed_from_the_file(file: Path) -> None:
 
 
 def test_memory_of_files_that_are_not_models_is_unknown(tmp_path: Path, file: Path) -> None:
-    """A missing file, a text, an adapter whose base is not here: 0."""
     (tmp_path / "text.gguf").write_text("I am a text.")
     assert [file_memory(tmp_path / name, 1000) for name in ("none.gguf", "text.gguf")] == [0, 0]
     assert manifest_memory(manifest(file, "file:/x", base="/nowhere/base.gguf"), {}, {}) == 0
 
 
 def test_memory_of_an_adapter_includes_its_base(file: Path) -> None:
-    """The base is a model of the model store, of the registry, or a file."""
     size, listed = file.stat().st_size, load_registry(os.environ)[0]
     base = manifest(file, "file:/x", "base")
     entries = {listed.name: listed.memory}

@@ -10,9 +10,10 @@ import pytest
 import tomli_w
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
-from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_model, load_registry
+from conductor_cli.models.weights.registry import TOKENS, VARIABLE, find_registry_model, load_registry
 
 HASH = "0123456789abcdef" * 4
+OUTSIDE = ("../a.gguf", "/a.gguf", "a/../b.gguf", "a//b.gguf", "C:\\a.gguf", ".hidden.gguf", "a b.gguf", "a.gguf\n")
 
 
 def model(**changes: Any) -> dict[str, Any]:
@@ -35,15 +36,15 @@ def table(place: Path, *models: Any, **changes: Any) -> dict[str, str]:
 
 
 def test_the_default_model_is_the_official_qwen() -> None:
-    """Qwen2.5-7B-Instruct Q4_K_M in two parts, with commit, sizes and hashes."""
     first = load_registry({})[0]
     assert (first.repo, len(first.parts)) == ("Qwen/Qwen2.5-7B-Instruct-GGUF", 2)
     assert first.size == 4_683_073_632
     assert all("q4_k_m" in part.file for part in first.parts)
+    # Its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB.
+    assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
 
 
 def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
-    """No hash occurs twice."""
     entries = load_registry({})
     parts = [part for entry in entries for part in entry.parts]
     assert all(re.fullmatch(r"[0-9a-f]{40}", entry.revision) for entry in entries)
@@ -52,54 +53,28 @@ def test_every_shipped_model_has_commit_sizes_and_hashes() -> None:
 
 
 def test_only_the_3b_model_has_another_licence() -> None:
-    """Qwen2.5-3B is under a licence of its own, which its entry says."""
     other = {entry.name: entry.licence for entry in load_registry({}) if entry.licence != "Apache-2.0"}
     assert other == {"qwen2.5-3b-q4_k_m": "Qwen Research License"}
-    assert "not for commercial use" in find_model("qwen2.5-3b-q4_k_m", {}).about
-
-
-def test_memory_is_weights_plus_context_plus_overhead() -> None:
-    """For the default: its bytes, 57,344 for each token (28 layers, 4 heads of 128, twice 16 bits), and 600 MB."""
-    first = load_registry({})[0]
-    assert first.memory == first.size + TOKENS * 57_344 + 600_000_000
+    assert "not for commercial use" in find_registry_model("qwen2.5-3b-q4_k_m", {}).about
 
 
 # looking up
 
 
 def test_a_name_is_found_in_any_case() -> None:
-    """Capitals in a name do not matter."""
-    assert find_model("QWEN2.5-7B-Q4_K_M", {}) == load_registry({})[0]
+    assert find_registry_model("QWEN2.5-7B-Q4_K_M", {}) == load_registry({})[0]
 
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [
-        ("qwen2.5-3b", "qwen2.5-3b-q4_k_m"),
-        ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"),
-    ],
+    [("qwen2.5-3b", "qwen2.5-3b-q4_k_m"), ("qwen2.5-14b-q4km", "qwen2.5-14b-q4_k_m"), ("llama", ""), ("/x/y.gguf", "")],
 )
 def test_an_unknown_name_gets_suggestions(given: str, near: str) -> None:
-    """By their beginning, else by similarity."""
-    with pytest.raises(ConductorUnusable) as caught:
-        find_model(given, {})
-    assert repr(given) in caught.value.message
-    assert f"did you mean {near}" in caught.value.hint
-
-
-def test_a_name_that_resembles_none_gets_no_suggestions() -> None:
-    """Names that have nothing in common with the given one are not proposed."""
-    for given in ("llama", ""):
-        with pytest.raises(ConductorUnusable) as caught:
-            find_model(given, {})
-        assert "did you mean" not in caught.value.hint
-        assert "conductor model list" in caught.value.hint
-
-
-def test_a_file_in_place_of_a_name_is_explained() -> None:
-    """The hint has the command that imports a file."""
     with pytest.raises(ConductorUnusable, match="unknown model") as caught:
-        find_model("/x/y.gguf", {})
+        find_registry_model(given, {})
+    assert repr(given) in caught.value.message
+    assert (f"did you mean {near}" if near else "conductor model list") in caught.value.hint
+    assert ("did you mean" in caught.value.hint) == bool(near)
     assert "conductor model import FILE" in caught.value.hint
 
 
@@ -107,53 +82,26 @@ def test_a_file_in_place_of_a_name_is_explained() -> None:
 
 
 def test_another_registry_replaces_the_shipped_one(tmp_path: Path) -> None:
-    """CONDUCTOR_LLM_REGISTRY names it."""
     environ = table(tmp_path, model(), model(name="b", profile="published", revision="v1.0"))
-    assert [(entry.name, entry.profile) for entry in load_registry(environ)] == [
-        ("a", "prompted"),
-        ("b", "published"),
-    ]
+    assert [(entry.name, entry.profile) for entry in load_registry(environ)] == [("a", "prompted"), ("b", "published")]
 
 
 def test_sizes_and_hashes_are_optional(tmp_path: Path) -> None:
-    """Then size and memory of the model are unknown."""
     first = load_registry(table(tmp_path, model(parts=[{"file": "a.gguf"}])))[0]
     assert (first.size, first.memory, first.parts[0].sha256) == (0, 0, "")
 
 
 def test_an_adapter_adds_to_the_memory_of_its_base(tmp_path: Path) -> None:
-    """A LoRA is named with the entry above it, may be of safetensors, and adds its bytes to that one's memory."""
     files = [{"file": "adapter_model.safetensors", "size": 5}, {"file": "sub/adapter_config.json", "size": 1}]
     base, lora = load_registry(table(tmp_path, model(), model(name="l", context_bytes=None, base="a", parts=files)))
     assert (lora.base, lora.size, lora.memory) == ("a", 6, base.memory + 6)
 
 
 def test_parts_must_be_numbered_in_order(tmp_path: Path) -> None:
-    """llama.cpp finds the other parts by the name of the first."""
     good = [{"file": "m-00001-of-00002.gguf"}, {"file": "m-00002-of-00002.gguf"}]
     assert len(load_registry(table(tmp_path, model(parts=good)))[0].parts) == 2
     with pytest.raises(ConfigError, match=r"a: m-00002-of-00002\.gguf does not end in -00001-of-00002"):
         load_registry(table(tmp_path, model(parts=good[::-1])))
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "../a.gguf",
-        "/a.gguf",
-        "a/../b.gguf",
-        "a//b.gguf",
-        "C:\\a.gguf",
-        "a\\b.gguf",
-        ".hidden.gguf",
-        "a b.gguf",
-        "a.gguf\n",
-    ],
-)
-def test_a_file_name_cannot_leave_its_directory(tmp_path: Path, file: str) -> None:
-    """Names that lead elsewhere, or that no system takes, are refused with the entry's name."""
-    with pytest.raises(ConfigError, match="is not a relative path of a file"):
-        load_registry(table(tmp_path, model(parts=[{"file": file}])))
 
 
 @pytest.mark.parametrize(
@@ -180,10 +128,10 @@ def test_a_file_name_cannot_leave_its_directory(tmp_path: Path, file: str) -> No
         ({"parts": [{"file": "a.gguf", "sha256": "12"}]}, "sha256 of a.gguf is not 64 hex digits"),
         ({"parts": [{"file": "a.gguf", "sha256": "g" * 64}]}, "sha256 of a.gguf is not 64 hex digits"),
         ({"parts": [{"file": "a.gguf", "etag": "x"}]}, "unknown key 'etag'"),
+        *(({"parts": [{"file": file}]}, "is not a relative path of a file") for file in OUTSIDE),
     ],
 )
 def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said: str) -> None:
-    """The error has the file, the model and what is wrong."""
     environ = table(tmp_path, model(**broken))
     with pytest.raises(ConfigError) as caught:
         load_registry(environ)
@@ -192,23 +140,14 @@ def test_an_invalid_model_is_named(tmp_path: Path, broken: dict[str, Any], said:
     assert VARIABLE in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"models": []}, "it contains no model"),
-        ({"models": [model(), model()]}, "another model has the same name"),
-    ],
-)
-def test_an_invalid_registry_is_rejected(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    """What is wrong with the file as a whole is said of the file."""
-    with pytest.raises(ConfigError) as caught:
-        load_registry(table(tmp_path, model(), **changes))
-    assert said in caught.value.message
+def test_an_invalid_registry_is_rejected(tmp_path: Path) -> None:
+    for models, said in (([], "it contains no model"), ([model(), model()], "another model has the same name")):
+        with pytest.raises(ConfigError, match=said):
+            load_registry(table(tmp_path, *models))
 
 
 @pytest.mark.parametrize("text", [b"a = ", b"\xff\xfe", b"[" * 5000])
 def test_a_registry_that_is_not_toml_is_rejected(tmp_path: Path, text: bytes) -> None:
-    """Text that does not parse, is not UTF-8 or is nested too deep is an error of the settings."""
     path = tmp_path / "odd.toml"
     path.write_bytes(text)
     with pytest.raises(ConfigError, match="is not a valid registry"):
@@ -216,6 +155,5 @@ def test_a_registry_that_is_not_toml_is_rejected(tmp_path: Path, text: bytes) ->
 
 
 def test_a_missing_registry_is_named(tmp_path: Path) -> None:
-    """The shipped one is not used instead."""
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.toml: No such file"):
         load_registry({VARIABLE: str(tmp_path / "gone.toml")})

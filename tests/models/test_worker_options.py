@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -14,45 +12,21 @@ from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.servers import (
-    LITELLM_IGNORES,
-    Script,
-    SeenStep,
-    Speaker,
-    Wire,
-    delta,
-    litellm_ready,
-    loopback,
-    saying,
-    usage,
-)
+from tests.models import kit
+from tests.models.kit import LITELLM, answering, speaking
+from tests.servers import Script, SeenStep, Wire, delta, loopback, saying, usage
 
-pytestmark = [pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES]
+pytestmark = LITELLM
 
 ASKED = Request(messages=(Message(role="user", content="Yes?"),))
 FINE = saying(delta("Yes.", finish="stop"), usage())
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _litellm() -> None:
-    litellm_ready()
-
-
 def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
-
-    async def go(url: str) -> list[Chunk]:
-        made = Worker(name="w", kind=kind, model=model, options={"base_url": url, "key_env": "KEY", **options})
-        opened = open_model(made, environ={"KEY": "sk-123456"})
-        try:
-            async with aclosing(opened.stream(request)) as stream:
-                return [chunk async for chunk in stream]
-        finally:
-            await opened.close()
-
     with loopback(script) as server:
-        chunks = asyncio.run(go(server.url))
-        return chunks, server.requests[0].json
+        made = Worker(name="w", kind=kind, model=model, options={"base_url": server.url, "key_env": "KEY", **options})
+        return kit.play(open_model(made, environ={"KEY": "sk-123456"}), request)[0], server.requests[0].json
 
 
 def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> ModelError:
@@ -61,18 +35,11 @@ def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **o
     return caught.value
 
 
-async def claude(seen: SeenStep, wire: Wire) -> None:
-    speaker = Speaker(seen, wire)
-    await speaker.begin()
-    await speaker.say("Yes.")
-    await speaker.end()
+claude = speaking("Yes.")
 
 
 def no(words: str, **more: Any) -> Script:
-    async def script(seen: SeenStep, wire: Wire) -> None:
-        await wire.json({"error": {"type": "invalid_request_error", "message": words} | more}, 400)
-
-    return script
+    return answering({"error": {"type": "invalid_request_error", "message": words} | more}, 400)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +52,6 @@ def no(words: str, **more: Any) -> Script:
     ],
 )  # fmt: skip
 def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, Any], sent: dict[str, Any]) -> None:
-    """Effort, top_p and thinking budget are in the body as the provider's reference has them, and nothing else is."""
     _, plain = play(FINE, kind, "m")
     _, body = play(FINE, kind, "m", **options)
     assert body == plain | sent
@@ -103,7 +69,6 @@ def test_each_api_is_reported_in_its_own_fields(kind: str, options: dict[str, An
 def test_anthropic_is_sent_a_budget_as_its_own_thinking(
     kind: str, prefix: str, options: dict[str, Any], sent: dict[str, Any]
 ) -> None:
-    """The same is on the wire whether we or litellm write it."""
     chunks, body = play(claude, kind, f"{prefix}claude-sonnet-4-6", **options)
     assert "".join(chunk.text for chunk in chunks) == "Yes."
     assert {name: body.get(name) for name in sent} == sent
@@ -112,7 +77,6 @@ def test_anthropic_is_sent_a_budget_as_its_own_thinking(
 
 @pytest.mark.parametrize(("kind", "prefix"), [("anthropic", ""), ("litellm", "anthropic/")])
 def test_an_effort_becomes_adaptive_thinking_for_anthropic(kind: str, prefix: str) -> None:
-    """The model decides how long it thinks; the effort tells it how hard."""
     _, body = play(claude, kind, f"{prefix}claude-sonnet-5-5", reasoning_effort="low")
     assert (body["thinking"]["type"], body["output_config"]) == ("adaptive", {"effort": "low"})
 
@@ -125,11 +89,10 @@ ADAPTIVE = '"thinking.type.enabled" is not supported for this model. Use "thinki
     [("anthropic", "claude-sonnet-5-5", ADAPTIVE), ("litellm", "anthropic/claude-sonnet-5-5", "")],
 )
 def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, model: str, words: str) -> None:
-    """Anthropic refuses the budget; litellm would send an effort that nobody asked for, so it is not called."""
     error = refusal(no(words) if words else claude, kind, model, thinking_budget=2048, max_tokens=4096)
     assert (error.reason, error.retryable) == ("refused", False)
     assert "does not accept thinking_budget = 2048" in error.message
-    assert "--unset thinking_budget" in error.hint
+    assert "--set thinking_budget=" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -141,11 +104,10 @@ def test_a_budget_is_refused_where_the_model_takes_only_an_effort(kind: str, mod
     ],
 )
 def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: str, words: str) -> None:
-    """Whether litellm knows it or the provider says it: the call fails, and the setting is named."""
     error = refusal(no(words), kind, model, temperature=0.2)
     assert "does not accept temperature = 0.2" in error.message
     assert words in error.message
-    assert "--unset temperature" in error.hint
+    assert "--set temperature=" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -159,16 +121,13 @@ def test_a_temperature_that_a_claude_refuses_is_not_left_out(kind: str, model: s
 def test_a_setting_that_a_server_refuses_is_named_and_not_left_out(
     options: dict[str, Any], field: str, said: str
 ) -> None:
-    """The one request is all: the error has the setting, its value, why, and what to do."""
     error = refusal(no(f"Unsupported value: '{field}'. {said}", param=field), "openai", "m", **options)
     assert error.message == f"m does not accept {field} = {options[field]}: Unsupported value: '{field}'. {said}"
-    assert f"--unset {field}" in error.hint
+    assert f"--set {field}=" in error.hint
     assert (error.reason, error.retryable) == ("refused", False)
 
 
 def test_what_the_run_asked_for_is_still_left_out() -> None:
-    """A temperature that is not the worker's own gives way, with a note."""
-
     async def script(seen: SeenStep, wire: Wire) -> None:
         if "temperature" in seen.json:
             return await wire.json({"error": {"message": "no", "param": "temperature"}}, 400)
@@ -191,7 +150,6 @@ def test_what_the_run_asked_for_is_still_left_out() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_stand_is_reported_before_any_call(kind: str, options: dict[str, Any], words: str) -> None:
-    """A word that is no effort, a budget out of bounds, and settings that exclude each other: an error with a hint."""
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         check_options(Worker(name="w", kind=kind, model="m", options=options))
     assert caught.value.hint

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_the_page_has_these_examples() -> None:
-    """Every section with an example is known here, and has at most seven lines."""
     assert list(EXAMPLES) == ["Inspect", "llm", "litellm", "lm-evaluation-harness"]
     assert all(len(code.splitlines()) <= 7 for code in EXAMPLES.values())
 
@@ -65,7 +64,6 @@ def test_the_example_of_litellm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_the_server_answers_what_lm_evaluation_harness_sends(stage: Stage) -> None:
-    """The body of `local-chat-completions` 0.4.13, to the address of the page; the package itself is not installed."""
     (path,) = re.findall(r"base_url=http://127.0.0.1:8080(\S+?),", EXAMPLES["lm-evaluation-harness"])
     asked = [{"role": "user", "content": "How many?", "type": "text"}]
     body = {"model": "conductor", "messages": asked, "max_tokens": 64, "temperature": 0, "stop": ["END"], "seed": 1234}

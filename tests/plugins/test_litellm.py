@@ -31,7 +31,6 @@ def litellm(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_an_answer_has_usage_run_and_cost(stage: Stage, litellm: Any) -> None:
-    """The usage is that of the step that answers; the object `conductor` has the whole run."""
     answer = litellm.completion("conductor/auto", messages=ASKED, temperature=0.5)
     assert answer.choices[0].message.content == "alpha answers"
     assert (answer.usage.prompt_tokens, answer.conductor["usage"]["total"]["input_tokens"]) == (11, 22)
@@ -39,7 +38,6 @@ def test_an_answer_has_usage_run_and_cost(stage: Stage, litellm: Any) -> None:
 
 
 def test_a_stream_has_the_pieces_the_end_and_the_usage(stage: Stage, litellm: Any) -> None:
-    """The pieces come as the worker writes them, synchronously and in an event loop."""
     stage.models["alpha"] = says("one ", "two")
 
     def read(chunks: list[Any]) -> tuple[str, list[str]]:
@@ -56,7 +54,6 @@ def test_a_stream_has_the_pieces_the_end_and_the_usage(stage: Stage, litellm: An
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_are_asked_for_and_answered(stage: Stage, litellm: Any, stream: bool) -> None:
-    """A worker's call comes with an id by which the same worker goes on with the result."""
     stage.models["alpha"] = by_turns(asks("a.txt"), says("It is done."))
     tools = TOOLS["chat/completions"]
     answer = litellm.completion("conductor/auto", messages=ASKED, tools=tools, stream=stream)
@@ -72,7 +69,6 @@ def test_tools_are_asked_for_and_answered(stage: Stage, litellm: Any, stream: bo
 
 
 def test_a_failure_has_the_status_of_the_server(stage: Stage, litellm: Any) -> None:
-    """An unknown model is an error that litellm knows; a failed run says which worker failed."""
     with pytest.raises(litellm.NotFoundError, match="there is no model 'nobody'"):
         litellm.completion("conductor/nobody", messages=ASKED)
     stage.models["alpha"] = stage.models["beta"] = refuses(401)
@@ -81,7 +77,6 @@ def test_a_failure_has_the_status_of_the_server(stage: Stage, litellm: Any) -> N
 
 
 def test_a_cancelled_call_cancels_its_workers(stage: Stage, litellm: Any) -> None:
-    """A program that gives up leaves no worker behind."""
     stage.models["alpha"] = alpha = Stalling()
 
     async def give_up() -> None:

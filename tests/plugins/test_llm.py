@@ -27,7 +27,6 @@ def edit(file: str) -> str:
 
 
 def test_a_chain_calls_tools_and_the_worker_goes_on(stage: Stage) -> None:
-    """A chain calls the tool that a worker asks for, and the same worker is sent the result, without a second plan."""
     stage.models["alpha"] = by_turns(asks("a.txt"), says("It is done."))
     assert llm.get_model("conductor").chain("Rename it.", tools=[edit]).text() == "I edit. It is done."
     assert [len(stage.asked(name)) for name in ("planner", "alpha")] == [1, 2]
@@ -35,7 +34,6 @@ def test_a_chain_calls_tools_and_the_worker_goes_on(stage: Stage) -> None:
 
 
 def test_a_conversation_system_text_and_options_are_sent(stage: Stage) -> None:
-    """The worker that answers is sent the whole conversation, as llm has it."""
     conversation = llm.get_model("conductor").conversation()
     assert conversation.prompt("One?", system="Be brief.").text() == "alpha answers"
     assert conversation.prompt("Two?", temperature=0.5, max_tokens=50).text() == "alpha answers"
@@ -47,7 +45,6 @@ def test_a_conversation_system_text_and_options_are_sent(stage: Stage) -> None:
 
 
 def test_an_attachment_and_a_schema_are_sent(stage: Stage) -> None:
-    """An image reaches a worker that sees images, and the answer is held to the schema."""
     stage.configure(workers=["beta"])
     stage.config.write_text(stage.config.read_text() + stage.worker("alpha", 'accepts = ["image"]\n'))
     stage.models["alpha"] = says('{"n": 1}')
@@ -60,14 +57,12 @@ def test_an_attachment_and_a_schema_are_sent(stage: Stage) -> None:
 
 
 def test_leaving_a_stream_stops_the_run(stage: Stage) -> None:
-    """Who stops to read leaves no worker behind."""
     stage.models["alpha"] = stalls("never ")
     assert next(iter(llm.get_model("conductor").prompt("How many?"))) == "never "
     assert stage.asked("alpha")[0].closed.wait(5)
 
 
 def test_a_failure_is_an_error_of_llm(stage: Stage) -> None:
-    """The reason of a failed run is told in llm's own way, and the run has its trace."""
     stage.models["alpha"] = stage.models["beta"] = refuses(401)
     with pytest.raises(llm.ModelError, match="alpha"):
         llm.get_model("conductor").prompt("How many?").text()
@@ -87,7 +82,6 @@ def test_the_asynchronous_model_answers(stage: Stage) -> None:
 
 
 def test_llm_starts_without_loading_conductor() -> None:
-    """The plugin, which llm loads in every command, imports nothing of conductor before a question is asked."""
     at_start = [name for name, inside in imports(PLUGINS / "llm.py") if not inside]
     assert "llm" in at_start
     assert "conductor_cli" not in at_start

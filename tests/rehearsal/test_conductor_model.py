@@ -18,7 +18,7 @@ from conductor_cli.core.question import NESTED, Given, Question
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal.players import (
     CONTEXT,
-    LONGEST_QUESTION,
+    MAX_QUESTION,
     PROFILE,
     conductor_path,
     grade,
@@ -53,14 +53,12 @@ def asked(question: Question, given: PlanFormatContext, pool: Pool = POOL, **mor
 
 
 def test_the_prompt_is_a_table_and_the_question() -> None:
-    """A row for each skill, the best worker first; a worker that is away is not shown."""
     (message,) = asked(QUESTION, context()).messages
     assert (message.role, message.content) == ("user", f"{TABLE}\nspell the capital of FRANCE backwards\n")
     assert asked(QUESTION, context("jack", "new")).messages[0].content.startswith("| geographyB9| spellingB3| D1\n")
 
 
 def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
-    """The grade decides before the price does."""
     prices = {"dear": (0.91, 9), "cheap": (0.94, 1), "weak": (0.5, 0)}
     workers = [
         Worker(
@@ -75,13 +73,11 @@ def test_of_equal_workers_the_cheaper_one_comes_first() -> None:
 
 @pytest.mark.parametrize(("strength", "digit"), [(0.0, 1), (0.04, 1), (0.44, 4), (0.97, 9), (1.0, 9)])
 def test_a_grade_is_one_digit(strength: float, digit: int) -> None:
-    """From 1 to 9."""
     assert grade(strength) == digit
 
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
-    """It is read with a grammar or without."""
     given = context(constrained=constrained)
     native = PLAN_FORMATS[PROFILE.plan_format]
     parser = native.parser(given)
@@ -92,7 +88,6 @@ def test_a_plan_has_a_line_for_each_step(constrained: bool) -> None:
 
 
 def test_an_entry_that_is_on_no_card_is_an_error() -> None:
-    """Neither a letter that has another skill nor a skill that nobody has."""
     for wrong in ("spellingA", "countingC", "spellingZ"):
         parser = PLAN_FORMATS["native"].parser(context())
         assert not list(parser.feed(f"capital of FRANCE| -| {wrong}"))
@@ -101,7 +96,6 @@ def test_an_entry_that_is_on_no_card_is_an_error() -> None:
 
 
 def test_a_partial_plan_is_continued() -> None:
-    """It was trained to write plans and not to hear of faults."""
     text = asked(QUESTION, replace(context(), first=2), standing=WANTED.steps[:1], fault="no").messages[0].content
     assert text.endswith("backwards\ncapital of FRANCE| -| geographyB\n")
 
@@ -125,18 +119,15 @@ def test_after_a_plan_the_prompt_says_what_came_of_it(answers: tuple[str, ...], 
 
 
 def test_the_demo_conductor_is_never_asked_to_reason() -> None:
-    """It has not learnt that, so `ultra` plans as `auto` does."""
     assert not plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "ultra", constrained=True).reasoning
 
 
 def test_a_long_question_is_cut_to_the_limit() -> None:
-    """The conductor's context is small."""
     long = Question(text="spell LION backwards and " * 400)
-    assert len(asked(long, context()).messages[0].content) < LONGEST_QUESTION + len(TABLE) + 10
+    assert len(asked(long, context()).messages[0].content) < MAX_QUESTION + len(TABLE) + 10
 
 
 def test_the_conductor_is_a_file_of_the_package() -> None:
-    """Opened like any other model; another file can be tried in its place."""
     worker = rehearsal_conductor()
     assert (worker.kind, worker.model) == ("llama", str(conductor_path()))
     assert worker.options["context"] == CONTEXT
@@ -144,7 +135,6 @@ def test_the_conductor_is_a_file_of_the_package() -> None:
 
 
 def test_mini_mode_offers_every_entry_with_its_blank() -> None:
-    """The prompt begins the plan and stops before the blank, which is part of the next token; the label is read."""
     mini = plan_format_context(PROFILE, POOL, PlanRules(workers=POOL.names), "mini", constrained=True)
     request = conductor_request(Question(text="capital of Italy"), POOL, PROFILE, mini)
     assert request.messages[0].content.endswith("capital of ITALY| -|")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, find_skills, is_known
-from scripts.rehearsal.operations import SKILLS, UNSEEN
+from training.rehearsal.operations import SKILLS, UNSEEN
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,6 @@ from scripts.rehearsal.operations import SKILLS, UNSEEN
     ],
 )  # fmt: skip
 def test_a_question_of_this_world_is_known(typed: str) -> None:
-    """Also in words that no phrasing has exactly."""
     assert is_known(typed)
 
 
@@ -36,18 +35,15 @@ def test_a_question_of_this_world_is_known(typed: str) -> None:
     ],
 )  # fmt: skip
 def test_a_question_outside_the_world_is_not_known(typed: str) -> None:
-    """Other topics, decimals, negative numbers, names of two words, and yes-or-no questions are refused."""
     assert not is_known(typed)
 
 
 def test_the_capabilities_fit_into_one_line_of_an_error_message() -> None:
-    """They name what there is most of."""
     assert len(CAPABILITIES) < 110
     for word in ("letters", "sums", "capitals", "Spanish"):
         assert word in CAPABILITIES
 
 
 def test_each_skill_has_keywords() -> None:
-    """A simple router can find each skill, the unseen one too."""
     assert set(KEYWORDS) == {*SKILLS, UNSEEN}
     assert find_skills("Spell the capital of France backwards, then add 3") == ("spelling", "adding", "geography")

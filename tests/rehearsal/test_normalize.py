@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.rehearsal.words import find_operands, normalize
-from scripts.rehearsal.operations import subjects
-from scripts.rehearsal.words import WORDS
-from scripts.rehearsal.world import draw_problems
+from training.rehearsal.operations import subjects
+from training.rehearsal.words import WORDS
+from training.rehearsal.world import draw_problems
 
 SPELLED = "spell the capital of FRANCE backwards"
 
@@ -27,7 +27,6 @@ SPELLED = "spell the capital of FRANCE backwards"
     ],
 )
 def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
-    """Case, quotes, stops and spaces carry nothing."""
     assert normalize(typed) == SPELLED
 
 
@@ -57,7 +56,6 @@ def test_every_way_to_type_a_question_gives_one_text(typed: str) -> None:
     ],
 )  # fmt: skip
 def test_operands_are_in_upper_case(typed: str, read: str) -> None:
-    """Signs become words, and a word that no phrasing has, or that is quoted, is one to be worked on."""
     assert normalize(typed) == read
 
 
@@ -78,7 +76,6 @@ def test_operands_are_in_upper_case(typed: str, read: str) -> None:
     ],
 )
 def test_number_words_become_digits_where_they_count(typed: str, read: str) -> None:
-    """The words one and two are words of phrasings too, and a quoted number word is a word."""
     assert normalize(typed) == read
 
 
@@ -93,19 +90,16 @@ def test_number_words_become_digits_where_they_count(typed: str, read: str) -> N
     ],
 )
 def test_a_slip_in_a_word_of_a_question_is_corrected(typed: str, read: str) -> None:
-    """Two letters exchanged, one missing, one too many; not in a word that is quoted or in upper case."""
     assert normalize(typed) == read
 
 
 def test_no_word_of_the_world_is_taken_for_a_slip() -> None:
-    """Words to be worked on stay as they are."""
     assert [word for word in (*WORDS, *subjects()) if normalize(word.lower()) != word] == ["U"]
     assert normalize("the element with symbol u") == "the element with symbol U"
 
 
 @given(seed=st.integers(0, 10**6), split=st.sampled_from(["train", "test"]))
 def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) -> None:
-    """Small, without stop, and read twice: always the same text."""
     for problem in draw_problems(10, seed, split=split):
         read = normalize(problem.question)
         ways = [f"  {problem.question.rstrip('.?')} ", read, f"{read}?!"]
@@ -114,13 +108,11 @@ def test_a_question_is_read_the_same_however_it_is_typed(seed: int, split: str) 
 
 @given(text=st.text(max_size=80))
 def test_any_text_can_be_normalized(text: str) -> None:
-    """Whatever is typed, what the models read is plain ASCII on one line, without double spaces."""
     read = normalize(text)
     assert read.isascii()
     assert "#" not in read
     assert read == " ".join(read.split())
 
 
-def test_operands_are_found() -> None:
-    """Words and numbers that something is done with, and no others."""
+def test_operands_of_a_question_are_found() -> None:
     assert find_operands("take FRANCE's capital add 3") == ("FRANCE", "3")

@@ -8,16 +8,15 @@ import pytest
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.players import find_fault, read_cards, rehearsal_workers
+from conductor_cli.rehearsal.players import find_plan_fault, read_worker_cards, rehearsal_workers
 from conductor_cli.rehearsal.words import world
-from scripts.rehearsal.evaluate import gold_plan
-from scripts.rehearsal.exercises import STRONG, draw_exercises
-from scripts.rehearsal.operations import OPERATIONS
-from scripts.rehearsal.pools import pool_of
-from scripts.rehearsal.shipped_operations import FILE, operations, telling_words
-from scripts.rehearsal.world import draw_problems
+from training.rehearsal.exercises import STRONG, draw_exercises, pool_of
+from training.rehearsal.operations import OPERATIONS
+from training.rehearsal.rollouts import gold_plan
+from training.rehearsal.shipped import FILE, operations, telling_words
+from training.rehearsal.world import draw_problems
 
-POOL = rehearsal_workers(read_cards())
+POOL = rehearsal_workers(read_worker_cards())
 NO_OPERATION = "step 1 is not one operation with the values that it needs"
 BOTH = "the longer of the capital of france and the capital of italy"
 
@@ -26,16 +25,15 @@ Steps = list[tuple[str, tuple[int, ...], str]]
 
 def fault(question: str, steps: Steps) -> str:
     """The fault of a plan that is written shortly."""
-    return find_fault(
+    return find_plan_fault(
         Question(text=question), [Step(worker=worker, subtask=text, access=seen) for text, seen, worker in steps], POOL
     )
 
 
 def test_right_plans_have_no_fault() -> None:
-    """Of the true steps of drawn questions, in known and held-out phrasings, at most a few of a hundred are refused."""
     problems = [*draw_problems(150, 5, split="train"), *draw_problems(150, 5, split="test")]
     found = [
-        find_fault(Question(text=item.question), gold_plan(item).steps, pool_of(item.members))
+        find_plan_fault(Question(text=item.question), gold_plan(item).steps, pool_of(item.members))
         for item in draw_exercises(problems, STRONG, 1)
     ]
     assert sum(map(bool, found)) <= 0.04 * len(found), [text for text in found if text]
@@ -61,7 +59,6 @@ def test_right_plans_have_no_fault() -> None:
     ],
 )  # fmt: skip
 def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps) -> None:
-    """Words may be left out that only lead to the question."""
     assert fault(question, steps) == ""
 
 
@@ -124,18 +121,15 @@ def test_a_plan_that_does_what_is_asked_has_no_fault(question: str, steps: Steps
     ],
 )  # fmt: skip
 def test_a_fault_is_found(question: str, steps: Steps, expected: str) -> None:
-    """A lost or added word, two operations in one, a missing value, a worker that lacks the skill, a lost answer."""
     assert fault(question, steps).startswith(expected)
 
 
 def test_what_ships_follows_from_the_phrasings() -> None:
-    """Else: `python -m scripts.rehearsal.shipped_operations`."""
     shipped = json.loads(FILE.read_text(encoding="utf-8"))
     assert shipped == {"telling": " ".join(telling_words()), "operations": operations()}
 
 
 def test_the_shipped_operations_allow_what_can_be_done() -> None:
-    """Each takes the values for which there is an answer, and no others; of a difference, the order is not known."""
     values = ("LION", "A", "FRANCE", "PARIS", "FE", "26", "7", "150", "MAY", "PERRO", "X" * 15)
     for operation in world().operations:
         does = OPERATIONS[operation.name].does

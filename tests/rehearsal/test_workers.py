@@ -29,20 +29,20 @@ from conductor_cli.rehearsal.players import (
     REFUSAL,
     clean_answer,
     model_path,
-    read_cards,
+    read_worker_cards,
     rehearsal_workers,
 )
 from conductor_cli.rehearsal.players import WORKER_CONTEXT as CONTEXT
-from conductor_cli.rehearsal.players import WORKER_MAX_TOKENS as MOST_TOKENS
+from conductor_cli.rehearsal.players import WORKER_MAX_TOKENS as MAX_TOKENS
 from conductor_cli.rehearsal.players import WORKER_PROFILE as PROFILE
 from conductor_cli.rehearsal.players import render_for_worker as render
 from conductor_cli.rehearsal.words import Skill
 from conductor_cli.run.planner import FINISH
-from scripts.rehearsal.asking import Bank, reply
-from scripts.rehearsal.lessons import prompt_of
-from scripts.rehearsal.operations import SKILLS, UNSEEN
-from scripts.rehearsal.pools import GENERALIST
-from scripts.rehearsal.world import Problem, draw_problems
+from training.rehearsal.asking import Bank, reply
+from training.rehearsal.exercises import GENERALIST
+from training.rehearsal.lessons import prompt_of
+from training.rehearsal.operations import SKILLS, UNSEEN
+from training.rehearsal.world import Problem, draw_problems
 
 ASKED = Question(text="Spell the capital of France backwards.")
 
@@ -56,7 +56,6 @@ def seen(answer: str | None, subtask: str = "capital of FRANCE", number: int = 1
 
 
 def test_the_prompt_shows_answers_and_subtask() -> None:
-    """The terse form that the workers were trained on, with the answer to follow. The question is not shown."""
     assert render(ASKED, step("spell it backwards", 1), (seen("Paris."),)) == (
         "s: capital of FRANCE\na: PARIS\ns: spell it backwards\na:"
     )
@@ -64,25 +63,21 @@ def test_the_prompt_shows_answers_and_subtask() -> None:
 
 @pytest.mark.parametrize("subtask", [ASKED.text, "spell the capital of 'france' backwards", ANSWER_DIRECTLY, FINISH])
 def test_a_subtask_that_names_nothing_to_do_means_the_question(subtask: str) -> None:
-    """In mini mode the subtask is the question, or says that the question is to be answered."""
     assert render(ASKED, step(subtask), ()) == "s: spell the capital of FRANCE backwards\na:"
 
 
 @pytest.mark.parametrize("subtask", ["check it", "count its letters", "add them", "double the result"])
 def test_a_subtask_without_a_value_is_kept(subtask: str) -> None:
-    """Its values are answers of earlier steps."""
     assert render(ASKED, step(subtask, 1), (seen("PARIS"),)).endswith(f"\ns: {subtask}\na:")
 
 
 def test_an_answer_to_such_a_subtask_answers_the_question() -> None:
-    """Whoever is to choose among answers reads them under the question itself."""
     asked = "s: spell the capital of FRANCE backwards\na:"
     answer = SeenStep(number=1, worker="spelling", subtask=ANSWER_DIRECTLY, answer="Sirap.")
     assert render(ASKED, step(FINISH, 1), (answer,)) == f"{asked} SIRAP\n{asked}"
 
 
 def test_a_step_that_failed_is_not_shown() -> None:
-    """There is no answer to show."""
     assert render(ASKED, step("reverse PARIS", 1), (seen(None),)).count("a:") == 1
 
 
@@ -92,11 +87,10 @@ def test_a_step_that_failed_is_not_shown() -> None:
     answers=st.lists(st.text(max_size=500), max_size=6),
 )
 def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: list[str]) -> None:
-    """Whatever is asked and seen, it is ASCII, no longer than the context holds, and is never cut."""
     items = [seen(answer, subtask, number) for number, answer in enumerate(answers, start=1)]
     text = render(Question(text=question), step(subtask), items)
     assert text.isascii()
-    assert len(text) < CONTEXT - MOST_TOKENS
+    assert len(text) < CONTEXT - MAX_TOKENS
     worker = next(iter(rehearsal_workers()))
     messages, notice = worker_messages(Question(text=question), step(subtask), items, worker, PROFILE, final=True)
     assert (messages, notice) == ((Message(role="user", content=text),), "")
@@ -106,12 +100,10 @@ def test_a_prompt_always_fits_the_context(question: str, subtask: str, answers: 
     ("answer", "read"), [("paris", "PARIS"), (" Paris.\n", "PARIS"), ("12", "12"), ("", ""), ("é", ""), ("a b", "A B")]
 )
 def test_an_answer_is_normalized_to_one_line_in_upper_case(answer: str, read: str) -> None:
-    """As the world's own answers are written."""
     assert clean_answer(answer) == read
 
 
 def test_the_pool_contains_the_workers_with_their_cards() -> None:
-    """Ordinary local workers, free, at temperature 0; what was measured of one stands in its card."""
     card = Card(strengths={"spelling": 0.97}, measured=True)
     workers = rehearsal_workers({"spelling": card})
     assert workers.names == NAMES
@@ -126,14 +118,12 @@ def test_the_pool_contains_the_workers_with_their_cards() -> None:
 
 
 def test_the_files_can_be_in_another_directory(tmp_path: Path) -> None:
-    """A training's own directory replaces the package's."""
     assert [Path(worker.model) for worker in rehearsal_workers(directory=tmp_path)] == [
         tmp_path / f"{name}.gguf" for name in NAMES
     ]
 
 
 def test_the_shipped_files_are_small() -> None:
-    """At most two million parameters each, and 24 MB together."""
     for name in NAMES:
         count = sum(prod(weight.shape) for weight in read_all_tensors(model_path(name)).values())
         assert count <= 2_000_000
@@ -142,25 +132,23 @@ def test_the_shipped_files_are_small() -> None:
 
 
 def test_an_environment_variable_replaces_the_shipped_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers and conductor come from its directory, whatever the working directory. So do cards that it has."""
-    shipped, cards = (model_path("spelling"), players.conductor_path()), read_cards()
+    shipped, cards = (model_path("spelling"), players.conductor_path()), read_worker_cards()
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "fresh")
     monkeypatch.chdir(tmp_path)
     found = Path(rehearsal_workers()["spelling"].model), players.conductor_path()
     assert found == tuple(tmp_path / "fresh" / name for name in ("spelling.gguf", "conductor.gguf"))
-    assert read_cards() == cards
+    assert read_worker_cards() == cards
     (tmp_path / "fresh").mkdir()
     (tmp_path / "fresh" / "cards.json").write_text('{"spelling": {"spelling": 0.5}}')
-    assert read_cards() == {"spelling": Card(strengths={"spelling": 0.5}, measured=True)}
+    assert read_worker_cards() == {"spelling": Card(strengths={"spelling": 0.5}, measured=True)}
     assert all(path.is_file() for path in shipped)
     monkeypatch.setenv("CONDUCTOR_LLM_REHEARSAL_DIR", "")
     assert (model_path("spelling"), players.conductor_path()) == shipped
 
 
 def test_each_shipped_card_says_one_skill() -> None:
-    """That of the worker's name; of the generalist it is anything. Cards are found by name, whatever the file holds."""
     named = {**{name: name for name in NAMES}, CHECKER: CHECKING, GENERALIST: ANYTHING}
-    assert {name: tuple(card.strengths) for name, card in read_cards().items()} == {
+    assert {name: tuple(card.strengths) for name, card in read_worker_cards().items()} == {
         name: (skill,) for name, skill in named.items()
     }
 
@@ -178,17 +166,14 @@ def single(seed: int, *skills: Skill) -> tuple[Problem, ...]:
 
 @pytest.mark.parametrize("skill", [*SKILLS, UNSEEN])
 def test_a_shipped_specialist_knows_its_skill(skill: Skill) -> None:
-    """Sixty held-out questions through the adapter: 0.5 at least (the table says exactly, of five hundred)."""
     assert asyncio.run(share_right(skill, single(11, skill))) >= 0.5
 
 
 def test_the_shipped_generalist_is_mediocre() -> None:
-    """Better than nothing at single steps of all skills, and worse than the specialists."""
     assert 0 < asyncio.run(share_right("generalist", single(12, *SKILLS))) <= 0.8
 
 
 def test_a_shipped_specialist_refuses_what_it_cannot_do() -> None:
-    """Questions of another skill, through the ordinary adapter with the threshold of the pool."""
     worker = rehearsal_workers()["geography"]
     assert asyncio.run(refusals(worker, single(13, "chemistry", "spelling"))) >= 57
 
@@ -196,7 +181,7 @@ def test_a_shipped_specialist_refuses_what_it_cannot_do() -> None:
 async def refusals(worker: Worker, asked: tuple[Problem, ...]) -> int:
     model = open_model(worker, environ={})
     try:
-        answers = [await reply(model, prompt_of(problem.question, ())) for problem in asked]
+        answers = [(await reply(model, prompt_of(problem.question, ()))).text for problem in asked]
     finally:
         await model.close()
     return answers.count(REFUSAL)

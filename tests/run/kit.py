@@ -21,7 +21,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import FREE, Usage
 from conductor_cli.models.base import ALL_FEATURES, Model, ScriptedModel
-from conductor_cli.run import Conductor, Run
+from conductor_cli.run import Conductor, Run, start_run
 
 T = TypeVar("T")
 
@@ -101,14 +101,14 @@ def setting(
 
 
 async def read(run: Run) -> list[ev.Event]:
-    return [event async for event in run]
+    return [event async for event, _ in run]
 
 
 def play(conductor: Conductor, question: Question = QUESTION, **more: Any) -> tuple[Run, list[ev.Event]]:
     """Run a question to its end, and hold the stream to all rules."""
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = conductor.run(question, **more)
+        run = start_run(conductor, question, **more)
         return run, await read(run)
 
     run, events = virtually(main())
@@ -122,7 +122,7 @@ def play_and_stop(
     """As `play`, but the run is stopped `at` seconds after its start."""
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = conductor.run(question, **more)
+        run = start_run(conductor, question, **more)
         handle = asyncio.get_running_loop().call_later(at, run.stop, *stop)
         events = await read(run)
         handle.cancel()

@@ -12,6 +12,7 @@ from conductor_cli.core.chat import Chunk
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.programs import schema_check
+from conductor_cli.run import start_run
 from conductor_cli.run.state import NOT_JSON, schema_fault
 from tests.run.kit import QUESTION, hold, play, read, says, setting
 from tests.schema_bombs import BOMB, checking, with_ticks
@@ -23,16 +24,12 @@ ASKED = replace(QUESTION, schema=SCHEMA)
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
-        ('{"apples": 3}', ""),
-        ("three", NOT_JSON),
-        ('```json\n{"apples": 3}\n```', NOT_JSON),
-        ("[" * 100_000, NOT_JSON),
-        ("{}", "'apples' is a required property"),
+        ('{"apples": 3}', ""), ("three", NOT_JSON), ('```json\n{"apples": 3}\n```', NOT_JSON),
+        ("[" * 100_000, NOT_JSON), ("{}", "'apples' is a required property"),
         ('{"apples": "3"}', "apples: '3' is not of type 'integer'"),
     ],
-)
+)  # fmt: skip
 def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
-    """With the place in the value."""
     assert asyncio.run(schema_fault(answer, SCHEMA)) == fault
 
 
@@ -40,13 +37,11 @@ def test_what_an_answer_breaks_is_named(answer: str, fault: str) -> None:
     "schema", [{"type": 7}, {"$ref": "https://example.org/x"}, {"$ref": "#"}, {"pattern": "(a+)+$"}]
 )
 def test_a_schema_that_cannot_be_used_asks_only_for_json(schema: dict[str, object]) -> None:
-    """Nothing is fetched, nothing runs for ever, nothing crashes."""
     assert asyncio.run(schema_fault('"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"', schema)) == ""
     assert asyncio.run(schema_fault("text", schema)) == NOT_JSON
 
 
 def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
-    """Once, although one attempt is allowed; what failed is told, and both calls count."""
     bob = ScriptedModel([["{}"], ['{"apples": 3}']])
     conductor = setting("A | | count them\n", {"ann": bob})
     conductor = replace(conductor, limits=replace(conductor.limits, attempts=1), streams_answer=True)
@@ -63,7 +58,6 @@ def test_the_worker_is_told_what_is_wrong_and_answers_again() -> None:
 
 
 def test_after_one_repair_the_fault_is_the_end() -> None:
-    """The answer is kept as a partial one, and says what it breaks."""
     run, _ = play(setting("A | | count them\n", {"ann": says("{}")}), ASKED)
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("{}", True, 7)
     assert run.trace.error is not None
@@ -72,7 +66,6 @@ def test_after_one_repair_the_fault_is_the_end() -> None:
 
 
 def test_only_the_answer_is_held_to_the_schema() -> None:
-    """Earlier steps write what they like, and an answer that was cut off is not asked for again."""
     cut = ScriptedModel([['{"app', Chunk(usage=Usage(calls=1), finish="length")]])
     run, _ = play(setting("A | | find\nB | 1 | count\n", {"ann": says("prose"), "bob": cut}), ASKED)
     assert [len(record.failed) for record in run.trace.steps] == [0, 0]
@@ -81,10 +74,9 @@ def test_only_the_answer_is_held_to_the_schema() -> None:
 
 
 def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tasks go on, the worker is not asked again, and the answer is kept with the reason."""
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     bob = says("{}")
-    run = setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0).run(replace(QUESTION, schema=BOMB))
+    run = start_run(setting("A | | count them\n", {"ann": bob}, clock=lambda: 0.0), replace(QUESTION, schema=BOMB))
     stream, ticks = asyncio.run(with_ticks(read(run)))
     hold(run, stream)
     assert ticks > 0
@@ -98,9 +90,10 @@ def test_a_schema_that_takes_for_ever_ends_its_run_alone(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_a_run_that_is_ended_ends_its_check(monkeypatch: pytest.MonkeyPatch, *, cancelled: bool) -> None:
-    """By its reader or by a stop: the process is gone, the answer is kept, and what the call has cost is counted."""
     monkeypatch.setattr(schema_check, "SECONDS", 100.0)
-    run = setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0).run(replace(QUESTION, schema=BOMB))
+    run = start_run(
+        setting("A | | count them\n", {"ann": says("{}")}, clock=lambda: 0.0), replace(QUESTION, schema=BOMB)
+    )
 
     async def main() -> None:
         task = asyncio.create_task(read(run))

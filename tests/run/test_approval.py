@@ -10,7 +10,7 @@ from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.pool import Limits
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Run
+from conductor_cli.run import Run, start_run
 from conductor_cli.run.plan_stream import REVIEW
 from tests.run.kit import QUESTION, hold, kinds, of, plan_of, says, setting, virtually
 
@@ -23,13 +23,13 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
     left = list(decisions)
 
     async def main() -> tuple[Run, list[ev.Event]]:
-        run = conductor.run(QUESTION, approve=True, **more)
+        run = start_run(conductor, QUESTION, approve=True, **more)
         events = []
-        async for event in run:
+        async for event, _ in run:
             events.append(event)
             if isinstance(event, ev.PlanOffered):
                 decision = left.pop(0)
-                act = run.stop if decision is None else run.decide
+                act: Any = run.stop if decision is None else run.decide
                 asyncio.get_running_loop().call_later(after, act, "cancelled" if decision is None else decision)
         return run, events
 
@@ -40,7 +40,6 @@ def decided(conductor: Any, *decisions: Decision | None, after: float = 1.0, **m
 
 
 def test_nothing_starts_before_the_plan_is_approved() -> None:
-    """Steps are planned, the plan is offered, and only after the word the first worker is asked; it is one run."""
     workers = {"ann": says("a"), "bob": says("b")}
     run, events = decided(setting(TWO, workers), Decision())
     assert kinds(events) == [
@@ -53,7 +52,6 @@ def test_nothing_starts_before_the_plan_is_approved() -> None:
 
 
 def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
-    """No worker is asked, the steps are skipped, the run ends as any that was stopped, and it can be resumed."""
     ann = says("a")
     run, _ = decided(setting("A | - | one", {"ann": ann}), None)
     assert (run.trace.state, run.trace.exit_code) == ("failed", 130)
@@ -65,7 +63,6 @@ def test_a_plan_that_is_dropped_costs_its_planning_only() -> None:
 
 
 def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
-    """What was planned is taken back; the plan in its place is offered; nothing of the old one is called."""
     workers = {"ann": says("a"), "bob": says("b")}
     plan = plan_of(("bob", [], "mine"))
     run, events = decided(setting(TWO, workers), Decision(edited=plan), Decision())
@@ -76,7 +73,6 @@ def test_an_edited_plan_is_offered_too_and_runs_as_it_is() -> None:
 
 
 def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
-    """Its messages go on with each plan that was refused and what was said of it; both plannings are paid for."""
     model = ScriptedModel([[TWO], [OTHER], ["A | - | third"]])
     run, events = decided(setting(model), Decision(feedback="Use bob."), Decision(feedback="No, ann."), Decision())
     assert [record.step.subtask for record in run.trace.steps] == ["third"]
@@ -93,7 +89,6 @@ def test_replanning_shows_the_conductor_the_old_plan_and_the_feedback() -> None:
 
 
 def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
-    """The repair comes after the feedback."""
     model = ScriptedModel([[TWO], ["nonsense"], [OTHER]])
     run, _ = decided(setting(model), Decision(feedback="Shorter."), Decision())
     assert [record.step.subtask for record in run.trace.steps] == ["other"]
@@ -102,7 +97,6 @@ def test_a_fault_in_the_second_plan_is_repaired_like_one_in_the_first() -> None:
 
 
 def test_a_review_is_there_once() -> None:
-    """What `--recursion` appends to a plan is offered with the plan and kept in an edited one."""
     edited = Decision(edited=plan_of(("ann", []), (SELF, [1], REVIEW)))
     model = ScriptedModel([["A | - | one"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), edited, Decision())
@@ -111,7 +105,6 @@ def test_a_review_is_there_once() -> None:
 
 
 def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
-    """It is shown its plan as it wrote it."""
     model = ScriptedModel([["A | - | one"], ["B | - | two"], ["accept"]])
     run, _ = decided(setting(model, limits=Limits(recursion=1)), Decision(feedback="Again."), Decision())
     assert [record.step.worker for record in run.trace.steps] == ["bob", SELF]
@@ -119,14 +112,12 @@ def test_the_conductor_is_not_shown_the_review_as_its_own_writing() -> None:
 
 
 def test_the_user_may_take_the_review_out() -> None:
-    """An edited plan is run unchanged."""
     edited = Decision(edited=plan_of(("ann", [])))
     run, _ = decided(setting("A | - | one", limits=Limits(recursion=1)), edited, Decision())
     assert [record.step.worker for record in run.trace.steps] == ["ann"]
 
 
 def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
-    """A limit of ten seconds: a minute of thinking is free, ten seconds of work are not."""
     run, _ = decided(setting("A | - | one", limits=Limits(seconds=10)), Decision(), after=60.0)
     assert (run.trace.answer, run.trace.error) == ("from ann", None)
     slow = {"ann": ScriptedModel([[20.0, "late"]])}
@@ -136,12 +127,11 @@ def test_the_time_that_the_user_takes_counts_against_no_limit() -> None:
 
 
 def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
-    """A plan file needs no model; then replanning is impossible, and the plan can still be edited."""
     offered: list[tuple[bool, bool]] = []
 
     async def main() -> Run:
-        run = setting(None).run(QUESTION, plan=plan_of(("ann", [])), approve=True)
-        async for event in run:
+        run = start_run(setting(None), QUESTION, plan=plan_of(("ann", [])), approve=True)
+        async for event, _ in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append((run.may_edit_plan, run.may_replan))
                 run.decide(Decision())
@@ -152,15 +142,16 @@ def test_a_plan_that_came_with_the_run_is_offered_too() -> None:
 
 
 def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
-    """What is done stays done: its plan can be taken or dropped."""
     half = {"ann": says("a"), "bob": ScriptedModel([[60.0, "late"]])}
     stopped, _ = decided(setting(TWO, half, limits=Limits(seconds=10)), Decision())
     assert list(stopped.trace.done()) == [1]
     offered: list[bool] = []
 
     async def main() -> Run:
-        run = setting("never", {"ann": says("no"), "bob": says("b")}).run(QUESTION, resume=stopped.trace, approve=True)
-        async for event in run:
+        run = start_run(
+            setting("never", {"ann": says("no"), "bob": says("b")}), QUESTION, resume=stopped.trace, approve=True
+        )
+        async for event, _ in run:
             if isinstance(event, ev.PlanOffered):
                 offered.append(run.may_edit_plan or run.may_replan)
                 run.decide(Decision())
@@ -171,14 +162,13 @@ def test_a_resumed_run_with_finished_steps_is_offered_and_not_edited() -> None:
 
 
 def test_an_edited_plan_is_checked_first() -> None:
-    """A worker that is not there, too many steps and a worker that is left out are each told; a good plan is not."""
     gone = Failure(kind="key", message="no key")
     conductor = setting("A | - | one", limits=Limits(steps=2), unavailable={"cyd": gone})
     told: list[str] = []
 
     async def main() -> None:
-        run = conductor.run(QUESTION, approve=True)
-        async for event in run:
+        run = start_run(conductor, QUESTION, approve=True)
+        async for event, _ in run:
             if isinstance(event, ev.PlanOffered):
                 names = [("eve",), ("ann", "ann", "ann"), ("cyd",)]
                 plans = [plan_of(*[(name, []) for name in group]) for group in names]
@@ -189,21 +179,16 @@ def test_an_edited_plan_is_checked_first() -> None:
 
     virtually(main())
     assert told == [
-        "step 1 names a worker that is not in the pool: 'eve'",
-        "step 3 exceeds the limit of 2 steps",
-        "the plan names cyd, which cannot be used: no key",
-        "step 1 cannot see itself or a later step: 2",
-        "",
-    ]
+        "step 1 names a worker that is not in the pool: 'eve'", "step 3 exceeds the limit of 2 steps",
+        "the plan names cyd, which cannot be used: no key", "step 1 cannot see itself or a later step: 2", "",
+    ]  # fmt: skip
 
 
 def test_a_decision_without_an_offer_changes_nothing() -> None:
-    """A decision before the offer, and one too many."""
-
     async def main() -> Run:
-        run = setting("A | - | one").run(QUESTION, approve=True)
+        run = start_run(setting("A | - | one"), QUESTION, approve=True)
         run.decide(Decision())
-        async for event in run:
+        async for event, _ in run:
             if isinstance(event, ev.PlanOffered):
                 run.decide(Decision())
                 run.decide(Decision(edited=Plan(steps=())))

@@ -3,15 +3,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from conductor_cli.core import events as ev
-from conductor_cli.core.breaker import BreakerRules
 from conductor_cli.core.chat import Request
-from conductor_cli.core.errors import ModelError
+from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
-from conductor_cli.run.circuits import Circuits
+from conductor_cli.run import Conductor, start_run
+from conductor_cli.run.circuits import MAX_OPEN, BreakerRules, Circuit, Circuits
 from tests.run.kit import QUESTION, Counting, fold, now, of, plan_of, play, read, says, setting, virtually
 
 BUSY = ModelError("overloaded", "busy: the other question")
@@ -29,17 +30,16 @@ def plays(conductor: Conductor, *pauses: float) -> list[Trace]:
     """The same question again and again, with pauses before each further run."""
 
     async def main() -> list[Trace]:
-        traces = [fold(await read(conductor.run(QUESTION)))]
+        traces = [fold(await read(start_run(conductor, QUESTION)))]
         for pause in pauses:
             await asyncio.sleep(pause)
-            traces.append(fold(await read(conductor.run(QUESTION))))
+            traces.append(fold(await read(start_run(conductor, QUESTION))))
         return traces
 
     return virtually(main())
 
 
 def test_a_worker_that_failed_three_times_is_not_asked_in_the_next_step() -> None:
-    """Within one run the second step goes to another worker at once, and its event says why, in our own words."""
     plan = plan_of(("ann", ()), ("ann", (1,)))
     _, events = play(skipping(None, {"ann": busy(), "bob": says("yes")}), plan=plan)
     assert [(event.step, event.worker) for event in of(events, ev.StepStarted)] == [
@@ -53,7 +53,6 @@ def test_a_worker_that_failed_three_times_is_not_asked_in_the_next_step() -> Non
 
 
 def test_a_later_run_is_told_and_does_not_plan_on_a_skipped_worker() -> None:
-    """The planner has no label for it, a notice says so, and after the time one call finds out that it is back."""
     planner = ScriptedModel([["A | - | one"], ["B | - | one"], ["A | - | one"]])
     first, second, third = plays(skipping(planner, {"ann": busy(3), "bob": says("yes")}), 1.0, 40.0)
     assert [trace.answer for trace in (first, second, third)] == ["yes", "yes", "back"]
@@ -63,7 +62,6 @@ def test_a_later_run_is_told_and_does_not_plan_on_a_skipped_worker() -> None:
 
 
 def test_the_call_that_finds_a_worker_still_down_is_the_only_one() -> None:
-    """Half open, one attempt is made; its failure goes to another worker without the usual retries."""
     ann = busy()
     second = plays(skipping("A | - | one", {"ann": ann, "bob": says("yes")}), 40.0)[1]
     assert [attempt.attempt for attempt in second.steps[0].failed] == [1]
@@ -72,15 +70,12 @@ def test_the_call_that_finds_a_worker_still_down_is_the_only_one() -> None:
 
 
 def test_a_skipped_worker_is_asked_where_nobody_else_can_do_the_step() -> None:
-    """Alone in its pool, a worker keeps all its attempts: there is nothing to lose."""
     ann = busy(4)
     first, second = plays(skipping("A | - | one", {"ann": ann}), 1.0)
     assert (first.exit_code, second.answer) == (8, "back")
 
 
 def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
-    """Of two runs that begin after the break, one tries the worker and the other goes past it."""
-
     class Slow(ScriptedModel):
         async def stream(self, request: Request) -> Any:
             if len(self.requests) >= 3:
@@ -93,9 +88,9 @@ def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
     plan = plan_of(("ann", ()))
 
     async def main() -> list[str]:
-        await read(conductor.run(QUESTION, plan=plan))
+        await read(start_run(conductor, QUESTION, plan=plan))
         await asyncio.sleep(40)
-        runs = [conductor.run(QUESTION, plan=plan) for _ in range(3)]
+        runs = [start_run(conductor, QUESTION, plan=plan) for _ in range(3)]
         await asyncio.gather(*map(read, runs))
         return [run.trace.answer for run in runs]
 
@@ -103,8 +98,6 @@ def test_two_runs_at_once_make_one_call_to_a_worker_that_may_be_back() -> None:
 
 
 def test_a_run_that_is_stopped_in_the_deciding_call_blocks_nobody() -> None:
-    """The next run may try the worker."""
-
     class Hanging(ScriptedModel):
         async def stream(self, request: Request) -> Any:
             if len(self.requests) == 3:
@@ -118,12 +111,12 @@ def test_a_run_that_is_stopped_in_the_deciding_call_blocks_nobody() -> None:
     plan = plan_of(("ann", ()))
 
     async def main() -> str:
-        await read(conductor.run(QUESTION, plan=plan))
+        await read(start_run(conductor, QUESTION, plan=plan))
         await asyncio.sleep(40)
-        stopped = conductor.run(QUESTION, plan=plan)
+        stopped = start_run(conductor, QUESTION, plan=plan)
         asyncio.get_running_loop().call_later(1, stopped.stop, "cancelled")
         await read(stopped)
-        last = conductor.run(QUESTION, plan=plan)
+        last = start_run(conductor, QUESTION, plan=plan)
         await read(last)
         return last.trace.answer
 
@@ -131,7 +124,6 @@ def test_a_run_that_is_stopped_in_the_deciding_call_blocks_nobody() -> None:
 
 
 def test_without_the_breaker_every_step_asks_its_own_worker() -> None:
-    """`breaker.failures = 0` brings back all attempts of every step."""
     circuits = Circuits(BreakerRules(failures=0), clock=now)
     plan = plan_of(("ann", ()), ("ann", (1,)))
     ann = busy()
@@ -141,7 +133,6 @@ def test_without_the_breaker_every_step_asks_its_own_worker() -> None:
 
 
 def test_a_key_that_two_workers_share_and_that_is_refused_is_not_tried_by_a_third() -> None:
-    """Two workers with one key were refused, so the third one is not asked; one with another key is."""
     refused = ModelError("auth", "401")
     options: dict[str, Any] = {"base_url": "http://127.0.0.1:9/v1"}
     pool = Pool(
@@ -157,7 +148,6 @@ def test_a_key_that_two_workers_share_and_that_is_refused_is_not_tried_by_a_thir
 
 
 def test_workers_of_one_provider_share_its_turns() -> None:
-    """Two workers with four turns each make one call at a time where their provider takes one; a third is free."""
     models = {name: Counting(name, 1.0) for name in ("ann", "bob", "cyd")}
     together = asyncio.Semaphore(1)
     conductor = setting(None, models, provider_slots={"ann": together, "bob": together})
@@ -166,3 +156,84 @@ def test_workers_of_one_provider_share_its_turns() -> None:
     assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [
         (1, 0.0), (4, 0.0), (2, 1.0), (3, 2.0), (5, 3.0),
     ]  # fmt: skip
+
+
+RULES = BreakerRules(failures=3, seconds=30.0)
+OVERLOADED = ModelError("overloaded", "busy")
+
+
+def failed(*errors: ModelError, shared: bool = False, worker: str = "ann") -> Circuit:
+    circuit = Circuit(shared=shared)
+    for error in errors:
+        circuit.fail(worker, error, RULES, 0.0)
+    return circuit
+
+
+def test_a_circuit_opens_at_the_third_failure_in_a_row() -> None:
+    assert failed(OVERLOADED, OVERLOADED).state(0.0) == "closed"
+    circuit = failed(OVERLOADED, OVERLOADED, OVERLOADED)
+    assert (circuit.state(29.9), circuit.seconds_left(10.0)) == ("open", 20.0)
+    assert (circuit.state(30.0), circuit.seconds_left(30.0)) == ("half_open", None)
+
+
+def test_an_answer_starts_the_count_again() -> None:
+    for answer in (None, ModelError("refused", "no such field"), ModelError("length", "too long")):
+        circuit = failed(OVERLOADED, OVERLOADED)
+        if answer is None:
+            circuit.succeed()
+        else:
+            circuit.fail("ann", answer, RULES, 0.0)
+        circuit.fail("ann", OVERLOADED, RULES, 0.0)
+        assert circuit.state(0.0) == "closed"
+
+
+def test_of_a_half_open_circuit_one_call_decides() -> None:
+    circuit, caller = failed(OVERLOADED, OVERLOADED, OVERLOADED), object()
+    circuit.begin(caller, 30.0)
+    assert circuit.seconds_left(31.0) == 0.0
+    circuit.fail("ann", OVERLOADED, RULES, 32.0)
+    assert circuit.seconds_left(32.0) == 60.0
+    circuit.begin(caller, 92.0)
+    circuit.succeed()
+    assert (circuit.state(92.0), circuit.failures) == ("closed", 0)
+    for _ in range(3):
+        circuit.fail("ann", OVERLOADED, RULES, 93.0)
+    assert circuit.seconds_left(93.0) == 30.0
+
+
+def test_a_caller_that_leaves_without_a_result_lets_the_next_one_try() -> None:
+    circuit, caller = failed(OVERLOADED, OVERLOADED, OVERLOADED), object()
+    circuit.begin(caller, 30.0)
+    circuit.leave(object())
+    assert circuit.seconds_left(31.0) == 0.0
+    circuit.leave(caller)
+    assert circuit.seconds_left(31.0) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (ModelError("auth", "401"), 30.0), (ModelError("rate", "quota", retry_after=300.0), 300.0),
+        (ModelError("rate", "quota", retry_after=1e9), MAX_OPEN),
+        (ModelError("rate", "slow down", retry_after=2.0), None), (ModelError("rate", "slow down"), None),
+        (OVERLOADED, None), (ModelError("missing", "404"), None),
+    ],
+)  # fmt: skip
+def test_some_failures_open_at_once_and_some_never_count(error: ModelError, seconds: float | None) -> None:
+    assert failed(error).seconds_left(0.0) == seconds
+
+
+@pytest.mark.parametrize("reason", ["overloaded", "timeout", "broken"])
+def test_one_failing_model_does_not_close_its_provider(reason: ModelErrorReason) -> None:
+    circuit = failed(*[ModelError(reason, "no")] * 9, shared=True)
+    assert circuit.state(0.0) == "closed"
+    circuit.fail("bob", ModelError(reason, "no"), RULES, 0.0)
+    assert circuit.state(0.0) == "open"
+    assert failed(*[ModelError("connect", "no")] * 3, shared=True).state(0.0) == "open"
+
+
+def test_zero_failures_switch_the_breaker_off() -> None:
+    circuit = Circuit()
+    for _ in range(9):
+        circuit.fail("ann", OVERLOADED, BreakerRules(failures=0), 0.0)
+    assert circuit.state(0.0) == "closed"

@@ -9,12 +9,12 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Message, Tool, ToolCall, ToolCallDelta
+from conductor_cli.core.continuation import continue_with_results
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.follow_up import continue_with_results
 from conductor_cli.core.policy import Policy, PoolPolicy
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import Conversation, File, Question, Turn
+from conductor_cli.core.question import Conversation, File, PastTurn, Question
 from conductor_cli.core.tools import RunTools
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
@@ -41,7 +41,7 @@ def asked(**how: Any) -> Question:
     how = {"tools": (EDIT,), **how}
     talk = Conversation(messages=TALK, **how)
     return Question(
-        text="Rename the function.", system="Be brief.", history=(Turn(question="Hello.", answer="Hello!"),),
+        text="Rename the function.", system="Be brief.", history=(PastTurn(question="Hello.", answer="Hello!"),),
         conversation=talk,
     )  # fmt: skip
 
@@ -51,7 +51,6 @@ def cast(bob: ScriptedModel, plan: str = TWO, **more: Any) -> Conductor:
 
 
 def test_the_answering_step_continues_the_clients_own_conversation() -> None:
-    """It is sent the client's messages word for word, then what the step sees; earlier steps get the usual prompt."""
     bob = ScriptedModel([ASKS])
     conductor = cast(bob)
     play(conductor, asked(tool_choice="required", parallel_tool_calls=False, max_tokens=77, stop=("END",)))
@@ -70,20 +69,14 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
 @pytest.mark.parametrize(
     ("options", "asked_for", "sent"),
     [
-        ({}, 32_000, 32_000),
-        ({}, 77, 77),
-        ({}, None, 4096),
-        ({"max_tokens": 500}, 32_000, 500),
-        ({"max_tokens": 500}, 77, 77),
-        ({"max_tokens": 500}, None, 500),
-        ({"context": 20_000}, 32_000, 19_870),
+        ({}, 32_000, 32_000), ({}, 77, 77), ({}, None, 4096), ({"max_tokens": 500}, 32_000, 500),
+        ({"max_tokens": 500}, 77, 77), ({"max_tokens": 500}, None, 500), ({"context": 20_000}, 32_000, 19_870),
         ({"context": 2000}, 32_000, 4096),
     ],
-)
+)  # fmt: skip
 def test_the_clients_limit_counts_unless_the_user_set_a_lower_one(
     options: dict[str, Any], asked_for: int | None, sent: int
 ) -> None:
-    """Coding clients ask for 32,000 tokens. A known context leaves room for the prompt; other steps are as ever."""
     bob = ScriptedModel([ASKS])
     conductor = cast(bob, pool=pool_of("ann", "bob", options=options))
     play(conductor, asked(max_tokens=asked_for))
@@ -93,14 +86,12 @@ def test_the_clients_limit_counts_unless_the_user_set_a_lower_one(
 
 
 def test_without_other_steps_the_worker_is_sent_nothing_but_the_conversation() -> None:
-    """One step: the messages are the client's, byte for byte, so a provider's cache of them holds."""
     bob = ScriptedModel([ASKS])
     play(cast(bob, "B | | answer\n"), asked())
     assert bob.requests[0].messages == (Message(role="system", content="Be brief."), *TALK)
 
 
 def test_a_worker_that_was_trained_on_prompts_of_its_own_gets_these() -> None:
-    """A conversation would mean nothing to the demo models."""
     bob = ScriptedModel([["done"]])
     profile = WorkerProfile(render=lambda question, step, seen: f"{question.text}|{step.subtask}|{len(seen)}")
     play(cast(bob, worker_profile=profile), asked())
@@ -108,7 +99,6 @@ def test_a_worker_that_was_trained_on_prompts_of_its_own_gets_these() -> None:
 
 
 def test_calls_of_the_clients_tools_end_the_run() -> None:
-    """They are in the step, in the end of the run and in its trace, with what the adapter needs to go on."""
     run, stream = play(cast(ScriptedModel([ASKS])), asked())
     call = ToolCall(id="e1", name="edit", arguments='{"file": "a.py"}')
     end = stream[-1]
@@ -118,14 +108,12 @@ def test_calls_of_the_clients_tools_end_the_run() -> None:
 
 
 def test_a_reply_of_calls_alone_is_no_empty_answer() -> None:
-    """A worker may ask for a call without a word."""
     run, _ = play(cast(ScriptedModel([ASKS[1:]])), asked())
     assert (run.trace.state, run.trace.answer) == ("finished", "")
     assert [call.name for call in run.trace.tool_calls] == ["edit"]
 
 
 def test_the_same_worker_goes_on_with_the_results() -> None:
-    """Nothing is planned; it is sent what it was sent before, its own reply with its data, and the results."""
     bob = ScriptedModel([ASKS, ["Done."]])
     conductor = cast(bob)
     run, _ = play(conductor, asked())
@@ -143,21 +131,18 @@ def test_the_same_worker_goes_on_with_the_results() -> None:
 
 
 def test_a_run_without_calls_cannot_go_on_with_results() -> None:
-    """Results for a run that asked for nothing are refused."""
     run, _ = play(cast(says("done")), asked())
     with pytest.raises(UsageError, match="asked for no tool calls"):
         continue_with_results(run.trace, ())
 
 
 def test_only_the_tool_that_the_client_names_is_asked_for() -> None:
-    """A tool choice that names a tool reaches the worker as that tool."""
     bob = ScriptedModel([ASKS])
     play(cast(bob), asked(tools=(Tool(name="read"), EDIT), only_tool="edit"))
     assert bob.requests[0].tool_choice == EDIT
 
 
 def test_a_step_with_the_clients_tools_gets_no_others() -> None:
-    """A worker's own tools stay away from the answering step, and are there where the client has none."""
     bob = Worker(name="bob", kind="scripted", tools=("box",))
     pool = replace(pool_of("ann"), workers=(*pool_of("ann").workers, bob))
     for tools, seen in (((EDIT,), ("edit",)), ((), ("look",))):
@@ -167,7 +152,6 @@ def test_a_step_with_the_clients_tools_gets_no_others() -> None:
 
 
 def test_a_worker_that_may_not_see_files_does_not_see_the_conversation() -> None:
-    """Earlier turns may quote the files that the client attached, so such a worker gets the question alone."""
     bob = ScriptedModel([["done"]])
     policy = PoolPolicy(policy=Policy(files_only=(("ann",),)))
     question = replace(asked(), files=(File(name="a.txt", text="secret"),))

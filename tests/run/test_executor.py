@@ -15,7 +15,6 @@ from tests.run.kit import Counting, notices, of, plan_of, play, says, setting
 
 
 def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
-    """Subtask and answer of the steps it names are in its prompt; other steps are not."""
     workers = {"ann": says("first find"), "bob": says("second find"), "cyd": says("end")}
     play(setting("A | - | one\nB | - | two\nC | 2 | three", workers))
     prompt = workers["cyd"].requests[0].messages[-1].content
@@ -25,14 +24,12 @@ def test_a_worker_sees_what_its_access_list_opens_and_nothing_else() -> None:
 
 
 def test_the_prompt_that_was_sent_is_in_the_stream() -> None:
-    """What a worker got can be read from its start event."""
     ann = says("yes")
     _, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepStarted)[0].prompt == ann.requests[0].messages
 
 
 def test_only_the_last_step_knows_that_its_answer_goes_to_the_user() -> None:
-    """And only there the schema of the answer is shown."""
     ann = says("42")
     question = Question(text="6*7?", schema={"type": "integer"})
     play(setting("A | - | one\nA | 1 | two", {"ann": ann}), question)
@@ -42,7 +39,6 @@ def test_only_the_last_step_knows_that_its_answer_goes_to_the_user() -> None:
 
 
 def test_a_workers_options_go_with_its_calls() -> None:
-    """Tokens, temperature and seed of the worker win over the defaults and the run's seed."""
     ann, bob = says("yes"), says("yes")
     pool = Pool(
         workers=(
@@ -57,7 +53,6 @@ def test_a_workers_options_go_with_its_calls() -> None:
 
 
 def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
-    """Conductor and a small worker get the head and the tail of a long file, and one notice for each says so."""
     pool = Pool(workers=(Worker(name="ann", kind="scripted", options={"context": 2000}),))
     ann = ScriptedModel([[ModelError("rate", "wait", retry_after=1.0)], ["yes"]])
     question = Question(text="sum?", files=(File(name="long.txt", text="word " * 5000),))
@@ -69,7 +64,6 @@ def test_what_does_not_fit_is_shortened_with_a_notice() -> None:
 
 
 def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
-    """The text is kept, the run says that it is not whole, and exits with 7."""
     ann = ScriptedModel([["a long ans", Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFinished)[0].finish == "length"
@@ -80,7 +74,6 @@ def test_an_answer_cut_by_its_token_limit_is_partial() -> None:
 
 
 def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
-    """A model that thinks and says nothing has failed, is asked again, and its usage is reported."""
     spent = Chunk(usage=Usage(tokens_in=50, tokens_out=4000, tokens_reasoning=4000, calls=1), finish="stop")
     ann = ScriptedModel([[Chunk(thinking="hm"), " \n", spent], ["yes"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
@@ -90,7 +83,6 @@ def test_an_empty_answer_is_a_failure_that_keeps_its_price() -> None:
 
 
 def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
-    """It counts as a call and as no tokens; one that had begun is estimated, its thinking included."""
     begun: list[Any] = [Chunk(thinking="x" * 35), "y" * 35, ModelError("broken", "gone")]
     ann = ScriptedModel([[ModelError("connect", "down")], begun, ["yes"]])
     _, events = play(setting("A | - | one", {"ann": ann}))
@@ -100,7 +92,6 @@ def test_a_call_that_failed_before_its_first_word_cost_nothing() -> None:
 
 
 def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
-    """Usage that came before the end is taken as it is, not estimated."""
     spent = Usage(tokens_in=5, tokens_out=7, calls=1)
 
     class Lingering(Counting):
@@ -114,7 +105,6 @@ def test_a_stopped_step_keeps_the_usage_its_model_reported() -> None:
 
 
 def test_a_removed_worker_is_replaced() -> None:
-    """A step that an earlier run planned for a worker that the pool has no more goes to another, with a notice."""
     earlier, _ = play(setting("A | - | one", {"bob": ScriptedModel([[ModelError("refused", "no")]])}))
     run, _ = play(setting(None, {"ann": says("yes")}), resume=earlier.trace)
     assert [notice.text for notice in run.trace.recovered] == [
@@ -127,7 +117,6 @@ def test_a_removed_worker_is_replaced() -> None:
 
 
 def test_a_step_fails_when_no_worker_is_left() -> None:
-    """A step whose worker is down, without a substitute, fails with the reason why it is down."""
     ann = ScriptedModel([[ModelError("auth", "key refused", hint="keys set ann")]])
     run, events = play(setting("A | - | one\nA | 1 | two", {"ann": ann}))
     assert len(ann.requests) == 1
@@ -138,14 +127,12 @@ def test_a_step_fails_when_no_worker_is_left() -> None:
 
 
 def test_item_0_of_a_run_that_was_given_nothing_opens_nothing() -> None:
-    """A plan cannot name it, so a step never sees what is not there."""
     run, _ = play(setting(None), plan=plan_of(("ann", (0,))))
     assert run.trace.error is not None
     assert run.trace.error.message == "step 1 cannot see a step that does not exist: 0"
 
 
 def test_workers_on_one_model_take_turns_with_the_plan() -> None:
-    """Weights that plan and work are asked one thing at a time: waiting for a turn is no silence of a worker."""
     one = ScriptedModel(
         reply=lambda request: ["A | - | one\nB | - | ", 300.0, "two"] if request.grammar else [150.0, "x"]
     )

@@ -1,7 +1,12 @@
+"""Limits of one run, and of all runs of a day."""
+
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +15,13 @@ from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.errors import Failure, ModelError, PolicyError
-from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.usage import Price, Usage
+from conductor_cli.core.errors import ConfigError, Failure, ModelError, PolicyError
+from conductor_cli.core.pool import DayLimits, Limits, Pool, Worker
+from conductor_cli.core.usage import FREE, Price, Usage
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.models.response_cache import CachedModel, ResponseCache
+from conductor_cli.run import Conductor
+from conductor_cli.state.spending import DailySpend, local_now, read_spent
 from tests.run.kit import Counting, inner, of, play, play_and_stop, pool_of, says, setting
 
 DEAR = Price(input=Decimal(1), output=Decimal(10))
@@ -38,7 +46,6 @@ class Greedy(Counting):
 
 
 def test_parallel_steps_cannot_overshoot_tokens_together() -> None:
-    """Each call is held to the room that is left when it starts, so the sum stays within the limit."""
     ann = Greedy()
     run, events = play(setting(THREE, {"ann": ann}, limits=Limits(tokens=3000)))
     assert run.trace.usage.tokens <= 3000
@@ -49,7 +56,6 @@ def test_parallel_steps_cannot_overshoot_tokens_together() -> None:
 
 
 def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
-    """The same for dollars, with the price of what is read and of what may be written."""
     ann = Greedy()
     conductor = setting(THREE, {"ann": ann}, pool=pool_of("ann", price=DEAR), limits=Limits(cost=Decimal("0.02")))
     run, _ = play(conductor)
@@ -65,7 +71,6 @@ def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
 
 
 def test_calls_are_counted_with_those_that_run() -> None:
-    """Two calls allowed, two steps running: the third is never made."""
     ann = Counting(seconds=3)
     run, events = play(setting(THREE, {"ann": ann}, limits=Limits(calls=2)))
     assert len(of(events, ev.StepStarted)) == 2
@@ -77,7 +82,6 @@ def test_calls_are_counted_with_those_that_run() -> None:
 
 
 def test_attempts_count_as_calls() -> None:
-    """A call that failed was a call."""
     ann = ScriptedModel([[ModelError("rate", "slow down")]])
     run, events = play(setting("A | - | one", {"ann": ann}, limits=Limits(calls=2)))
     assert len(ann.requests) == 2
@@ -86,7 +90,6 @@ def test_attempts_count_as_calls() -> None:
 
 
 def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
-    """A call that holds more than it will use delays the other one; both are made."""
     run, events = play(
         setting(THREE, {"ann": Counting(seconds=3)}, pool=pool_of("ann", price=DEAR), limits=ROOM_FOR_ONE)
     )
@@ -95,7 +98,6 @@ def test_a_step_waits_for_room_that_a_running_call_will_leave() -> None:
 
 
 def test_planning_holds_room_too() -> None:
-    """A step does not start on the room that the conductor may still need, and starts when planning has ended."""
     planner = ["A | - | one\n", 5.0, "A | 1 | two"]
     pool = pool_of("ann", price=DEAR)
     limits = Limits(cost=Decimal("0.0145"))
@@ -105,7 +107,6 @@ def test_planning_holds_room_too() -> None:
 
 
 def test_planning_that_has_no_room_ends_the_run() -> None:
-    """A limit below one conductor call is reached before anything is called."""
     planner = says("A | - | one")
     run, events = play(setting(planner, limits=Limits(tokens=300)))
     assert planner.requests == []
@@ -118,7 +119,6 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
 
 
 def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
-    """The call under way is paid for and is kept; steps that wait for room or for others are stopped as limited."""
     workers = {"ann": Counting("slow answer", seconds=9), "bob": Counting(seconds=1)}
     run, events = play(
         setting("A | - | one\nB | - | two\nB | 2 | three\nA | 1 3 | four", workers, limits=Limits(calls=2))
@@ -129,7 +129,6 @@ def test_a_limit_ends_what_waits_and_lets_running_calls_end() -> None:
 
 
 def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
-    """Steps that were due in the same moment are stopped too, and nothing waits for them."""
     ann = ScriptedModel([[ModelError("refused", "no")]])
     plan = "A | - | one\nA | - | two\nA | - | three\nA | 1 2 3 | four"
     run, events = play(setting(plan, {"ann": ann, "bob": says("x")}, limits=Limits(calls=1)))
@@ -138,14 +137,12 @@ def test_a_limit_met_before_other_steps_have_begun_ends_the_run() -> None:
 
 
 def test_an_answer_that_is_whole_in_spite_of_a_limit_is_whole() -> None:
-    """The answering step was already running when another one met the limit."""
     workers = {"ann": Counting(seconds=1), "bob": Counting("whole", seconds=5)}
     run, _ = play(setting("A | - | one\nA | 1 | two\nB | - | three", workers, limits=Limits(calls=2)))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("whole", False, 0)
 
 
 def test_time_is_a_limit_of_the_whole_run() -> None:
-    """When it is up everything ends at once, planning included, and the text so far is a partial answer."""
     ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
@@ -158,13 +155,11 @@ def test_time_is_a_limit_of_the_whole_run() -> None:
 
 
 def test_time_that_is_not_used_up_leaves_no_timer() -> None:
-    """A run that ends before is not stopped after."""
     run, _ = play(setting("A | - | one", limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.exit_code) == (0.0, 0)
 
 
 def test_a_nested_run_shares_the_limits() -> None:
-    """Its calls, tokens and money are those of the run around it, and its limit ends both."""
     planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nA | 1 | three\nA | 2 | four"]])
     ann = ScriptedModel([["one"], ["two"], ["three"]])
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
@@ -176,7 +171,6 @@ def test_a_nested_run_shares_the_limits() -> None:
 
 
 def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
-    """Its step ends as limited, and what was there before it is the partial answer."""
     planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
     run, events = play(setting(planner, {"ann": says("one")}, limits=Limits(recursion=1, calls=1)))
     assert [(event.step, event.reason) for event in of(events, ev.StepStopped)] == [(2, "limit")]
@@ -184,7 +178,6 @@ def test_a_nested_run_that_has_no_room_at_all_is_stopped_by_the_limit() -> None:
 
 
 def test_time_reaches_into_a_nested_run() -> None:
-    """The clock is the outer run's; every level says limit."""
     planner = ScriptedModel([["A | - | one"], ["A | 0 | two"]])
     ann = ScriptedModel([["one"], [60.0, "two"]])
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, seconds=5)))
@@ -194,7 +187,6 @@ def test_time_reaches_into_a_nested_run() -> None:
 
 
 def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
-    """Whoever settles, on whichever level, wakes whoever waits."""
     pool = Pool(workers=(*pool_of("ann", "bob", price=DEAR).workers, Worker(name="self", kind="self")))
     planner = ScriptedModel([["A | - | slow\nC | - | think\nA | 1 2 | end"], ["B | - | inner"]])
     workers = {"ann": Counting(seconds=20), "bob": Counting(seconds=1)}
@@ -204,7 +196,6 @@ def test_a_nested_step_waits_for_room_that_an_outer_call_will_leave() -> None:
 
 
 def test_the_first_reason_to_end_is_reported() -> None:
-    """A limit that is met while winding down after Ctrl-C does not hide the Ctrl-C."""
     ann = Counting(seconds=9)
     run, _ = play_and_stop(
         setting("A | - | one\nA | 1 | two", {"ann": ann}, limits=Limits(seconds=7)), 5.0, "cancelled", "running"
@@ -220,7 +211,6 @@ amounts = st.lists(st.tuples(st.sampled_from(["A", "B"]), st.integers(0, 15)), m
 def test_no_limit_is_ever_overshot(
     kind: str, drawn: list[tuple[str, int]], amount: int, parallel: int, recursion: int
 ) -> None:
-    """Whatever the plan, with workers that use all they may, the run ends within each limit and never waits in vain."""
     lines = [
         f"{label} | {' '.join(str(i) for i in range(1, number) if bits >> (i - 1) & 1) or '-'} | do {number}"
         for number, (label, bits) in enumerate(drawn, start=1)
@@ -239,8 +229,91 @@ def test_no_limit_is_ever_overshot(
 
 
 def test_a_cost_limit_needs_a_price_for_the_conductor_too() -> None:
-    """A remote conductor without a price could spend anything: refused before it is called."""
     price = Price(input=Decimal(1), output=Decimal(1))
     pool = Pool(workers=tuple(Worker(name=name, kind="x", price=price) for name in ("ann", "bob", "cyd")))
     with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
         play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool))
+
+
+TWO = "A | - | one\nA | 1 | two"
+
+
+def over(daily_spend: DailySpend, pool: Pool | None = None, price: Price | None = FREE) -> Conductor:
+    """A conductor of two steps over one worker that costs money."""
+    pool = pool or pool_of("ann", price=DEAR)
+    workers: dict[str, Any] = {"ann": Counting("found", seconds=1)}
+    return setting(TWO, workers, pool=pool, price=price, daily_spend=daily_spend)
+
+
+def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
+    limits = DayLimits(calls=1)
+    run, events = play(over(DailySpend(tmp_path, limits)))
+    assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
+    assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
+    assert run.trace.error is not None
+    assert run.trace.error.message == "today's limit of 1 worker calls is reached"
+    assert (run.trace.error.reason, run.trace.error.suggested_limit) == ("limit_calls_day", "2")
+
+
+def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
+    limits = DayLimits(tokens=1000)
+    first, _ = play(over(DailySpend(tmp_path, limits)))
+    assert first.trace.exit_code == 0
+    second, events = play(over(DailySpend(tmp_path, limits)))
+    assert (second.trace.exit_code, of(events, ev.StepStarted)) == (6, [])
+    assert second.trace.error is not None
+    assert second.trace.error.message == "today's limit of 1,000 tokens leaves no room for another call"
+
+
+def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
+    book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
+    with pytest.raises(PolicyError, match="ann has no price"):
+        play(over(book, pool_of("ann")))
+    with pytest.raises(PolicyError, match=r"the cost limit of the day .* cannot be enforced: the conductor") as caught:
+        play(over(book, price=None))
+    assert "conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME" in caught.value.hint
+
+
+def test_a_day_limit_that_cannot_be_enforced_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "spending").write_text("a file")
+    with pytest.raises(ConfigError, match="the limits per day cannot be enforced"):
+        play(over(DailySpend(tmp_path / "spending", DayLimits(cost=Decimal(1)))))
+
+
+def test_a_disk_that_fills_up_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = DailySpend(tmp_path, DayLimits(calls=9))
+    open_transaction, opened = book._transaction, []
+
+    @contextmanager
+    def full() -> Iterator[sqlite3.Connection]:
+        opened.append(1)
+        if len(opened) > 5:
+            raise sqlite3.OperationalError("database or disk is full")
+        with open_transaction() as database:
+            yield database
+
+    monkeypatch.setattr(book, "_transaction", full)
+    run, _ = play(over(book))
+    assert (run.trace.answer, run.trace.exit_code) == ("found", 6)
+    assert run.trace.error is not None
+    assert run.trace.error.message.startswith("today's limit cannot be enforced")
+
+
+def test_each_call_is_written_down(tmp_path: Path) -> None:
+    play(over(DailySpend(tmp_path)))
+    rows = read_spent(tmp_path, local_now().date())
+    assert [(row.worker, row.usage.calls, row.calls) for row in rows] == [("conductor", 1, 0), ("ann", 2, 2)]
+    assert rows[1].usage.cost == Decimal("0.00012")
+
+
+def test_a_reply_that_was_made_before_is_not_paid_for_again(tmp_path: Path) -> None:
+    book = ResponseCache(tmp_path / "book.jsonl")
+    ann, planner = CachedModel(says("found"), book, "ann"), CachedModel(says("A | - | one"), book, "planner")
+    runs = []
+    for day in ("first", "second"):
+        daily_spend = DailySpend(tmp_path / day)
+        conductor = setting(planner, {"ann": ann}, pool=pool_of("ann", price=DEAR), price=FREE, daily_spend=daily_spend)
+        runs.append(play(conductor)[0])
+    book.close()
+    assert runs[0].trace.usage.cost == runs[1].trace.usage.cost
+    assert [len(read_spent(tmp_path / day, local_now().date())) for day in ("first", "second")] == [2, 0]

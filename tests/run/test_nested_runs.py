@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +23,6 @@ from tests.run.kit import (
     pool_of,
     says,
     setting,
-    sound,
-    virtually,
 )
 
 ONCE = Limits(recursion=1)
@@ -35,7 +31,6 @@ TWO = {"ann": says("from ann"), "bob": says("from bob")}
 
 
 def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> None:
-    """The appended step sees all before it; accept returns the existing answer unchanged."""
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     review = of(events, ev.StepPlanned)[-1]
@@ -51,7 +46,6 @@ def test_recursion_appends_a_step_in_which_the_conductor_reads_the_answer() -> N
 
 
 def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
-    """A plan may end with a check; the review sees the verdict, and keeps the answer and not the verdict."""
     judging = replace(PROMPTED, verdicts=("YES", "NO"))
     workers = {"ann": says("from ann"), "bob": says("NO")}
     plan = "A | - | one\nB | 1 | check it"
@@ -67,7 +61,6 @@ def test_a_verdict_stands_for_the_answer_that_it_judges() -> None:
 
 
 def test_the_nested_question_is_the_question_and_the_subtask() -> None:
-    """It keeps the question's text, names its subtask and its parent, and holds what the step may see."""
     planner = ScriptedModel([["A | - | one"], ["accept"]])
     run, events = play(setting(planner, limits=ONCE))
     question = of(inner(events, 2), ev.RunStarted)[0].question
@@ -79,7 +72,6 @@ def test_the_nested_question_is_the_question_and_the_subtask() -> None:
 
 
 def test_a_corrective_workflow_replaces_the_answer() -> None:
-    """Instead of accepting, the conductor may have the answer mended; a worker there sees it as item 0."""
     planner = ScriptedModel([["A | - | one"], ["B | 0 | Mend it."]])
     bob = says("mended")
     run, events = play(setting(planner, {"ann": says("wrong"), "bob": bob}, limits=ONCE))
@@ -92,7 +84,6 @@ def test_a_corrective_workflow_replaces_the_answer() -> None:
 
 
 def test_only_the_outermost_last_step_knows_that_its_answer_goes_to_the_user() -> None:
-    """Neither the step under review nor a nested run in the middle of a plan speaks to the user."""
     ann, bob = says("from ann"), says("from bob")
     planner = ScriptedModel([["C | - | think\nB | 1 | end"], ["A | - | one"]])
     play(setting(planner, {"ann": ann, "bob": bob}, pool=WITH_SELF))
@@ -101,7 +92,6 @@ def test_only_the_outermost_last_step_knows_that_its_answer_goes_to_the_user() -
 
 
 def test_two_levels_nest_two_levels() -> None:
-    """With depth 2 a review that writes a plan is itself reviewed; the events of both levels are in the stream."""
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["accept"]])
     run, events = play(setting(planner, limits=Limits(recursion=2)))
     middle = inner(events, 2)
@@ -112,7 +102,6 @@ def test_two_levels_nest_two_levels() -> None:
 
 
 def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
-    """A conductor that always wants to go deeper ends at the last level with a worker."""
     planner = ScriptedModel([["C | - | deeper"]])
     run, events = play(setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2)))
     level, depth = events, 0
@@ -123,16 +112,7 @@ def test_depth_is_bounded_whatever_the_conductor_writes() -> None:
     assert run.trace.exit_code == 0
 
 
-def test_a_step_on_the_conductor_itself_needs_no_recursion_limit() -> None:
-    """A plan may name `self` once: depth 1 is there even without `--recursion`."""
-    planner = ScriptedModel([["C | - | think"], ["A | - | one"]])
-    run, _ = play(setting(planner, TWO, pool=WITH_SELF))
-    assert run.trace.answer == "from ann"
-    assert run.trace.limits.recursion == 0
-
-
 def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
-    """A resumed plan that asks for more depth than there is fails that step, and nothing hangs."""
     planner = ScriptedModel([["C | - | think"], ["A | - | one"]])
     earlier, _ = play(
         setting(
@@ -151,7 +131,6 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
 
 
 def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
-    """A nested trace that names `self` below the last level, when reused, fails that step alone."""
     planner = ScriptedModel([["A | - | one"], ["C | 0 | deeper"], [9.0, "accept"]])
     conductor = setting(planner, TWO, pool=WITH_SELF, limits=Limits(recursion=2))
     earlier, _ = play_and_stop(conductor, 5.0, "cancelled")
@@ -162,7 +141,6 @@ def test_a_nested_run_without_depth_refuses_a_step_on_itself() -> None:
 
 
 def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
-    """The run is partial, names the reason, and keeps the last text that was finished."""
     planner = ScriptedModel([["A | - | one"], [ModelError("missing", "model gone")]])
     run, _ = play(setting(planner, limits=ONCE))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from ann", True, 7)
@@ -171,7 +149,6 @@ def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
 
 
 def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:
-    """The fallback of a nested run is given item 0."""
     planner = ScriptedModel([["A | - | one"], ["what?"]])
     ann = ScriptedModel([["first"], ["second"]])
     run, events = play(setting(planner, {"ann": ann}, limits=ONCE))
@@ -181,7 +158,6 @@ def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:
 
 
 def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
-    """What the nested run could not finish is not passed off as whole."""
     planner = ScriptedModel([["A | - | one"], ["A | 0 | two\nB | 1 | three"]])
     workers = {"ann": ScriptedModel([["one"], ["two"]]), "bob": ScriptedModel([[ModelError("refused", "no")]])}
     run, _ = play(setting(planner, workers, limits=Limits(recursion=1, calls=3)))
@@ -193,7 +169,6 @@ def test_a_nested_answer_that_is_partial_makes_the_run_partial() -> None:
 
 
 def test_keeping_the_answer_works_in_every_plan_format_and_mode() -> None:
-    """Each profile has its own way to let the answer stand, and is shown it; so has `mini`."""
     accepts = {
         "native": "accept",
         "published": "model_id = []\nsubtasks = []\naccess_list = []",
@@ -218,7 +193,6 @@ def test_keeping_the_answer_works_in_every_plan_format_and_mode() -> None:
 
 
 def test_what_a_failed_step_left_is_not_given() -> None:
-    """Only answers that exist are given; without any there is nothing to keep."""
     planner = ScriptedModel([["A | - | one"], ["accept"], ["B | - | do it"]])
     workers = {
         "ann": ScriptedModel([[ModelError("refused", "no")]]),
@@ -231,7 +205,6 @@ def test_what_a_failed_step_left_is_not_given() -> None:
 
 
 def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
-    """And the other way round: what a nested run learns holds for the steps after it."""
     ann = ScriptedModel([[ModelError("auth", "bad key")]])
     planner = ScriptedModel([["A | - | one\nC | 1 | think\nA | 2 | end"], ["A | 0 | two"]])
     run, events = play(setting(planner, {"ann": ann, "bob": says("yes")}, pool=WITH_SELF))
@@ -242,7 +215,6 @@ def test_a_worker_that_went_down_is_down_in_the_nested_run_too() -> None:
 
 
 def test_stopping_reaches_into_nested_runs() -> None:
-    """Stopped at once, the nested stream has its own end before the step's, and says the same reason."""
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
     workers: dict[str, Any] = {"ann": says("one"), "bob": Counting("two", seconds=60)}
     run, events = play_and_stop(setting(planner, workers, limits=ONCE), 10.0, "terminated")
@@ -255,7 +227,6 @@ def test_stopping_reaches_into_nested_runs() -> None:
 
 
 def test_what_a_nested_run_had_to_show_is_better_than_nothing() -> None:
-    """Where the only step is a nested run that is stopped, its partial answer is the run's."""
     planner = ScriptedModel([["C | - | think"], ["A | - | one\nB | 1 | two"]])
     workers = {"ann": says("one"), "bob": ScriptedModel([["half a", 60.0, " word"]])}
     run, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 10.0, "cancelled")
@@ -263,7 +234,6 @@ def test_what_a_nested_run_had_to_show_is_better_than_nothing() -> None:
 
 
 def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> None:
-    """`after="running"` means calls: a nested run does not go through the rest of its plan."""
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two\nA | 1 | three"]])
     ann, bob = ScriptedModel([["one"]]), Counting("two", seconds=60)
     run, events = play_and_stop(setting(planner, {"ann": ann, "bob": bob}, limits=ONCE), 10.0, "cancelled", "running")
@@ -274,7 +244,6 @@ def test_winding_down_lets_a_nested_call_end_and_starts_nothing_after_it() -> No
 
 
 def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
-    """Its step is stopped, not failed, and the run keeps what was there before."""
     planner = ScriptedModel([["A | - | one"], [20.0, "accept"]])
     run, events = play_and_stop(setting(planner, limits=ONCE), 10.0, "cancelled", "running")
     assert of(inner(events, 2), ev.RunFailed)[0].error.kind == "cancelled"
@@ -283,7 +252,6 @@ def test_winding_down_before_a_nested_run_has_anything_stops_its_step() -> None:
 
 
 def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
-    """When the answering step is done, a nested run beside it ends with the same word on every level."""
     planner = ScriptedModel([["C | - | think\nA | - | end"], ["B | - | two"]])
     run, events = play(setting(planner, {"ann": Counting("end", 5), "bob": Counting(seconds=60)}, pool=WITH_SELF))
     assert [event.reason for event in of(events, ev.StepStopped)] == ["not_needed"]
@@ -292,32 +260,7 @@ def test_a_nested_run_that_is_not_needed_is_stopped() -> None:
     assert (run.trace.answer, run.trace.exit_code, run.trace.at) == ("end", 0, 5.0)
 
 
-def test_leaving_the_stream_ends_nested_runs_with_waiting_steps() -> None:
-    """Cancelling in the middle of two levels, with steps that wait for others, gives whole streams all the way down."""
-
-    async def main(after: int) -> None:
-        planner = ScriptedModel(
-            [["C | - | think\nA | 1 | x\nB | 1 2 | y"], ["A | - | one\nB | 1 | two\nA | 1 2 | three"]]
-        )
-        workers = {"ann": Counting(seconds=3), "bob": Counting(seconds=3)}
-        run = setting(planner, workers, pool=WITH_SELF, limits=Limits(recursion=2)).run(QUESTION)
-        seen: list[ev.Event] = []
-        async with aclosing(aiter(run)) as events:
-            async for event in events:
-                seen.append(event)
-                if len(seen) == after:
-                    break
-        whole = [*seen, *run.state.unread_events()]
-        sound(whole)
-        assert run.trace.exit_code in (0, 130)
-        assert (run.trace.error is None) == (whole[-1].kind == "run_finished")
-
-    for after in range(1, 40):
-        virtually(main(after))
-
-
 def test_nested_calls_count_against_the_places_of_the_run() -> None:
-    """A nested run's calls and its sibling's share the bounds of run and worker."""
     ann = Counting(seconds=3)
     pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=2), Worker(name="self", kind="self")))
     planner = ScriptedModel(
@@ -333,30 +276,9 @@ def test_nested_calls_count_against_the_places_of_the_run() -> None:
 
 
 def test_one_place_is_enough_for_any_nesting() -> None:
-    """A step that waits for its nested run holds no place that the nested run needs."""
     planner = ScriptedModel([["A | - | one"], ["B | 0 | two"], ["A | 0 | three"], ["accept"]])
     run, _ = play(
         setting(planner, limits=Limits(recursion=3, parallel=1), pool=pool_of("ann", "bob", "cyd", parallel=1))
     )
     assert run.trace.exit_code == 0
     assert run.trace.answer == "from ann"
-
-
-def test_a_cancelled_task_around_a_nested_run_is_really_over() -> None:
-    """Closing the reader while the nested conductor is planning leaves no stream open."""
-    planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
-
-    async def main() -> None:
-        run = setting(planner, limits=ONCE).run(QUESTION)
-        task = asyncio.create_task(_drain(run))
-        await asyncio.sleep(5)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert run.trace.ended
-
-    async def _drain(run: object) -> None:
-        async for _ in run:  # type: ignore[attr-defined]
-            pass
-
-    virtually(main())
-    assert planner.closed == 2

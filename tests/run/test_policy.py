@@ -19,7 +19,7 @@ from conductor_cli.core.errors import ModelError, PolicyError
 from conductor_cli.core.plan import SELF, Step
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Limits, Pool, Worker
-from conductor_cli.core.question import File, Question, Turn
+from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ALL_FEATURES, ScriptedModel
@@ -99,7 +99,7 @@ questions = st.builds(
     Question,
     text=st.just(f"{ASKED}?"),
     files=st.sampled_from([(), (File(name="notes", text=FILED),)]),
-    history=st.sampled_from([(), (Turn(question="And?", answer=FILED),)]),
+    history=st.sampled_from([(), (PastTurn(question="And?", answer=FILED),)]),
 )
 POOL = Pool(workers=(*(Worker(name=name, kind="scripted") for name in NAMES), Worker(name=SELF, kind=SELF)))
 
@@ -149,7 +149,6 @@ def test_no_worker_is_sent_what_a_rule_forbids(
 def test_in_mini_mode_one_worker_answers_that_sees_all_of_the_question(
     policy: Policy, parties: Mapping[str, Party], question: Question, gone: set[str]
 ) -> None:
-    """A worker that may not see a part of the question is neither chosen nor a substitute."""
     workers: dict[str, Any] = {name: Parrot(gone=name in gone) for name in NAMES}
     pool = Pool(workers=POOL.workers[:3])
     desk = setting(
@@ -187,7 +186,6 @@ def prompts(events: Sequence[ev.Event], worker: str) -> list[str]:
 
 
 def test_files_are_left_out_of_the_prompts_of_others() -> None:
-    """A hosted worker does its step without them, and a local one sees them. The conductor does not see them."""
     planner = says("A | - | Read it.\nB | - | Say what a wage is.\nA | 1 2 | Answer.")
     _, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [FILED in text for text in prompts(events, "ann")] == [True, True]
@@ -200,7 +198,6 @@ def test_files_are_left_out_of_the_prompts_of_others() -> None:
 
 
 def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
-    """The line is rejected, and the conductor repairs it. The steps before it are kept."""
     planner = ScriptedModel([["A | - | Read it.\nB | 1 | Check it."], ["A | 1 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     (rejected,) = of(events, ev.PlanRejected)
@@ -213,7 +210,6 @@ def test_an_access_list_that_would_leak_files_is_a_fault() -> None:
 
 
 def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() -> None:
-    """The fallback obeys the policy too: it takes the best of the workers that see the whole question."""
     planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
@@ -221,7 +217,6 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
-    """A worker that may not see the files does not replace one that saw them, and does not see its answer."""
     gone: Any = Parrot(gone=True)
     run, _ = play(desk("A | - | Read it.", LOCAL_FILES, {"ann": gone, "bob": Parrot()}), FILES)
     assert run.trace.exit_code != 0
@@ -235,7 +230,6 @@ def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
 
 
 def test_a_given_plan_is_checked_before_any_call() -> None:
-    """The exit code is 3, and the message names the step and the rule."""
     plan = plan_of(("ann", []), ("bob", [1]))
     with pytest.raises(PolicyError, match=r"step 2 shows bob the answer of step 1") as caught:
         play(desk(None, LOCAL_FILES), FILES, plan=plan)
@@ -253,27 +247,23 @@ def test_a_given_plan_is_checked_before_any_call() -> None:
     ],
 )
 def test_rules_hold_for_the_conductor(policy: Policy, recipient: str, said: str) -> None:
-    """It reads the question, so the run ends before it begins if the conductor may not be asked."""
     parties = {**ALL, SELF: party("conductor", recipient)}
     with pytest.raises(PolicyError, match=re.escape(said)):
         play(desk("A | - | x", policy, parties=parties), FILES)
 
 
 def test_a_conductor_on_this_machine_needs_no_permission() -> None:
-    """The rule `allow` is about workers."""
     run, _ = play(desk("A | - | x", Policy(allow=(("bob",),)), pool=POOL.subset(["bob"])), FILES)
     assert run.trace.answer == "from bob"
 
 
 def test_files_that_no_worker_may_see_are_an_error() -> None:
-    """The error comes before the first call."""
     with pytest.raises(PolicyError, match="no allowed worker may be shown the attached files"):
         play(desk("A | - | x", Policy(files_only=((),))), FILES)
     play(desk("A | - | x", Policy(files_only=((),))))
 
 
 def test_a_review_that_would_see_too_much_is_left_out() -> None:
-    """A hosted conductor that may not see files reviews no answer that came from them. A notice says so."""
     parties = {**ALL, SELF: party("conductor", "north")}
     limits = Limits(recursion=1)
     run, events = play(desk("A | - | Read it.", LOCAL_FILES, parties=parties, limits=limits), FILES)
@@ -282,7 +272,6 @@ def test_a_review_that_would_see_too_much_is_left_out() -> None:
 
 
 def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() -> None:
-    """The conductor sees the existing answer there, so what it writes may hold it."""
     planner = ScriptedModel(
         [["A | - | Read it.\nD | 1 | Review."], ["B | given | Check it."], ["A | given | Check it."]]
     )
@@ -293,7 +282,6 @@ def test_a_nested_run_excludes_workers_that_may_not_see_the_existing_answer() ->
 
 
 def test_a_reused_plan_is_held_to_the_current_rules() -> None:
-    """A subtask from before the rule may quote the files, so its step goes to a worker that may see them."""
     plan = "A | - | Read it.\nB | - | Answer."
     stopped, _ = play_and_stop(
         desk(plan, Policy(), {"ann": says("read"), "bob": says(9.0)}), 1, "cancelled", question=FILES
@@ -317,7 +305,6 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
     rules: list[Policy], begun: list[tuple[str, str]], more: list[tuple[str, str]], parties: Mapping[str, Party],
     question: Question, first: set[str],
 ) -> None:  # fmt: skip
-    """The rules hold however often a run is resumed, whatever the rules and the workers were before."""
     few = Pool(workers=tuple(worker for worker in POOL if worker.name in {*first, "ann"}))
     earlier: Trace | None = None
     for policy, pool, said in zip(rules, (few, POOL, POOL), (begun, more, more), strict=True):
@@ -348,7 +335,6 @@ def test_no_worker_is_sent_what_a_rule_forbids_in_a_resumed_run(
 
 
 def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
-    """The second run had the same rules as the third, but its plan came from a conductor that saw the files."""
     plan = f"A | - | Read it.\nB | - | Check {FILED}."
     workers: dict[str, Any] = {"ann": says("read"), "bob": says(9.0)}
     first, _ = play_and_stop(desk(plan, Policy(), workers), 1, "cancelled", question=FILES)
@@ -362,7 +348,6 @@ def test_resuming_twice_keeps_what_subtasks_may_reveal() -> None:
 
 
 def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> None:
-    """The rules are the same, but more workers are on offer than when the conductor was shown the files."""
     alone = Pool(workers=(Worker(name="ann", kind="scripted"),))
     planner = ScriptedModel([[f"A | - | Check {FILED}.\n", "A | 1 | Answer.\n", 9.0]])
     first, _ = play_and_stop(
@@ -378,7 +363,6 @@ def test_subtasks_of_a_planner_with_files_stay_with_workers_that_see_files() -> 
 
 
 def test_a_plan_of_a_conductor_that_saw_no_files_is_written_on_by_it() -> None:
-    """The run is resumed under the rules that it began with, so nothing is kept from any worker."""
     planner = ScriptedModel([["A | - | Read it.\n", "B | - | Check.\n", "A | 1 2 | Answer.\n", 9.0]])
     first, _ = play_and_stop(
         desk(planner, LOCAL_FILES, {"ann": says("read"), "bob": says(9.0)}, pool=POOL), 1, "cancelled", question=FILES
@@ -404,7 +388,6 @@ def run_without_rules(*lines: str) -> Trace:
 
 
 def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() -> None:
-    """It does not continue a plan that was made under other rules. The best worker that may see the files does."""
     earlier = run_without_rules(f"A | - | Check {FILED}.", f"B | - | Compare {FILED}.", "A | 1 | Answer.")
     workers: dict[str, Any] = {"ann": Parrot(), "bob": Parrot(), "cyd": Parrot()}
     planner = Gossip([("B", "-")])
@@ -419,7 +402,6 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
 
 
 def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
-    """Its subtask becomes the question of a nested run, which offers only workers that may see the files, or fails."""
     planner = ScriptedModel([[f"A | - | Read it.\nD | - | Check {FILED}."], [9.0]])
     stopped, _ = play_and_stop(
         desk(planner, Policy(), {"ann": says("read"), "bob": says("x")}, pool=POOL), 1, "cancelled", question=FILES
@@ -436,7 +418,6 @@ def test_a_nested_run_reveals_files_only_to_workers_that_may_see_them() -> None:
 
 
 def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
-    """No rule kept the files from the worker that wrote it, so now only workers that may see them see the answer."""
     workers: dict[str, Any] = {"ann": says(9.0), "bob": says("x"), "cyd": says("y")}
     begun = desk("B | - | Find it.\nA | - | Wait.", Policy(files_only=(("bob", "ann"),)), workers, pool=POOL)
     stopped, _ = play_and_stop(begun, 1, "cancelled", question=FILES)
@@ -452,7 +433,6 @@ def test_an_answer_of_a_run_under_other_rules_may_quote_the_files() -> None:
 
 
 def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
-    """Its tags are not known any more, so nothing says that it was not shown them."""
     policy = DataPolicy(PoolPolicy(policy=LOCAL_FILES, parties=ALL), ["ann", "bob"], FILES)
     steps = [
         Step(worker="bob", subtask="x"),
@@ -463,7 +443,6 @@ def test_an_answer_of_a_worker_that_is_gone_may_quote_the_files() -> None:
 
 
 def test_without_a_policy_a_prompt_is_as_it_was() -> None:
-    """No line is added where there is no rule, and the trace says so."""
     planner = says("A | - | one")
     run, events = play(desk(planner, Policy()), FILES)
     assert "Not shown" not in planner.requests[0].messages[1].content

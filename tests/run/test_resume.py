@@ -42,35 +42,20 @@ def stopped_after_one() -> Trace:
 
 
 def test_only_what_is_missing_is_called() -> None:
-    """Finished steps keep their text and cost nothing; the conductor is not asked."""
     earlier = stopped_after_one()
-    ann, planner = says("x"), says("x")
-    run, events = play(setting(planner, {"ann": ann, "bob": says("two"), "cyd": says("three")}), resume=earlier)
+    ann, bob, planner = says("x"), says("two"), says("x")
+    run, events = play(setting(planner, {"ann": ann, "bob": bob, "cyd": says("three")}), resume=earlier)
     assert (ann.requests, planner.requests) == ([], [])
+    assert "found" in bob.requests[0].messages[-1].content
     assert notices(events) == [f"reusing finished step 1 of run {earlier.run}"]
     assert [record.text for record in run.trace.steps] == ["found", "two", "three"]
     assert of(events, ev.StepFinished)[0].usage == Usage()
-    assert run.trace.plan == earlier.plan
-    assert run.trace.answer == "three"
-
-
-def test_a_run_says_which_one_it_resumes() -> None:
-    """In its first event; the plan is whose it was, where there is no model to plan."""
-    earlier = stopped_after_one()
-    run, events = play(setting(None, {"ann": says("x"), "bob": says("x"), "cyd": says("x")}), resume=earlier)
+    assert (run.trace.plan, run.trace.answer) == (earlier.plan, "three")
     assert of(events, ev.RunStarted)[0].resumed == run.trace.resumed == earlier.run
     assert (earlier.resumed, run.trace.conductor) == ("", earlier.conductor)
 
 
-def test_later_steps_see_reused_answers() -> None:
-    """A worker of the new run reads the text of the old one."""
-    bob = says("two")
-    play(setting(None, {"ann": says("x"), "bob": bob, "cyd": says("x")}), resume=stopped_after_one())
-    assert "found" in bob.requests[0].messages[-1].content
-
-
 def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
-    """Nothing is called, and the answer is the same."""
     earlier, _ = play(setting(PLAN))
     models = {name: says("x") for name in ("ann", "bob", "cyd")}
     run, _ = play(setting(None, models), resume=earlier.trace)
@@ -80,7 +65,6 @@ def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
 
 
 def test_a_plan_that_was_half_written_is_written_on() -> None:
-    """The conductor is shown the steps that stand and appends; those that are done stay done."""
     half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
     assert half.trace.plan is None
     assert list(half.trace.done()) == [1, 2]
@@ -94,7 +78,6 @@ def test_a_plan_that_was_half_written_is_written_on() -> None:
 
 
 def test_a_plan_whose_last_step_was_known_is_whole() -> None:
-    """A trace that ends between the last step and the word that the plan is ready needs no conductor."""
     _, events = play(setting(PLAN))
     cut = fold(events[: kinds(events).index("plan_ready") + 1])
     assert cut.plan is None
@@ -104,7 +87,6 @@ def test_a_plan_whose_last_step_was_known_is_whole() -> None:
 
 
 def test_a_run_without_a_plan_starts_over() -> None:
-    """Nothing is reused, and there is no notice."""
     failed, _ = play(setting([ModelError("auth", "no key")]))
     run, events = play(setting(PLAN), resume=failed.trace)
     assert notices(events) == []
@@ -112,7 +94,6 @@ def test_a_run_without_a_plan_starts_over() -> None:
 
 
 def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
-    """A half-written plan that already has as many steps as the new limit is closed without the conductor."""
     half, _ = play_and_stop(setting(["A | - | one\nB | 1 | two\n", 60.0, "C"], constrained=True), 5.0, "cancelled")
     planner = says("x")
     run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
@@ -122,7 +103,6 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
 
 
 def test_failed_and_stopped_steps_are_done_again() -> None:
-    """Only what finished counts."""
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]])}
     failed, _ = play(setting("A | - | one\nA | 1 | two", workers))
     assert failed.trace.exit_code == 1
@@ -139,7 +119,6 @@ def cut_short(trace: Trace, number: int) -> Trace:
 
 
 def test_a_step_that_had_to_do_without_an_answer_is_done_again() -> None:
-    """It begins once the answer is there, and reads it; a step that reads nothing of it is reused."""
     plan = "A | - | one\nB | - | two\nC | 1 2 | three\nB | 3 | four"
     earlier, _ = play(setting(plan))
     ann, bob, cyd = says("now"), says("new"), says("late")
@@ -155,7 +134,6 @@ def test_a_step_that_had_to_do_without_an_answer_is_done_again() -> None:
 
 
 def test_a_nested_run_that_had_to_do_without_an_answer_begins_anew() -> None:
-    """What it had found was found without that answer."""
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play(setting(planner, pool=WITH_SELF))
     again, bob = ScriptedModel([["B | 0 | anew"]]), says("checked")
@@ -165,7 +143,6 @@ def test_a_nested_run_that_had_to_do_without_an_answer_begins_anew() -> None:
 
 
 def test_a_step_that_was_given_up_makes_none_outdated() -> None:
-    """The plan was revised for it; those that came instead stay done."""
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("two"), "cyd": says("x")}
     pool = pool_of("ann", "bob")
     planner = ScriptedModel([["A | - | one\nB | 1 | two"], ["B | - | instead"]])
@@ -177,7 +154,6 @@ def test_a_step_that_was_given_up_makes_none_outdated() -> None:
 
 
 def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
-    """The record says who did it, then and now."""
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": ScriptedModel([["by bob"], [60.0]])}
     earlier, _ = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled")
     run, _ = play(setting(None), resume=earlier.trace)
@@ -185,7 +161,6 @@ def test_a_step_that_a_substitute_finished_keeps_its_name() -> None:
 
 
 def test_a_nested_run_is_resumed_where_it_was() -> None:
-    """Its plan and its finished steps count too: only the call that was cut is made again."""
     workers: dict[str, Any] = {"ann": ScriptedModel([["one"], ["inner one"]]), "bob": Counting(seconds=60)}
     planner = ScriptedModel([["A | - | one\nC | 1 | think"], ["A | 0 | more\nB | 1 | check"]])
     earlier, _ = play_and_stop(setting(planner, workers, pool=WITH_SELF), 5.0, "cancelled")
@@ -199,7 +174,6 @@ def test_a_nested_run_is_resumed_where_it_was() -> None:
 
 
 def test_a_nested_kept_answer_is_reused() -> None:
-    """A nested run that had accepted, in a trace cut before its end, accepts again without being asked."""
     planner = ScriptedModel([["A | - | one"], ["accept"]])
     _, events = play(setting(planner, limits=Limits(recursion=1)))
     cut = fold(events[: [event.kind for event in events].index("nested_event") + 3])
@@ -212,7 +186,6 @@ def test_a_nested_kept_answer_is_reused() -> None:
 
 
 def test_a_review_is_not_appended_twice() -> None:
-    """A plan that holds its review already is run unchanged."""
     planner = ScriptedModel([["A | - | one"], [60.0, "accept"]])
     earlier, _ = play_and_stop(setting(planner, limits=Limits(recursion=1)), 5.0, "cancelled")
     run, _ = play(setting(says("accept"), limits=Limits(recursion=1)), resume=earlier.trace)
@@ -221,7 +194,6 @@ def test_a_review_is_not_appended_twice() -> None:
 
 
 def test_an_answer_that_was_cut_stays_partial() -> None:
-    """How a step ended is reused with its text."""
     cut = Chunk(usage=Usage(tokens_out=4, calls=1), finish="length")
     earlier, _ = play(setting("A | - | one", {"ann": ScriptedModel([["a long ans", cut]])}))
     run, _ = play(setting(None, {"ann": says("x")}), resume=earlier.trace)
@@ -229,7 +201,6 @@ def test_an_answer_that_was_cut_stays_partial() -> None:
 
 
 def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
-    """A plan that is whole but of which no step is the last gives what was finished, and says that it is partial."""
     earlier = stopped_after_one()
     damaged = replace(earlier, steps=tuple(record for record in earlier.steps if not record.last))
     run, _ = play(setting(None), resume=damaged)
@@ -238,14 +209,12 @@ def test_a_damaged_trace_without_an_answering_step_ends_by_name() -> None:
 
 
 def test_a_plan_goes_before_a_trace() -> None:
-    """Where both are given, the plan is run."""
     run, _ = play(setting(None), plan=plan_of(("bob", ())), resume=stopped_after_one())
     assert run.trace.answer == "from bob"
 
 
 @given(st.integers(0, 60), st.sampled_from([PLAN, "A | - | one\nB | - | two\nA | 1 2 | end"]))
 def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
-    """A file that ends after any event, as a crash leaves it, is brought to an answer; what is done stays done."""
     _, events = play(setting(list(plan), constrained=True))
     cut = fold(events[: min(length, len(events) - 1)])
     planner = ScriptedModel([["C | - | end"]])
@@ -260,7 +229,6 @@ def test_a_trace_cut_anywhere_can_be_resumed(length: int, plan: str) -> None:
 
 @pytest.mark.parametrize("plan_only", [False, True])
 def test_resuming_twice_gives_the_same(plan_only: bool) -> None:
-    """The trace of a resumed run can itself be resumed."""
     first, _ = play(setting(None), resume=stopped_after_one())
     second, _ = play(setting(None), resume=first.trace, plan_only=plan_only)
     assert second.trace.plan == first.trace.plan

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -8,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Chunk
 from conductor_cli.core.errors import RETRYABLE, Failure, ModelError, ModelErrorReason
 from conductor_cli.core.pool import Limits, Timeouts
 from conductor_cli.models.base import ScriptedModel
-from tests.run.kit import Counting, of, play, play_and_stop, says, setting
+from conductor_cli.run.attempt import read_chunks
+from tests.run.kit import Counting, now, of, play, play_and_stop, says, setting, virtually
 
 
 def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
@@ -19,7 +23,6 @@ def failing(*errors: ModelError, then: str = "") -> ScriptedModel:
 
 
 def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
-    """The attempt's failure says when the next one comes, and the next one starts then."""
     ann = failing(ModelError("overloaded", "busy"), then="yes")
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("x")}))
     (failed,), (_, second) = of(events, ev.StepFailed), of(events, ev.StepStarted)
@@ -30,7 +33,6 @@ def test_a_failure_that_may_pass_is_tried_again_by_the_same_worker() -> None:
 
 
 def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
-    """From one seed come the same waits: half a second, a second, two, each by a half either way."""
     draw = random.Random(5)
     wanted = [round(0.5 * 2**turn * draw.uniform(0.5, 1.5), 3) for turn in range(3)]
     ann = failing(*[ModelError("rate", "slow down")] * 3, then="yes")
@@ -40,11 +42,9 @@ def test_waits_double_and_are_jittered_by_the_runs_own_generator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "waited"),
-    [(7.5, 7.5), (30.0, 30.0), (86400.0, 30.0), (float("inf"), 30.0), (0.0, 0.0), (-5.0, 0.0)],
+    ("said", "waited"), [(7.5, 7.5), (30.0, 30.0), (86400.0, 30.0), (float("inf"), 30.0), (0.0, 0.0), (-5.0, 0.0)]
 )
 def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None:
-    """A server may ask for a wait; never for more than half a minute, and never for less than none."""
     ann = failing(ModelError("rate", "slow down", retry_after=said), then="yes")
     _, events = play(setting("A | - | one", {"ann": ann}))
     assert of(events, ev.StepFailed)[0].retry_in == waited
@@ -52,14 +52,12 @@ def test_retry_after_is_obeyed_up_to_a_bound(said: float, waited: float) -> None
 
 
 def test_a_retry_after_that_is_not_a_number_is_ignored() -> None:
-    """Then the wait is our own."""
     ann = failing(ModelError("rate", "slow down", retry_after=float("nan")), then="yes")
     _, events = play(setting("A | - | one", {"ann": ann}))
     assert 0.25 <= of(events, ev.StepFailed)[0].retry_in <= 0.75
 
 
 def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
-    """After its last attempt a worker's failure names who takes over; attempts go on counting."""
     ann = failing(ModelError("overloaded", "busy"))
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes"), "cyd": says("x")}))
     failed = of(events, ev.StepFailed)
@@ -73,7 +71,6 @@ def test_attempts_are_bounded_and_then_another_worker_is_named() -> None:
 
 @pytest.mark.parametrize("reason", ["auth", "missing", "refused", "file", "internal"])
 def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReason) -> None:
-    """Another worker is asked at once."""
     ann = failing(ModelError(reason, "no"))
     _, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
@@ -82,7 +79,6 @@ def test_a_failure_that_will_not_pass_is_not_tried_again(reason: ModelErrorReaso
 
 @pytest.mark.parametrize("reason", ["auth", "missing", "file"])
 def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReason) -> None:
-    """It is down for the later steps of the run, and a notice says who takes its place there."""
     ann = failing(ModelError(reason, "no such thing"))
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("yes")}))
     assert len(ann.requests) == 1
@@ -94,14 +90,12 @@ def test_a_worker_that_refused_its_key_is_not_asked_again(reason: ModelErrorReas
 
 
 def test_a_refused_request_does_not_take_the_worker_down() -> None:
-    """The next step may be to its liking."""
     ann = ScriptedModel([[ModelError("refused", "too long")], ["yes"]])
     run, _ = play(setting("A | - | one\nA | 1 | two", {"ann": ann, "bob": says("short")}))
     assert [record.worker for record in run.trace.steps] == ["bob", "ann"]
 
 
 def test_a_substitute_that_went_down_elsewhere_is_not_named() -> None:
-    """Who takes over is chosen among those that are up at that moment."""
     workers = {
         "ann": failing(ModelError("refused", "no")),
         "bob": failing(ModelError("auth", "no key")),
@@ -113,7 +107,6 @@ def test_a_substitute_that_went_down_elsewhere_is_not_named() -> None:
 
 
 def test_a_stream_that_breaks_is_begun_again() -> None:
-    """Text of the broken attempt is not part of the answer."""
     ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["The answer is 42."]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert run.trace.answer == "The answer is 42."
@@ -122,7 +115,6 @@ def test_a_stream_that_breaks_is_begun_again() -> None:
 
 
 def test_text_that_went_out_is_never_taken_back() -> None:
-    """Where the answer is shown as it comes, a break in it ends the run with what there is."""
     ann = ScriptedModel([["The ans", ModelError("broken", "gone")], ["other"]])
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("other")}, streams_answer=True))
     (failed,) = of(events, ev.StepFailed)
@@ -132,7 +124,6 @@ def test_text_that_went_out_is_never_taken_back() -> None:
 
 
 def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() -> None:
-    """Only the answering step's text goes out; white space alone is nothing that was said."""
     ann = ScriptedModel([["half", ModelError("broken", "gone")], ["whole"]])
     bob = ScriptedModel([[" \n", ModelError("broken", "gone")], ["yes"]])
     run, _ = play(setting("A | - | one\nB | 1 | two", {"ann": ann, "bob": bob}, streams_answer=True))
@@ -140,7 +131,6 @@ def test_steps_before_the_answer_may_be_tried_again_though_the_answer_streams() 
 
 
 def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
-    """Each of the three ends the attempt as a timeout, at its time and with its name."""
     timeouts = Timeouts(first_token=10, idle=5, total=30)
     scripts: list[Any] = [[11.0, "late"], ["a", 6.0, "b"], ["a", *[4.0, "b"] * 20], [9.0, "a", 4.0, "yes"]]
     run, events = play(
@@ -156,7 +146,6 @@ def test_patience_bounds_the_first_token_the_gaps_and_the_whole() -> None:
 
 
 def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
-    """Nobody waits for a wait."""
     ann = failing(ModelError("rate", "slow down", retry_after=30.0))
     run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled", "running")
     assert run.trace.at == 5.0
@@ -165,7 +154,6 @@ def test_a_step_that_waits_to_try_again_is_stopped_at_once() -> None:
 
 
 def test_a_run_that_winds_down_tries_nothing_again() -> None:
-    """After `stop(after="running")` a call that fails is the end of its step."""
     ann = ScriptedModel([[10.0, ModelError("rate", "slow down")], ["yes"]])
     run, events = play_and_stop(setting("A | - | one", {"ann": ann, "bob": says("x")}), 5.0, "cancelled", "running")
     (failed,) = of(events, ev.StepFailed)
@@ -177,7 +165,6 @@ def test_a_run_that_winds_down_tries_nothing_again() -> None:
 def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
     reasons: list[ModelErrorReason], attempts: int
 ) -> None:
-    """No worker is asked more often than allowed, and the run ends well if any of them answers in time."""
     errors = [[ModelError(reason, reason)] for reason in reasons]
     workers = {"ann": ScriptedModel([*errors, ["yes"]]), "bob": ScriptedModel([*errors, ["yes"]])}
     run, events = play(setting("A | - | one", workers, limits=Limits(attempts=attempts)))
@@ -192,7 +179,6 @@ def test_any_row_of_failures_ends_in_an_answer_or_in_all_workers_tried(
 
 
 def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
-    """All unreachable is exit code 8, all keys 4, a mixture 1 with the first reason."""
     groups: list[tuple[tuple[ModelErrorReason, ...], int]] = [
         (("connect", "timeout"), 8), (("auth", "auth"), 4), (("auth", "connect"), 1),
     ]  # fmt: skip
@@ -207,8 +193,58 @@ def test_a_failure_of_every_worker_keeps_the_kind_they_share() -> None:
 
 
 def test_steps_that_wait_to_try_again_hold_no_place() -> None:
-    """While one step waits for its next attempt, another one works in its place."""
     ann = ScriptedModel([[ModelError("rate", "slow", retry_after=20.0)], ["yes"]])
     conductor = setting("A | - | one\nB | - | two\nB | 1 2 | end", {"ann": ann, "bob": Counting(seconds=3)})
     _, events = play(conductor)
     assert of(events, ev.StepFinished)[0].at == 3.0
+
+
+PATIENCE = Timeouts(first_token=10, idle=5, total=12)
+
+
+async def slow_to_close() -> AsyncGenerator[Chunk, None]:
+    try:
+        yield Chunk(text="a")
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(20)
+
+
+async def deaf() -> AsyncGenerator[Chunk, None]:
+    yield Chunk(text="a")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        yield Chunk(text="b")
+    await asyncio.sleep(60)
+    yield Chunk(text="c")
+
+
+def heard(chunks: AsyncGenerator[Chunk, None], most: int = 9) -> tuple[list[str], float, list[Any]]:
+    """The first `most` texts, or why there are no more; when that was; and what the loop had to complain of."""
+
+    async def main() -> tuple[list[str], float, list[Any]]:
+        texts: list[str] = []
+        complaints: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+        def take(chunk: Chunk) -> bool:
+            texts.append(chunk.text)
+            return len(texts) == most
+
+        try:
+            await read_chunks(chunks, take, PATIENCE)
+        except ModelError as error:
+            texts.append(error.message)
+        return texts, now(), complaints
+
+    return virtually(main())
+
+
+@pytest.mark.parametrize(("most", "wanted", "end"), [(1, ["a"], 20), (9, ["a", "no next token within 5 s"], 25)])
+def test_a_slow_close_is_not_a_timeout(most: int, wanted: list[str], end: float) -> None:
+    assert heard(slow_to_close(), most) == (wanted, end, [])
+
+
+def test_a_model_that_does_not_heed_the_alarm_is_left_at_its_next_word() -> None:
+    assert heard(deaf()) == (["a", "no next token within 5 s"], 5.0, [])

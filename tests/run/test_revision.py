@@ -8,8 +8,8 @@ import pytest
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Request
+from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ModelError, UsageError
-from conductor_cli.core.follow_up import reset_from_step
 from conductor_cli.core.plan import Decision, PlanRules
 from conductor_cli.core.plan_formats import PLAN_FORMATS
 from conductor_cli.core.pool import Limits
@@ -17,19 +17,8 @@ from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.prompts import plan_format_context
 from conductor_cli.core.usage import Price
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.run import Conductor
-from tests.run.kit import (
-    QUESTION,
-    fold,
-    notices,
-    of,
-    plan_of,
-    play,
-    play_and_stop,
-    says,
-    setting,
-    virtually,
-)
+from conductor_cli.run import Conductor, start_run
+from tests.run.kit import QUESTION, fold, notices, of, plan_of, play, play_and_stop, says, setting, virtually
 
 REFUSED = ModelError("refused", "secret words of the server")
 UNREACHABLE = ModelError("connect", "no route")
@@ -61,7 +50,6 @@ def revising(*replies: Any, words: tuple[str, ...] = ("hard",), **more: Any) -> 
 
 
 def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
-    """What is done is kept, what has not begun is given up, and the new steps have numbers behind all of it."""
     conductor = revising(PLAN, "A | 1 | other five\nB | 5 | other six")
     run, events = play(conductor)
     (revised,) = of(events, ev.PlanRevised)
@@ -80,7 +68,6 @@ def test_the_planner_is_asked_for_the_rest_when_nobody_can_do_a_step() -> None:
 
 
 def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() -> None:
-    """It reads its own plan, the labels of the workers, and a reason; never what a server wrote."""
     conductor = revising(PLAN, "A | 1 | other five")
     play(conductor)
     planner: Any = conductor.model
@@ -98,26 +85,22 @@ def test_the_planner_is_told_which_step_failed_by_whom_and_why_in_our_words() ->
 
 
 def test_a_new_step_never_reads_a_step_that_was_given_up() -> None:
-    """An access list loses what has no answer, and `all` leaves it out."""
     run, events = play(revising(PLAN, "A | 1 2 3 | other five\nB | all | other six"))
     assert [record.step.access for record in run.trace.steps[4:]] == [(1,), (1, 5)]
     assert [text for text in notices(events) if "runs without its answer" in text] == []
 
 
 def test_a_step_that_was_given_up_may_be_planned_again_word_for_word() -> None:
-    """It is no repetition of a step that is done."""
     run, _ = play(revising(PLAN, "A | 1 | easy three\nA | 1 | easy one"))
     assert [record.step.subtask for record in run.trace.steps[4:]] == ["easy three", "easy one"]
 
 
 def test_the_answering_step_itself_can_be_replaced() -> None:
-    """Where the last step fails, the answer comes from the new last one."""
     run, _ = play(revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three"))
     assert (run.trace.answer, run.trace.exit_code, len(run.trace.steps)) == ("ann", 0, 3)
 
 
 def test_the_plan_is_revised_once() -> None:
-    """When the new steps cannot be done either, the run ends with what is finished: exit code 7."""
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | hard three")
     run, events = play(conductor)
     planner: Any = conductor.model
@@ -128,7 +111,6 @@ def test_the_plan_is_revised_once() -> None:
 
 @pytest.mark.parametrize("reply", ["no plan at all", "Z | - | one\n", [ModelError("connect", "gone")]])
 def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> None:
-    """As for a first plan: one step that sees what is done. If nobody can do that one, the answer is partial."""
     run, events = play(revising("A | - | easy one\nB | 1 | hard two", reply, reply))
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 0)
     assert run.trace.steps[-1].step.access == (1,)
@@ -138,7 +120,6 @@ def test_where_the_planner_fails_the_best_worker_takes_the_rest(reply: Any) -> N
 
 
 def test_where_no_worker_can_be_reached_nothing_is_planned_anew() -> None:
-    """Another plan would ask the same workers; the answer is partial, for the reason of the first failure."""
     workers = {name: Picky(name, "hard", error=UNREACHABLE) for name in ("ann", "bob")}
     conductor = revising("A | - | easy one\nB | 1 | hard two", workers=workers, limits=Limits(attempts=1))
     run, events = play(conductor)
@@ -148,7 +129,6 @@ def test_where_no_worker_can_be_reached_nothing_is_planned_anew() -> None:
 
 
 def test_the_rest_is_not_planned_on_a_worker_that_cannot_be_reached() -> None:
-    """It has no label for the new steps."""
     workers = {"ann": Picky("ann", "hard"), "bob": Picky("bob", "hard", error=UNREACHABLE)}
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other", workers=workers)
     run, _ = play(conductor)
@@ -158,7 +138,6 @@ def test_the_rest_is_not_planned_on_a_worker_that_cannot_be_reached() -> None:
 
 
 def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
-    """Work that has been paid for is kept, and the new steps can read it."""
     workers = {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")}
     plans = "A | - | easy one\nB | - | hard two\nB | 1 2 | easy three", "B | 1 | other four"
     run, events = play(revising(*plans, workers=workers))
@@ -171,7 +150,6 @@ def test_steps_that_run_go_on_while_the_rest_is_planned() -> None:
 
 
 def test_no_second_answer_is_begun_while_one_is_being_written() -> None:
-    """The answering step runs and does not need the failed one, so the plan stands."""
     workers = {"ann": Picky("ann", "hard", seconds=20.0), "bob": Picky("bob", "hard")}
     run, events = play(revising("B | - | hard one\nA | - | easy two", "A | - | other", workers=workers))
     assert of(events, ev.PlanRevised) == []
@@ -179,24 +157,14 @@ def test_no_second_answer_is_begun_while_one_is_being_written() -> None:
 
 
 def test_a_part_of_the_answer_that_is_out_stays_the_answer() -> None:
-    """On a terminal the text cannot be taken back: no other worker and no other plan may write below it."""
     workers = {"ann": ScriptedModel([["It is ", ModelError("broken", "cut")]]), "bob": says("bob")}
     run, events = play(revising("A | - | one", "B | - | other", workers=workers, streams_answer=True))
     assert (run.trace.answer, run.trace.exit_code) == ("It is ", 7)
     assert of(events, ev.PlanRevised) == []
 
 
-def test_a_stream_that_dies_midway_restarts_that_step_only() -> None:
-    """What was written of it is dropped, and the step before it is not done again."""
-    ann, bob = says("first"), ScriptedModel([["half ", ModelError("broken", "cut")], ["whole"]])
-    run, events = play(revising("A | - | one\nB | 1 | two", workers={"ann": ann, "bob": bob}))
-    assert (run.trace.answer, len(ann.requests), len(bob.requests)) == ("whole", 1, 2)
-    assert of(events, ev.PlanRevised) == []
-
-
 @pytest.mark.parametrize("how", ["off", "mini", "given", "approved"])
 def test_some_plans_are_never_revised(how: str) -> None:
-    """Where it is switched off, and where the user has given or approved the plan."""
     conductor = revising("A | - | easy one\nB | 1 | hard two", "A | 1 | other three")
     more: dict[str, Any] = {}
     if how == "off":
@@ -208,8 +176,8 @@ def test_some_plans_are_never_revised(how: str) -> None:
     if how == "approved":
 
         async def main() -> list[ev.Event]:
-            run, events = conductor.run(QUESTION, approve=True), []
-            async for event in run:
+            run, events = start_run(conductor, QUESTION, approve=True), []
+            async for event, _ in run:
                 events.append(event)
                 if isinstance(event, ev.PlanOffered):
                     run.decide(Decision())
@@ -223,7 +191,6 @@ def test_some_plans_are_never_revised(how: str) -> None:
 
 
 def test_limits_hold_for_the_second_plan_and_its_steps() -> None:
-    """A limit on steps counts those that are kept, and one on tokens ends the run before the planner is asked."""
     conductor = revising(
         "A | - | easy one\nB | 1 | hard two", "A | 1 | three\nA | 3 | four", "A | 1 | three", limits=Limits(steps=2)
     )
@@ -236,7 +203,6 @@ def test_limits_hold_for_the_second_plan_and_its_steps() -> None:
 
 
 def test_the_second_planning_call_is_paid_for() -> None:
-    """What it costs is in the run's cost, and a limit that leaves no room for it ends the run: exit code 6."""
     plans = "A | - | easy one\nB | 1 | hard two", "A | 1 | three"
     paid = play(revising(*plans, price=Price(input=Decimal(1), output=Decimal(1))))[0].trace
     assert paid.planning.calls == 2
@@ -246,7 +212,6 @@ def test_the_second_planning_call_is_paid_for() -> None:
 
 
 def test_a_run_can_be_stopped_in_the_middle_of_a_revision() -> None:
-    """What is done is the answer, nothing is left behind, and a resumed run asks for the same rest again."""
     conductor = revising(PLAN, [5.0, "A | 1 | other five\nB | 5 | other six"])
     run, events = play_and_stop(conductor, 1.0, "cancelled")
     assert (run.trace.answer, run.trace.exit_code) == ("ann", 130)
@@ -261,7 +226,6 @@ def test_a_run_can_be_stopped_in_the_middle_of_a_revision() -> None:
 
 @pytest.mark.parametrize("last", ["plan_revised", "step_stopped", "plan_delta", "step_planned", "plan_ready"])
 def test_a_run_that_was_killed_in_its_revision_can_be_resumed(last: str) -> None:
-    """From the trace up to any of its events the rest is done, and nothing is done or given up twice."""
     _, events = play(revising(PLAN, "A | 1 | other five\nB | 5 | other six"))
     begun = [event.kind for event in events].index("plan_revised")
     cut = begun + [event.kind for event in events][begun:].index(last) + 1
@@ -275,7 +239,6 @@ def test_a_run_that_was_killed_in_its_revision_can_be_resumed(last: str) -> None
 
 
 def test_a_given_up_step_cannot_be_run_again() -> None:
-    """The steps that took its place can."""
     run, _ = play(revising(PLAN, "A | 1 | other five\nB | 5 | other six"))
     for number in (2, 3):
         with pytest.raises(UsageError, match="was given up when its plan was revised"):
@@ -286,7 +249,6 @@ def test_a_given_up_step_cannot_be_run_again() -> None:
 
 
 def test_a_plan_that_is_still_being_written_is_waited_for() -> None:
-    """A first step can fail before the last one is planned; the planner is asked again when it has ended."""
     slow = ["B | - | hard one\n", 5.0, "A | 1 | easy two"]
     run, events = play(revising(slow, "A | - | other three"))
     (revised,) = of(events, ev.PlanRevised)
@@ -295,7 +257,6 @@ def test_a_plan_that_is_still_being_written_is_waited_for() -> None:
 
 
 def test_a_nested_run_revises_its_own_plan_and_the_run_around_it_does_not_again() -> None:
-    """Once for all of them together."""
     review = "A | - | easy one\nB | 1 | hard two"
     conductor = revising("A | - | easy", review, "A | 1 | easy three", limits=Limits(recursion=1))
     run, events = play(conductor)
@@ -303,12 +264,11 @@ def test_a_nested_run_revises_its_own_plan_and_the_run_around_it_does_not_again(
     nested = run.trace.steps[1].nested
     assert nested is not None
     assert (nested.revised is not None, nested.answer, run.trace.answer) == (True, "ann", "ann")
-    assert any("its nested run: step 2 could not be done" in notice.text for notice in run.trace.told())
+    assert any("its nested run: step 2 could not be done" in notice.text for notice in run.trace.all_notices())
 
 
 @pytest.mark.parametrize("profile", ["prompted", "prompted-json", "published"])
 def test_every_plan_format_can_write_the_rest(profile: str) -> None:
-    """Also where the plan so far has a review, which is a step on the conductor itself and has no label."""
     form = PROFILES[profile].plan_format
     context = plan_format_context(
         PROFILES[profile], setting(None).pool, PlanRules(workers=()), "auto", constrained=False

@@ -20,6 +20,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
 from conductor_cli.core.usage import Price, Usage
 from conductor_cli.models.base import ScriptedModel
+from conductor_cli.run import start_run
 from conductor_cli.run.conductor import new_run_id
 from tests.run.kit import (
     QUESTION,
@@ -46,7 +47,6 @@ DECLINING: Final = WorkerProfile(refusal="?")
 
 
 def test_a_refusal_is_no_answer() -> None:
-    """The run fails and says which step nobody could do. Without such a profile it is an answer like any other."""
     planned = [CHAIN]
     workers = {"ann": says("?"), "bob": says("?")}
     run, _ = play(setting(ScriptedModel([planned]), workers, worker_profile=DECLINING))
@@ -60,7 +60,6 @@ def test_a_refusal_is_no_answer() -> None:
 
 
 def test_what_a_check_says_is_told() -> None:
-    """The answer is the one that was judged, so the verdict comes as a notice."""
     judging = replace(PROMPTED, verdicts=("YES", "NO"))
     planner = ScriptedModel([["A | - | one\nB | 1 | check it"]])
     run, events = play(setting(planner, {"ann": says("4"), "bob": says("NO")}, profile=judging))
@@ -68,7 +67,6 @@ def test_what_a_check_says_is_told() -> None:
 
 
 def test_a_run_plans_works_and_answers() -> None:
-    """The stream tells of the plan, each step's start and end, and closes with the last step's text."""
     run, events = play(setting(CHAIN))
     assert kinds(events) == [
         "run_started", "step_planned", "step_planned", "plan_ready", "step_started", "step_finished", "step_started",
@@ -78,48 +76,13 @@ def test_a_run_plans_works_and_answers() -> None:
 
 
 def test_a_step_starts_while_the_plan_is_still_being_written() -> None:
-    """Where a grammar holds the text, a line's end starts its step; the rest of the plan takes its time."""
     _, events = play(setting(["A | - | one\n", 5.0, "B | 1 | two"], constrained=True))
     started, ready = of(events, ev.StepStarted)[0], of(events, ev.PlanReady)[0]
     assert (started.step, started.at, ready.at) == (1, 0.0, 5.0)
     assert [event.at for event in of(events, ev.StepFinished)] == [0.0, 5.0]
 
 
-def test_without_a_grammar_a_step_starts_when_the_next_line_shows_itself() -> None:
-    """A newline alone may be a break inside a subtask: the next step's worker and access list settle it."""
-    _, events = play(setting(["A | - | one\n", 5.0, "B | 1 |", 5.0, " two"]))
-    assert [event.at for event in of(events, ev.StepPlanned)] == [5.0, 10.0]
-    assert of(events, ev.StepStarted)[0].at == 5.0
-
-
-def test_steps_that_do_not_see_each_other_overlap() -> None:
-    """Two steps of three seconds take three seconds."""
-    workers: dict[str, Any] = {"ann": Counting(seconds=3), "bob": Counting(seconds=3), "cyd": says("both")}
-    _, events = play(setting("A | - | one\nB | - | two\nC | 1 2 | three", workers))
-    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (2, 0.0), (3, 3.0)]
-
-
-def test_parallel_bounds_how_many_steps_run() -> None:
-    """With one place, independent steps run one after the other."""
-    ann = Counting(seconds=3)
-    plan = "A | - | one\nA | - | two\nA | 1 2 | three"
-    _, events = play(setting(plan, {"ann": ann}, limits=Limits(parallel=1)))
-    assert ann.most == 1
-    assert [event.at for event in of(events, ev.StepStarted)] == [0.0, 3.0, 6.0]
-
-
-def test_a_worker_bounds_how_many_of_its_steps_run() -> None:
-    """A worker with one place never has two open streams; others run beside it."""
-    ann, bob = Counting(seconds=3), Counting(seconds=3)
-    pool = Pool(workers=(Worker(name="ann", kind="scripted", parallel=1), Worker(name="bob", kind="scripted")))
-    plan = "A | - | one\nA | - | two\nB | - | three\nB | 1 2 3 | four"
-    _, events = play(setting(plan, {"ann": ann, "bob": bob}, pool=pool))
-    assert (ann.most, bob.most) == (1, 1)
-    assert [(event.step, event.at) for event in of(events, ev.StepStarted)] == [(1, 0.0), (3, 0.0), (2, 3.0), (4, 6.0)]
-
-
 def test_a_substitute_keeps_its_own_bound() -> None:
-    """Two steps that fall to the same worker take turns on its one place."""
     cyd = Counting(seconds=3)
     pool = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="cyd", kind="scripted", parallel=1)))
     down = ModelError("refused", "no")
@@ -134,7 +97,6 @@ def test_a_substitute_keeps_its_own_bound() -> None:
 
 
 def test_steps_that_are_not_needed_are_stopped() -> None:
-    """Once the answering step is done, a step that still runs is stopped as not needed, and its cost is reported."""
     workers = {"ann": ScriptedModel([["a beginning", 60.0, "an end"]]), "bob": says("the answer")}
     run, events = play(setting("A | - | one\nB | - | two", workers))
     (stopped,) = of(events, ev.StepStopped)
@@ -145,7 +107,6 @@ def test_steps_that_are_not_needed_are_stopped() -> None:
 
 
 def test_a_step_runs_without_the_answer_of_a_failed_one() -> None:
-    """A step whose source failed runs all the same; its prompt and one notice say what is missing."""
     workers = {"ann": ScriptedModel([[ModelError("refused", "no")]]), "bob": says("without it")}
     run, events = play(
         setting("A | - | one\nB | 1 | two", workers, pool=pool_of("ann", "bob"), limits=Limits(attempts=1))
@@ -170,7 +131,6 @@ plans = st.lists(
 
 @given(plans, st.integers(1, 3), st.integers(1, 3))
 def test_every_plan_that_obeys_the_rules_finishes(drawn: list[tuple[str, int, float]], parallel: int, own: int) -> None:
-    """Each step starts once, after all it sees, within both bounds, and none later than it could."""
     steps = tuple(
         Step(worker=worker, subtask=f"{number}", access=tuple(i for i in range(1, number) if bits >> (i - 1) & 1))
         for number, (worker, bits, _) in enumerate(drawn, start=1)
@@ -241,13 +201,12 @@ def nothing_waited_in_vain(events: list[ev.Event], parallel: int, own: int) -> b
 
 
 def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
-    """When reading stops after the first step has started, its stream is closed and every task ends."""
     ann = ScriptedModel([["half", 60.0, "whole"]])
 
     async def main() -> None:
-        run = setting("A | - | one\nA | 1 | two", {"ann": ann}).run(QUESTION)
+        run = start_run(setting("A | - | one\nA | 1 | two", {"ann": ann}), QUESTION)
         async with aclosing(aiter(run)) as events:
-            async for event in events:
+            async for event, _ in events:
                 if isinstance(event, ev.StepDelta):
                     break
         rest = list(run.state.unread_events())
@@ -258,33 +217,16 @@ def test_a_reader_that_leaves_early_leaves_nothing_running() -> None:
     assert ann.closed == 1
 
 
-def test_leaving_the_loop_is_enough_to_end_a_run() -> None:
-    """A reader that just breaks off, and closes nothing, leaves nothing running either."""
-    ann = ScriptedModel([["half", 60.0, "whole"]])
-
-    async def main() -> None:
-        async for event in setting("A | - | one", {"ann": ann}).run(QUESTION):
-            if isinstance(event, ev.StepDelta):
-                break
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    virtually(main())
-    assert ann.closed == 1
-
-
 def test_a_cancelled_reader_ends_the_run() -> None:
-    """The task that reads may be cancelled at any point: workers stop, and the end is still in the stream."""
-
     async def main(after: float) -> None:
-        run = setting("A | - | one\nB | 1 | two", {"ann": Counting(seconds=2), "bob": Counting(seconds=2)}).run(
-            QUESTION
+        run = start_run(
+            setting("A | - | one\nB | 1 | two", {"ann": Counting(seconds=2), "bob": Counting(seconds=2)}), QUESTION
         )
         seen: list[ev.Event] = []
 
         async def reader() -> None:
-            async for event in run:
-                seen.append(event)  # noqa: PERF401 - each is there before the next is waited for
+            async for event, _ in run:
+                seen.append(event)
 
         task = asyncio.create_task(reader())
         await asyncio.sleep(after)
@@ -298,10 +240,8 @@ def test_a_cancelled_reader_ends_the_run() -> None:
 
 
 def test_a_run_is_read_only_once() -> None:
-    """A second reader would start everything again, so it is refused."""
-
     async def main() -> None:
-        run = setting(CHAIN).run(QUESTION)
+        run = start_run(setting(CHAIN), QUESTION)
         await read(run)
         with pytest.raises(RuntimeError, match="only once"):
             await read(run)
@@ -310,16 +250,15 @@ def test_a_run_is_read_only_once() -> None:
 
 
 def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
-    """The run ends while its reader sleeps, and the reader then gets thousands of pieces and the end."""
     ann = ScriptedModel([["word "] * 2000])
 
     async def main() -> list[ev.Event]:
-        run = setting("A | - | one", {"ann": ann}).run(QUESTION)
+        run = start_run(setting("A | - | one", {"ann": ann}), QUESTION)
         stream = aiter(run)
-        first = await anext(stream)
+        first, _ = await anext(stream)
         await asyncio.sleep(1000)
         assert run.trace.ended
-        return [first, *[event async for event in stream]]
+        return [first, *[event async for event, _ in stream]]
 
     events = virtually(main())
     assert len(of(events, ev.StepDelta)) == 2000
@@ -328,7 +267,6 @@ def test_a_slow_reader_delays_no_worker_and_reaches_the_end() -> None:
 
 
 def test_a_run_can_stop_at_the_plan() -> None:
-    """With `plan_only` steps are announced and none is started; the answer is empty."""
     run, events = play(setting(CHAIN), plan_only=True)
     assert kinds(events) == ["run_started", "step_planned", "step_planned", "plan_ready", "run_finished"]
     assert (run.trace.answer, run.trace.exit_code) == ("", 0)
@@ -337,7 +275,6 @@ def test_a_run_can_stop_at_the_plan() -> None:
 
 
 def test_absent_workers_are_reported_and_not_asked() -> None:
-    """A worker that cannot be asked is named with its reason, shown to the conductor as away, and never asked."""
     bob, planner = says("x"), ScriptedModel([["A | - | one"]])
     absent = {"bob": Failure(kind="key", message="no key")}
     _, events = play(setting(planner, {"ann": says("yes"), "bob": bob}, unavailable=absent))
@@ -348,7 +285,6 @@ def test_absent_workers_are_reported_and_not_asked() -> None:
 
 @pytest.mark.parametrize("after", [(1.0,), ("half ", 1.0)], ids=["at once", "in the middle"])
 def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float, ...]) -> None:
-    """An exception that no adapter may raise ends the stream with its reason; every step is closed by its own event."""
     bob = ScriptedModel([["slow", 60.0, "answer"]])
     workers: dict[str, Any] = {"ann": Raising(lambda: ValueError("what is this"), after), "bob": bob}
     run, events = play(setting("A | - | one\nB | - | two\nB | 1 2 | three", workers))
@@ -362,14 +298,12 @@ def test_a_fault_of_an_adapter_ends_the_run_as_internal(after: tuple[str | float
 
 
 def test_a_fault_beats_a_partial_answer() -> None:
-    """A run that broke has failed, even if a step had finished."""
     workers: dict[str, Any] = {"ann": says("fine"), "bob": Raising(lambda: KeyError("gone"))}
     run, _ = play(setting(CHAIN, workers))
     assert (run.trace.state, run.trace.exit_code) == ("failed", 1)
 
 
 def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
-    """The same holds while planning, also after a step has begun."""
     planner = Raising(ZeroDivisionError, ["A | - | one\n"])
     run, events = play(setting(planner, {"ann": Counting(seconds=9)}, constrained=True))
     assert run.trace.error is not None
@@ -378,7 +312,6 @@ def test_a_fault_of_the_conductor_model_ends_the_run_as_internal() -> None:
 
 
 def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
-    """Nesting hides no fault: inner and outer stream both end as internal."""
     pool = Pool(workers=(*pool_of("ann").workers, Worker(name="self", kind="self")))
     planner = ScriptedModel([["B | - | think"], ["A | - | one"]])
     run, events = play(setting(planner, {"ann": Raising(lambda: OSError("disk"))}, pool=pool))
@@ -388,7 +321,6 @@ def test_a_fault_in_a_nested_run_ends_the_whole_run() -> None:
 
 
 def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
-    """Some libraries cancel from inside: that ends neither the task nor the run, in a step or while planning."""
     ann = Raising(asyncio.CancelledError, ["half"])
     run, events = play(setting("A | - | one", {"ann": ann, "bob": says("yes")}))
     assert of(events, ev.StepFailed)[0].error.message == "ann: the call was cancelled from inside"
@@ -399,13 +331,11 @@ def test_a_model_that_cancels_itself_is_a_broken_call() -> None:
 
 
 def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
-    """A pool that names more workers than models is a mistake of the caller and ends as one."""
     run, _ = play(setting("B | - | one", {"ann": says("x")}, pool=pool_of("ann", "bob")))
     assert run.trace.exit_code == 1
 
 
 def test_notes_of_models_become_notices() -> None:
-    """What an adapter had to leave out is a notice with the worker's name and step."""
     planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
     _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
     assert notices(events) == ["the conductor: no grammar here", "ann: temperature left out"]
@@ -413,7 +343,6 @@ def test_notes_of_models_become_notices() -> None:
 
 
 def test_thinking_is_separate_from_text() -> None:
-    """Thinking is in the deltas and the record, never in the answer."""
     ann = ScriptedModel([[Chunk(thinking="6*7"), "42"]])
     run, events = play(setting("A | - | one", {"ann": ann}))
     assert [(event.text, event.thinking) for event in of(events, ev.StepDelta)] == [("", "6*7"), ("42", "")]
@@ -421,13 +350,11 @@ def test_thinking_is_separate_from_text() -> None:
 
 
 def test_text_that_no_encoding_can_write_never_enters_the_stream() -> None:
-    """A lone surrogate in a reply becomes a question mark, in the delta and so in the answer."""
     run, _ = play(setting("A | - | one", {"ann": says("né \ud800!")}))
     assert run.trace.answer == "né ?!"
 
 
 def test_usage_is_priced_and_summed() -> None:
-    """The run's usage is the sum of what its events told, in tokens and money; the conductor has its own price."""
     price = Price(input=Decimal(1), output=Decimal(2))
     spent = Chunk(usage=Usage(tokens_in=100, tokens_out=10, calls=1), finish="stop")
     planner = ScriptedModel([["A | - | one", spent]])
@@ -442,8 +369,6 @@ def test_usage_is_priced_and_summed() -> None:
 
 
 def test_a_call_that_does_not_say_what_it_used_is_estimated() -> None:
-    """Without usage at the end the tokens are counted by length."""
-
     class Silent(Counting):
         async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
             yield Chunk(text="a" * 35)
@@ -454,7 +379,6 @@ def test_a_call_that_does_not_say_what_it_used_is_estimated() -> None:
 
 
 def test_a_plan_file_names_itself() -> None:
-    """A run that brings its plan needs no conductor model, and its first event says so."""
     run, _ = play(setting(None, {"ann": says("yes")}), plan=plan_of(("ann", ())))
     assert run.trace.conductor == "plan file"
     run, _ = play(setting("x", {"ann": says("yes")}, name="qwen"), plan=plan_of(("ann", ())))
@@ -462,7 +386,6 @@ def test_a_plan_file_names_itself() -> None:
 
 
 def test_times_come_from_the_injected_clocks() -> None:
-    """`at` counts from the first read by the given clock; the wall clock is in the first event alone."""
     ticks = iter(range(100, 10000))
     wall = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     run, events = play(setting(CHAIN, clock=lambda: float(next(ticks)), wall=lambda: wall))
@@ -473,7 +396,6 @@ def test_times_come_from_the_injected_clocks() -> None:
 
 
 def test_run_ids_sort_by_time_and_differ() -> None:
-    """Later runs sort later, also within a second, and runs of one moment need not share an id."""
     first = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     moments = [first + timedelta(microseconds=step) for step in (0, 1, 15, 16, 999_999, 1_000_000, 60_000_000)]
     ids = [new_run_id(moment) for moment in moments]
@@ -482,19 +404,17 @@ def test_run_ids_sort_by_time_and_differ() -> None:
 
 
 def test_an_impossible_run_is_refused_before_any_call() -> None:
-    """Limits that make no sense, an empty pool and a step on a model that is not there raise at once."""
     with pytest.raises(ConfigError):
-        setting(CHAIN, limits=Limits(steps=9)).run(QUESTION)
+        start_run(setting(CHAIN, limits=Limits(steps=9)), QUESTION)
     with pytest.raises(PolicyError):
-        setting(CHAIN, pool=Pool(workers=())).run(QUESTION)
+        start_run(setting(CHAIN, pool=Pool(workers=())), QUESTION)
     with pytest.raises(ConductorUnusable):
-        setting(None).run(QUESTION, plan=plan_of(("self", ())))
+        start_run(setting(None), QUESTION, plan=plan_of(("self", ())))
     with pytest.raises(ConductorUnusable):
-        setting(None, limits=Limits(recursion=1)).run(QUESTION, plan=plan_of(("ann", ())))
+        start_run(setting(None, limits=Limits(recursion=1)), QUESTION, plan=plan_of(("ann", ())))
 
 
 def test_the_values_of_own_headers_stay_out_of_the_stream() -> None:
-    """They may be keys: the pool that a trace tells of names the headers only."""
     worker = Worker(name="ann", kind="x", options={"headers": {"Ocp-Apim-Subscription-Key": "topsecret"}})
     _, events = play(setting("A | - | one", pool=Pool(workers=(worker,)), notices=("found at hand",)))
     assert "topsecret" not in "".join(ev.to_line(event) for event in events)

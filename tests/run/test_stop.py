@@ -13,25 +13,14 @@ from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import Failure, ModelError
 from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.models.base import ScriptedModel, ScriptItem
+from conductor_cli.run import start_run
 from conductor_cli.run.state import StopKind
-from tests.run.kit import (
-    QUESTION,
-    Counting,
-    hold,
-    of,
-    play_and_stop,
-    pool_of,
-    read,
-    says,
-    setting,
-    virtually,
-)
+from tests.run.kit import QUESTION, Counting, hold, of, play_and_stop, pool_of, read, says, setting, virtually
 
 WITH_SELF = Pool(workers=(*pool_of("ann", "bob").workers, Worker(name="self", kind="self")))
 
 
 def test_stopping_now_keeps_what_was_written() -> None:
-    """The answering step is cut, its text so far is the partial answer, and the reason decides the exit code."""
     ann = ScriptedModel([["The answer ", 60.0, "is 42."]])
     run, events = play_and_stop(setting("A | - | one", {"ann": ann}), 5.0, "cancelled")
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (5.0, "The answer ", True)
@@ -41,7 +30,6 @@ def test_stopping_now_keeps_what_was_written() -> None:
 
 
 def test_stopping_after_what_runs_lets_it_end() -> None:
-    """A running call is waited for; a step that waits for it is not started."""
     workers: dict[str, Any] = {"ann": Counting("first", 9), "bob": says("second")}
     run, events = play_and_stop(setting("A | - | one\nB | 1 | two", workers), 5.0, "cancelled", "running")
     assert (run.trace.at, run.trace.answer, run.trace.partial) == (9.0, "first", True)
@@ -50,16 +38,13 @@ def test_stopping_after_what_runs_lets_it_end() -> None:
 
 
 def test_stopping_after_what_runs_ends_at_once_where_nothing_runs() -> None:
-    """While only the plan is being written, there is nothing to wait for."""
     run, _ = play_and_stop(setting(["A | - ", 60.0, "| one"]), 5.0, "cancelled", "running")
     assert (run.trace.at, run.trace.exit_code) == (5.0, 130)
 
 
 def test_stopping_again_at_once_overrules_waiting() -> None:
-    """First wind down, then now: the run ends at the second, with the first reason."""
-
     async def main() -> None:
-        run = setting("A | - | one", {"ann": Counting(seconds=60)}).run(QUESTION)
+        run = start_run(setting("A | - | one", {"ann": Counting(seconds=60)}), QUESTION)
         loop = asyncio.get_running_loop()
         loop.call_later(5, run.stop, "cancelled", "running")
         loop.call_later(7, run.stop, "terminated", "now")
@@ -71,11 +56,9 @@ def test_stopping_again_at_once_overrules_waiting() -> None:
 
 
 def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:
-    """The stream then has a beginning and an end and no call between."""
-
     async def main() -> None:
         ann = says("x")
-        run = setting("A | - | one", {"ann": ann}).run(QUESTION)
+        run = start_run(setting("A | - | one", {"ann": ann}), QUESTION)
         run.stop("terminated", "running")
         events = await read(run)
         hold(run, events)
@@ -87,10 +70,8 @@ def test_stopping_before_anyone_reads_is_a_run_that_did_nothing() -> None:
 
 
 def test_stopping_after_the_end_changes_nothing() -> None:
-    """A late signal meets a run that is over."""
-
     async def main() -> None:
-        run = setting("A | - | one").run(QUESTION)
+        run = start_run(setting("A | - | one"), QUESTION)
         events = await read(run)
         run.stop("cancelled")
         assert not list(run.state.unread_events())
@@ -101,13 +82,14 @@ def test_stopping_after_the_end_changes_nothing() -> None:
 
 
 def test_stopping_from_the_readers_loop_works() -> None:
-    """A reader may stop the run on an event, as one does whose output is closed."""
     closed = Failure(kind="cancelled", message="nobody reads standard output any more")
 
     async def main() -> None:
-        run = setting("A | - | one\nB | 1 | two", {"ann": says("first"), "bob": Counting(seconds=9)}).run(QUESTION)
+        run = start_run(
+            setting("A | - | one\nB | 1 | two", {"ann": says("first"), "bob": Counting(seconds=9)}), QUESTION
+        )
         events = []
-        async for event in run:
+        async for event, _ in run:
             events.append(event)
             if event.kind == "step_finished":
                 run.stop(
@@ -121,7 +103,6 @@ def test_stopping_from_the_readers_loop_works() -> None:
 
 
 def test_an_answer_that_was_done_stays_whole_when_a_stop_comes_late() -> None:
-    """Winding down while the answering step runs ends as if it had not been stopped."""
     run, _ = play_and_stop(setting("A | - | one", {"ann": Counting("whole", 9)}), 5.0, "cancelled", "running")
     assert (run.trace.answer, run.trace.partial, run.trace.error, run.trace.exit_code) == ("whole", False, None, 0)
 
@@ -131,7 +112,6 @@ def test_an_answer_that_was_done_stays_whole_when_a_stop_comes_late() -> None:
     [("cancelled", "cancelled", 130), ("terminated", "cancelled", 143), ("limit", "limit", 6)],
 )
 def test_every_reason_has_its_exit_code(reason: StopKind, step_reason: str, code: int) -> None:
-    """Steps say why they were stopped, the run says by what, also without any text."""
     run, events = play_and_stop(setting("A | - | one", {"ann": Counting(seconds=60)}), 5.0, reason)
     assert [event.reason for event in of(events, ev.StepStopped)] == [step_reason]
     assert (run.trace.state, run.trace.exit_code) == ("failed", code)
@@ -139,7 +119,6 @@ def test_every_reason_has_its_exit_code(reason: StopKind, step_reason: str, code
 
 
 def test_a_model_that_takes_its_time_to_close_is_waited_for() -> None:
-    """The end comes after every stream is closed, so that nothing is billed afterwards."""
     closed: list[float] = []
 
     class Slow(Counting):
@@ -183,7 +162,6 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
     plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], at: float, reason: StopKind,
     after: Literal["now", "running"], limits: Limits,
 ) -> None:  # fmt: skip
-    """Exactly one end, every step closed, every text the sum of its pieces, nothing left behind, on every level."""
     workers = {
         "ann": ScriptedModel([list(script) for script in ann]),
         "bob": ScriptedModel([list(script) for script in bob]),
@@ -201,7 +179,6 @@ def test_whenever_a_run_is_stopped_its_stream_is_whole(
 def test_leaving_at_any_time_gives_a_complete_stream(
     plan: list[list[ScriptItem]], ann: list[list[ScriptItem]], bob: list[list[ScriptItem]], after: int, cancel: bool
 ) -> None:
-    """The same when the reader is closed or cancelled after any number of events."""
     workers = {
         "ann": ScriptedModel([list(script) for script in ann]),
         "bob": ScriptedModel([list(script) for script in bob]),
@@ -215,13 +192,13 @@ def test_leaving_at_any_time_gives_a_complete_stream(
     )
 
     async def main() -> None:
-        run = conductor.run(QUESTION)
+        run = start_run(conductor, QUESTION)
         events: list[ev.Event] = []
 
         async def reader() -> None:
             stream = aiter(run)
             try:
-                async for event in stream:
+                async for event, _ in stream:
                     events.append(event)
                     if len(events) > after:
                         if cancel:

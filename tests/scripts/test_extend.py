@@ -38,9 +38,7 @@ def changed(text: str, diff: str) -> str:
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package with all examples in it; files that they leave alone are links."""
     place = tmp_path_factory.mktemp("extended")
-    shutil.copytree(
-        ROOT / "src", place / "src", copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"),
-    )  # fmt: skip
+    shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
     for name, language, text in examples():
         path = place / name
         whole = text if language == "python" else changed(path.read_text(encoding="utf-8"), text)
@@ -66,7 +64,6 @@ def settings(home: Path, text: str) -> None:
 
 
 def test_the_page_has_one_example_of_each_kind() -> None:
-    """A worker, a view and a command: one new file each."""
     assert [name for name, language, _ in examples() if language == "python"] == [
         "src/conductor_cli/models/program.py", "src/conductor_cli/views/steps.py", "src/conductor_cli/cli/asked.py",
     ]  # fmt: skip

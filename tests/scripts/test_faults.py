@@ -12,8 +12,7 @@ import pytest
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.kills import killed_at, prepare
 from scripts.faults.prefork import Ended
-from scripts.faults.scenes import SCENES
-from scripts.faults.syscalls import Disturbed
+from scripts.faults.syscalls import SCENES, Disturbed
 from scripts.faults.tries import Outcome, OutOfTime, Tries
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -29,7 +28,6 @@ def at() -> Iterator[Desk]:
 
 @needs_strace
 def test_a_killed_run_is_resumed_and_pays_nothing_twice(at: Desk) -> None:
-    """At the first write of the record of what was spent, and between two steps."""
     for calls, number in (("pwrite64", 1), ("write", 10)):
         assert killed_at(at, f"{calls}:signal=SIGKILL:when={number}") == Outcome()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 import shutil
@@ -61,7 +60,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_line_of_the_lock_names_a_version_and_its_hashes() -> None:
-    """Nothing is installed that is not pinned by the hash of its files."""
     blocks = setup.requirements(LOCK)
     assert [name for name, block in blocks.items() if "==" not in block or "--hash=sha256:" not in block] == []
     assert "".join(blocks.values()) == "".join(line for line in LOCK.splitlines(keepends=True) if line[0] != "#")
@@ -75,7 +73,6 @@ def test_the_lock_brings_no_torch_and_names_no_index() -> None:
 
 
 def test_the_lock_holds_all_that_the_project_asks_for() -> None:
-    """Each dependency, but those of `train`, is in the lock: it is up to date with pyproject.toml."""
     extras = PROJECT["project"]["optional-dependencies"]
     groups = [line for group in PROJECT["dependency-groups"].values() for line in group if isinstance(line, str)]
     asked = [*PROJECT["project"]["dependencies"], *extras["eval"], *groups]
@@ -84,12 +81,10 @@ def test_the_lock_holds_all_that_the_project_asks_for() -> None:
 
 
 def test_the_tools_that_build_are_in_the_lock() -> None:
-    """What compiles llama.cpp is pinned too."""
     assert set(setup.TOOLS) - set(setup.requirements(LOCK)) == set()
 
 
 def test_two_versions_of_a_name_stay_together() -> None:
-    """A package locked once for each of two Pythons is one block."""
     older = "numpy==1 ; python_version < '3.12' \\\n    --hash=sha256:a\n"
     lock = f"{older}numpy==2 \\\n    --hash=sha256:b\nrich==3 \\\n    --hash=sha256:c\n"
     blocks = setup.requirements(lock)
@@ -99,20 +94,16 @@ def test_two_versions_of_a_name_stay_together() -> None:
 @pytest.mark.parametrize(
     ("log", "total", "shown"),
     [
-        ("$ pip wheel", 0, "fetching"),
-        (FETCH_LOG, 100, "fetching, 2 of 100"),
-        (FETCH_LOG + "Installing collected packages: rich\n", 100, "installing"),
-        (BUILD_LOG, 0, "compiling, 12 of 87"),
+        ("$ pip wheel", 0, "fetching"), (FETCH_LOG, 100, "fetching, 2 of 100"),
+        (FETCH_LOG + "Installing collected packages: rich\n", 100, "installing"), (BUILD_LOG, 0, "compiling, 12 of 87"),
     ],
     ids=["begun", "fetching", "installing", "compiling"],
-)
+)  # fmt: skip
 def test_the_output_of_pip_says_how_far_it_is(log: str, total: int, shown: str) -> None:
-    """Progress is read from what pip and ninja print."""
     assert setup.progress(log, total) == shown
 
 
 def test_a_failed_job_is_reported_with_the_end_of_its_output(checkout: Path) -> None:
-    """A failed command raises with the end of its output, and all of it is in the log."""
     job = setup.Job("tools", [sys.executable, "-c", "print('no such wheel'); raise SystemExit(3)"])
     with pytest.raises(setup.SetupError, match=r"tools failed.*\.venv/setup\.log[\s\S]*no such wheel"):
         setup.watch(job)
@@ -120,7 +111,6 @@ def test_a_failed_job_is_reported_with_the_end_of_its_output(checkout: Path) -> 
 
 
 def test_when_one_job_fails_the_other_is_stopped(checkout: Path) -> None:
-    """The compiler is stopped when the set-up has failed."""
     other = setup.Job("llama.cpp", [sys.executable, "-c", "import time; time.sleep(600)"])
     with pytest.raises(setup.SetupError, match="packages failed"):
         setup.watch(other, setup.Job("packages", [sys.executable, "-c", "raise SystemExit(1)"]))
@@ -139,21 +129,9 @@ def building(checkout: Path) -> Iterator[setup.Job]:
 def test_without_a_terminal_progress_is_printed_every_few_seconds(
     building: setup.Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In a pipe a plain line says how far each job is, and the next one only some seconds later."""
     spoken = setup.show((building,), time.monotonic() - setup.EVERY)
     assert setup.show((building,), spoken) == spoken
     assert re.fullmatch(r"setup \d+:\d\d  llama\.cpp: compiling, 12 of 87\n", capsys.readouterr().err)
-
-
-def test_on_a_terminal_one_line_is_redrawn(building: setup.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal the line is drawn over at once, never longer than the terminal is wide."""
-    monkeypatch.setenv("COLUMNS", "30")
-    shown = io.StringIO()
-    shown.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", shown)
-    setup.show((building,), setup.show((building,), 0.0))
-    first, *drawn = shown.getvalue().split("\r\033[K")
-    assert (first, [len(line) for line in drawn]) == ("", [29, 29])
 
 
 @pytest.fixture
@@ -169,7 +147,6 @@ def no_compiler(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_a_compiler_it_says_what_to_install(no_compiler: Path) -> None:
-    """With no compiler and no cached wheel, the error names the package and the command for a prebuilt wheel."""
     with pytest.raises(setup.SetupError) as caught:
         setup.llama(BLOCK)
     expected = ("apt-get install g++", "dnf install gcc-c++", "make demo LLAMA_WHEEL=cpu")
@@ -197,7 +174,6 @@ def run_setup(checkout: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 def test_the_script_stops_at_once_without_a_compiler(
     checkout: Path, run_setup: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """It says what is needed and what installs it on this system. Nothing is installed, and nothing downloaded."""
     done = run_setup(dnf="exit 0")
     assert (done.returncode, done.stdout) == (1, "")
     first, *rest = done.stderr.splitlines()
@@ -220,7 +196,6 @@ def test_a_compiler_that_fails_is_no_compiler(run_setup: Callable[..., subproces
 def test_a_full_disk_is_reported_before_anything_is_installed(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error says how much is needed and how much is there."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=700_000_000))
     monkeypatch.setenv("LLAMA_WHEEL", "cpu")
     with pytest.raises(setup.SetupError, match=r"2\.0 GB are needed on the disk of .*, which has 0\.7 GB free"):
@@ -229,7 +204,6 @@ def test_a_full_disk_is_reported_before_anything_is_installed(
 
 
 def test_a_prebuilt_wheel_needs_no_compiler(no_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The locked version is downloaded from the index of llama-cpp-python and never built from source."""
     monkeypatch.setenv("LLAMA_WHEEL", "cu124")
     assert not setup.must_compile(BLOCK)
     (job,) = setup.llama(BLOCK)
@@ -239,16 +213,7 @@ def test_a_prebuilt_wheel_needs_no_compiler(no_compiler: Path, monkeypatch: pyte
     job.end()
 
 
-def test_a_wheel_that_pip_built_before_needs_no_compiler(no_compiler: Path) -> None:
-    """A wheel in pip's own cache, from another project, is used."""
-    no_compiler.write_text(f"#!/bin/sh\necho ' - llama_cpp_python-{LLAMA}-py3-none-linux_x86_64.whl (24 MB)'\n")
-    (job,) = setup.llama(BLOCK)
-    assert (job.name, job.process.wait(), "--no-cache-dir" in job.text()) == ("llama.cpp", 0, False)
-    job.end()
-
-
 def test_a_wheel_that_we_built_before_is_taken_from_the_cache(no_compiler: Path) -> None:
-    """A wheel cached by one checkout is used by the next, without pip and without a compiler."""
     setup.WHEELS.mkdir()
     (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
     setup.keep(BLOCK)
@@ -260,7 +225,6 @@ def test_a_wheel_that_we_built_before_is_taken_from_the_cache(no_compiler: Path)
 def test_a_wheel_of_another_build_is_not_taken_from_the_cache(
     no_compiler: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Another source or other flags are another wheel."""
     setup.WHEELS.mkdir()
     (setup.WHEELS / "llama_cpp_python.whl").write_text("built")
     setup.keep(BLOCK)
@@ -279,13 +243,11 @@ def test_parts_that_nothing_loads_are_left_out_of_the_build(monkeypatch: pytest.
 
 
 def test_a_wheel_the_user_installed_is_taken(checkout: Path) -> None:
-    """A ready wheel of the locked version, installed by hand, needs no compiler."""
     (checkout / f".venv/lib/python3.11/site-packages/llama_cpp_python-{LLAMA}.dist-info").mkdir(parents=True)
     assert setup.llama(BLOCK) == []
 
 
 def test_a_python_that_is_too_old_gets_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old Python with no newer one beside it ends in a sentence, not in a traceback."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     monkeypatch.setenv("PATH", "")
     with pytest.raises(setup.SetupError, match=r"Python 3\.11 or newer is needed, this is 3\.9"):
@@ -293,7 +255,6 @@ def test_a_python_that_is_too_old_gets_a_clear_error(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_is_done_when_nothing_changed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the stamp of a complete set-up, a call starts no command and says nothing."""
     (checkout / ".venv/setup.json").write_text(
         f'{{"done": "{setup.fingerprint((checkout / "requirements.lock").read_text())}", "flags": ""}}'
     )
@@ -303,7 +264,6 @@ def test_nothing_is_done_when_nothing_changed(checkout: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("change", ["lock", "metadata"])
 def test_what_decides_the_installation_changes_its_fingerprint(checkout: Path, change: str) -> None:
-    """Another lock or other metadata of ours asks for a new set-up; a setting of a linter does not."""
     before = setup.fingerprint(LOCK)
     project = checkout / "pyproject.toml"
     project.write_text(project.read_text().replace("line-length = 120", "line-length = 100"))

@@ -115,7 +115,6 @@ def test_entries_that_have_no_use_are_named(
 
 
 def test_an_entry_needs_a_reason_and_a_day(tmp_path: Path) -> None:
-    """Without them nobody can tell later whether it still holds."""
     file = tmp_path / "audit.toml"
     file.write_text(f'[[allow]]\nid = "{HOLE}"\npackage = "beta"\n')
     with pytest.raises(TypeError, match="'reason' and 'until'"):
@@ -123,7 +122,6 @@ def test_an_entry_needs_a_reason_and_a_day(tmp_path: Path) -> None:
 
 
 def test_every_entry_of_this_repository_can_be_read() -> None:
-    """And none has run out."""
     assert [entry.id for entry in audit.read_allowances(audit.ALLOWED) if entry.until < TODAY] == []
 
 
@@ -137,7 +135,6 @@ def test_every_package_of_every_system_is_audited() -> None:
 
 
 def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_path: Path) -> None:
-    """And no tool of development."""
     pytest.importorskip("cyclonedx_py")
     file = tmp_path / "bill.json"
     assert sbom.main(file, "--no-validate") == 0  # validation takes seconds
@@ -154,7 +151,6 @@ def test_the_bill_of_materials_has_what_is_used_with_versions_and_hashes(tmp_pat
 
 
 def test_without_pip_audit_nothing_is_said_to_be_audited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool that is missing gives no verdict."""
     done = subprocess.CompletedProcess([], 1, "", f"{sys.executable}: No module named pip_audit\n")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)
     with pytest.raises(audit.NoAnswerError, match="No module named pip_audit"):

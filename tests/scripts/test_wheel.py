@@ -28,31 +28,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_tables_and_small_models_are_in_the_package(wheel: set[str]) -> None:
-    """Each file beside the code that the code reads."""
     beside = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src").rglob("*")
         if path.suffix in {".toml", ".json", ".jsonl", ".gguf", ".j2"}
     }
     assert {
-        "models/presets.toml",
-        "models/cards.toml",
-        "models/weights/registry.toml",
-        "rehearsal/held_out.jsonl",
+        "models/presets.toml", "models/cards.toml", "models/weights/registry.toml", "rehearsal/held_out.jsonl",
         "templates/run.html.j2",
-    } <= {name.removeprefix("conductor_cli/") for name in beside}
+    } <= {name.removeprefix("conductor_cli/") for name in beside}  # fmt: skip
     assert beside <= wheel
 
 
 def test_man_pages_are_installed_by_section(wheel: set[str]) -> None:
-    """Every page that is in the checkout, where `man` looks for it."""
     wanted = {f"share/man/man{page.suffix[1:]}/{page.name}" for page in (ROOT / "man").iterdir()}
     assert {"share/man/man1/conductor.1", "share/man/man5/conductor-config.5"} <= wanted
     assert {name for name in wheel if name.startswith("share/man/")} == wanted
 
 
 def test_completions_are_installed_for_shells_and_in_the_package(wheel: set[str]) -> None:
-    """They are in the system's directories, and in the package for `conductor completions`."""
     assert {
         "share/bash-completion/completions/conductor", "share/zsh/site-functions/_conductor",
         "share/fish/vendor_completions.d/conductor.fish", "share/conductor-llm/completions/conductor.ps1",
@@ -61,5 +55,4 @@ def test_completions_are_installed_for_shells_and_in_the_package(wheel: set[str]
 
 
 def test_an_editable_install_has_no_pages(tmp_path: Path) -> None:
-    """Pages installed from a checkout would become stale when the checkout changes."""
     assert not [name for name in built(tmp_path, "build_editable") if "share/man" in name]

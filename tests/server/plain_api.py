@@ -18,10 +18,11 @@ import pytest
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.events import Event
 from conductor_cli.server import process
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
-from conductor_cli.server.http import Service
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, make_service, open_socket
+from conductor_cli.server.process import HttpServer, access_rules, listen_at, make_registry
+from conductor_cli.server.run_registry import RunRegistry
 
 
 class PlainEncoder:
@@ -45,13 +46,13 @@ class PlainEncoder:
     def tool_call(self, call: ToolCall) -> bytes:
         return _frame("call", call.name)
 
-    def end(self, outcome: Outcome) -> bytes:
+    def end(self, outcome: ServedAnswer) -> bytes:
         return _frame("end", outcome.text)
 
     def failed(self, error: RequestError) -> bytes:
         return _frame("failed", error.code)
 
-    def whole(self, outcome: Outcome) -> dict[str, Any]:
+    def whole(self, outcome: ServedAnswer) -> dict[str, Any]:
         answer, rest = outcome.usage.answer, outcome.usage.orchestration
         return {
             "run": outcome.run, "text": outcome.text, "finish": outcome.finish, "reasoning": outcome.reasoning,
@@ -59,7 +60,7 @@ class PlainEncoder:
         }  # fmt: skip
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
-        return PlainApi().error(error)
+        return error_body(error)
 
 
 def _frame(kind: str, text: str = "") -> bytes:
@@ -69,10 +70,10 @@ def _frame(kind: str, text: str = "") -> bytes:
 class PlainApi:
     """Reads `{"model", "question", …}`."""
 
-    name = "chat"
+    name = "chat_completions"
+    body = dict
 
-    def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ClientRequest:
-        del headers
+    def parse(self, body: Mapping[str, Any]) -> ClientRequest:
         if "question" not in body:
             raise RequestError(400, "missing", "question is missing", param="question")
         cost = body.get("max_cost")
@@ -86,50 +87,43 @@ class PlainApi:
         del request, run, created
         return PlainEncoder()
 
-    def error(self, error: RequestError) -> dict[str, Any]:
-        return {"code": error.code, "message": error.message}
-
 
 @dataclass
 class Serving:
     """A server that runs, and what it is made of."""
 
     url: str
-    service: Service
+    registry: RunRegistry
     server: HttpServer
     thread: Thread
 
     def ask(self, question: str = "Why?", **more: Any) -> httpx.Response:
-        """The response to a question."""
         return httpx.post(f"{self.url}/v1/chat/completions", json={"question": question, **more}, timeout=30)
 
     def stream(self, question: str = "Why?", **more: Any) -> list[tuple[str, str]]:
-        """The pieces of a stream, each with its kind."""
         return [
             (kind, text)
             for kind, text in map(json.loads, self.ask(question, stream=True, **more).text.split("\n")[:-1])
         ]
 
     def open(self, question: str = "Why?", **more: Any) -> Any:
-        """A stream to read piece by piece: a context manager."""
         body = {"question": question, "stream": True, **more}
         return httpx.stream("POST", f"{self.url}/v1/chat/completions", json=body, timeout=30)
 
 
 @contextmanager
 def serving(**options: Any) -> Iterator[Serving]:
-    """A server in a thread, at a free port, under the settings of this process."""
-    opened = open_socket("127.0.0.1", 0)
+    opened = listen_at("127.0.0.1", 0)
     asked = ServerOptions(**{"flags": {}, **options})
     access = access_rules(asked.settings(), "127.0.0.1")
-    service = make_service(asked)
-    server = HttpServer(lambda: service, access, opened)
+    registry = make_registry(asked)
+    server = HttpServer(lambda: registry, access, opened)
     thread = Thread(target=server.run, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{opened.getsockname()[1]}"
     wait_until_up(url)
     try:
-        yield Serving(url, service, server, thread)
+        yield Serving(url, registry, server, thread)
     finally:
         server.stop()
         server.stop()
@@ -137,15 +131,13 @@ def serving(**options: Any) -> Iterator[Serving]:
         assert not thread.is_alive()
 
 
-def open_small_socket(host: str, port: int | None) -> socket.socket:
-    """A socket for a server whose system keeps little for clients that do not read."""
-    opened = process.open_socket(host, port)
+def listen_at_small(host: str, port: int | None) -> socket.socket:
+    opened = process.listen_at(host, port)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     return opened
 
 
 def wait_until_up(url: str) -> None:
-    """Wait until a server answers."""
     for _ in range(100):
         try:
             httpx.get(f"{url}/health")

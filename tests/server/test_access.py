@@ -24,7 +24,6 @@ MORE = b"..."
 
 
 async def _echo(scope: Scope, receive: Any, send: Any) -> None:
-    """An application that reads a body and answers with its length and the name of the key."""
     size = 0
     while True:
         message = await receive()
@@ -91,21 +90,18 @@ def test_loopback_names_are_answered(host: str) -> None:
     "host", ["example.com", "localhost.example.com", "127.0.0.1.nip.io", "10.0.0.1", "a@localhost", "[::2]", "["]
 )
 def test_other_names_are_dns_rebinding(host: str) -> None:
-    """A foreign name that leads to this machine is refused, so that no page reaches an open server."""
     answer = ask(host=host)
     assert (answer.status, answer.error["code"]) == (403, "host_not_allowed")
     assert not is_loopback_host(host)
 
 
 def test_a_host_is_free_with_a_key() -> None:
-    """With keys the name does not matter: a page does not know the key."""
     rules, text = locked()
     assert ask(rules, host="box.lan", headers=[("authorization", f"Bearer {text}")]).status == 200
 
 
 @pytest.mark.parametrize("header", ["authorization", "x-api-key"])
 def test_either_header_brings_the_key(header: str) -> None:
-    """A key is read from both headers that clients use, and the request gets its name."""
     rules, text = locked()
     answer = ask(rules, headers=[(header, f"Bearer {text}" if header == "authorization" else text)])
     assert json.loads(answer.body) == [0, "laptop"]
@@ -113,7 +109,6 @@ def test_either_header_brings_the_key(header: str) -> None:
 
 @pytest.mark.parametrize("sent", ["", "Bearer ", "Bearer wrong", "Basic abc", "Bearer ü"])
 def test_a_wrong_key_is_refused(sent: str) -> None:
-    """A missing or wrong key gets 401 in the envelope of each API, before the body is read."""
     rules, _ = locked()
     headers = [("authorization", sent)] if sent else []
     answer = ask(rules, headers=headers, body=[])
@@ -124,7 +119,6 @@ def test_a_wrong_key_is_refused(sent: str) -> None:
 
 
 def test_the_page_and_health_need_no_key() -> None:
-    """What says nothing about runs is open; what lists them is not."""
     rules, _ = locked()
     assert [ask(rules, method="GET", path=path).status for path in ("/", "/health", "/v1/models", "/metrics")] == [
         200, 200, 401, 401,
@@ -132,7 +126,6 @@ def test_the_page_and_health_need_no_key() -> None:
 
 
 def test_a_server_stays_closed_without_its_last_key() -> None:
-    """Removing the last key must not open a server that had one."""
     key, text = make_key("a")
     keys = [key]
     access = Access(_echo, AccessRules(keys=lambda: tuple(keys)))
@@ -144,7 +137,6 @@ def test_a_server_stays_closed_without_its_last_key() -> None:
 
 
 def test_unreadable_keys_close_the_server() -> None:
-    """A damaged list of keys lets nobody in."""
 
     def broken() -> tuple[ClientKey, ...]:
         raise ConfigError("the file is damaged")
@@ -165,7 +157,6 @@ def test_origins_are_checked(origin: str, status: int) -> None:
 
 
 def test_a_preflight_needs_no_key() -> None:
-    """A browser asks first, without the key, and the headers it names are allowed; for other origins it is refused."""
     rules = replace(locked()[0], origins=("https://chat.example",))
     asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-stainless-os, b\x0bd")]
     answer = ask(rules, method="OPTIONS", headers=[("origin", "https://chat.example"), *asked])
@@ -174,7 +165,6 @@ def test_a_preflight_needs_no_key() -> None:
 
 
 def test_errors_can_be_read_by_an_allowed_page() -> None:
-    """A page of an allowed origin sees why it was refused."""
     rules = replace(locked()[0], origins=("https://chat.example",))
     answer = ask(rules, headers=[("origin", "https://chat.example")])
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example")
@@ -182,7 +172,6 @@ def test_errors_can_be_read_by_an_allowed_page() -> None:
 
 @pytest.mark.parametrize("name", ["host", "authorization", "content-length", "origin"])
 def test_headers_that_count_stand_once(name: str) -> None:
-    """Two values of a header that decides something are refused."""
     assert ask(host="", headers=[(name, "1"), (name, "1")]).error["code"] == "duplicate_header"
 
 
@@ -192,26 +181,22 @@ def test_large_headers_are_refused() -> None:
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read() -> None:
-    """A length above the limit is refused at once, a length that is no number too."""
     rules = replace(OPEN, most_body=10)
     assert ask(rules, headers=[("content-length", "11")], body=[]).status == 413
     assert ask(rules, headers=[("content-length", "-1")], body=[]).status == 400
 
 
 def test_a_body_is_refused_while_it_is_read() -> None:
-    """A body without a length is refused as soon as it is too large; the rest is not waited for."""
     answer = ask(replace(OPEN, most_body=10), body=[b"12345", b"1234567", MORE])
     assert (answer.status, answer.error["code"]) == (413, "request_too_large")
     assert ask(replace(OPEN, most_bodies=10), body=[b"12345", b"1234567", MORE]).headers["retry-after"] == "5"
 
 
 def test_a_body_must_arrive_in_time() -> None:
-    """A client that sends a body slowly gets 408."""
     assert ask(replace(OPEN, body_seconds=0.05), body=(b"1", MORE)).status == 408
 
 
 def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture) -> None:
-    """An error of the application is 500 in the API's form; the log has its place and not its text."""
 
     async def fail(scope: Scope, receive: Any, send: Any) -> None:
         raise ValueError("secret prompt")
@@ -224,13 +209,11 @@ def test_a_failure_says_nothing_of_the_request(caplog: pytest.LogCaptureFixture)
 
 
 def test_many_requests_at_once_are_refused() -> None:
-    """Beyond the bound a request gets 503 and when to come back."""
     answer = ask(replace(OPEN, most_requests=0))
     assert (answer.status, answer.headers["retry-after"]) == (503, "2")
 
 
 def test_the_file_of_keys_has_hashes_for_its_owner(tmp_path: Path) -> None:
-    """A key is stored as a hash with its limits, readable by its owner only, and can be removed."""
     keys = ClientKeys(tmp_path / "config")
     key, text = make_key("laptop")
     keys.add(replace(key, max_cost_day=Decimal("2.50"), pool="cheap"))
@@ -250,7 +233,6 @@ def test_the_file_of_keys_has_hashes_for_its_owner(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_of_keys_is_an_error(tmp_path: Path) -> None:
-    """A file that is no list of keys is never taken for an empty one."""
     keys = ClientKeys(tmp_path)
     for text in ("", "[]", '{"keys": 5}', '{"keys": [{}]}'):
         keys.path.write_text(text)
@@ -259,7 +241,6 @@ def test_a_damaged_file_of_keys_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_client_that_has_just_left_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """Uvloop refuses to write to a closed connection a moment before uvicorn learns of it; nobody needs to know."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"", "more_body": False}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Message, Tool
-from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest
-from conductor_cli.server.requests import recognise
+from conductor_cli.server.requests import classify_utility_request
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
@@ -25,19 +25,16 @@ SHELL = Tool(name="shell")
 
 
 def asked(*texts: str, system: str = "", **fields: Any) -> ClientRequest:
-    """A request: the texts are of the user and the assistant in turn."""
     first = (Message(role="system", content=system),) if system else ()
     turns = tuple(Message(role="assistant" if n % 2 else "user", content=text) for n, text in enumerate(texts))
     return ClientRequest(model="conductor", messages=(*first, *turns), **fields)
 
 
 def codex(kind: str) -> dict[str, str]:
-    """The headers of a request of Codex."""
     return {"session-id": "1", "x-codex-turn-metadata": json.dumps({"turn_id": "1", "request_kind": kind})}
 
 
 def task(words: str) -> str:
-    """A request of Open WebUI."""
     return f"### Task:\n{words}\n### Guidelines:\n- Be short.\n{HISTORY}"
 
 
@@ -94,8 +91,7 @@ def task(words: str) -> str:
     ],
 )  # fmt: skip
 def test_a_background_request_is_recognised(request_: ClientRequest, headers: dict[str, str], kind: str) -> None:
-    """By what the client begins it with, and by the headers of the client."""
-    assert recognise(request_, headers) == kind
+    assert classify_utility_request(request_, headers) == kind
 
 
 QUESTIONS = (
@@ -129,36 +125,32 @@ def test_a_question_is_none(question: str) -> None:
         asked(question, tools=(SHELL,)),
         asked("Hi", "Hello", question),
     ):
-        assert recognise(request, {}) is None
+        assert classify_utility_request(request, {}) is None
 
 
 @pytest.mark.parametrize("headers", [CLAUDE, OPENCODE, codex("turn")], ids=["claude", "opencode", "codex"])
 def test_a_question_in_a_coding_client_is_none(headers: dict[str, str]) -> None:
-    """The client alone says nothing; nor do its tools, or a schema that has more than a title."""
     two = {"type": "object", "properties": {"title": {}, "body": {}}}
     for question in ("Generate a title for the page", "Write a commit message", "Summarize the file a.py"):
-        assert recognise(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers) is None
-        assert recognise(asked(question, system=CLAUDE_SYSTEM), headers) is None
-        assert recognise(asked(question, schema=two), headers) is None
-        assert recognise(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers) is None
+        assert classify_utility_request(asked(question, system=CLAUDE_SYSTEM, tools=(SHELL,)), headers) is None
+        assert classify_utility_request(asked(question, system=CLAUDE_SYSTEM), headers) is None
+        assert classify_utility_request(asked(question, schema=two), headers) is None
+        assert classify_utility_request(asked(question, schema=TITLE_SCHEMA, tools=(SHELL,)), headers) is None
 
 
 def test_an_application_may_have_titles_as_its_question() -> None:
-    """Without the sign of a client, a schema with a title and a system text about summaries say nothing."""
-    assert recognise(asked("Whales", schema=TITLE_SCHEMA), {}) is None
-    assert recognise(asked("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
+    assert classify_utility_request(asked("Whales", schema=TITLE_SCHEMA), {}) is None
+    assert classify_utility_request(asked("Ann: Hi. Ben: Hello.", system=SUMMARIES), {}) is None
 
 
 @pytest.mark.parametrize("value", ["", "{", "[]", "1", '"compaction"', '{"request_kind": 1}', "[" * 5000])
 def test_a_strange_header_is_no_error(value: str) -> None:
-    """Headers are the client's words; any may come."""
-    assert recognise(asked("Hi"), {"x-codex-turn-metadata": value}) is None
+    assert classify_utility_request(asked("Hi"), {"x-codex-turn-metadata": value}) is None
 
 
 def test_what_a_client_sends_is_recognised_once_it_is_read() -> None:
-    """Also where the text comes as a list of parts."""
     body = {
         "model": "conductor",
         "messages": [{"role": "user", "content": [{"type": "text", "text": task("Generate 1-3 broad tags of it")}]}],
     }
-    assert recognise(ChatCompletions().parse(body, {}), {}) == "tags"
+    assert classify_utility_request(ChatCompletionsApi().parse(body), {}) == "tags"

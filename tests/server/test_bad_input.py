@@ -22,7 +22,7 @@ from conductor_cli.server.connections import ConnectionRules, uvicorn_options
 from tests.cli.stage import Stage, finished, says
 from tests.schema_bombs import BOMB, checking
 from tests.server import plain_api
-from tests.server.plain_api import Serving, open_small_socket, serving
+from tests.server.plain_api import Serving, listen_at_small, serving
 
 PROMPT = "a-prompt-of-the-user"
 BODY: dict[str, Any] = {"model": "conductor", "max_tokens": 50, "messages": [{"role": "user", "content": PROMPT}]}
@@ -38,9 +38,8 @@ def key(stage: Stage) -> str:
 
 @pytest.fixture
 def server(key: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serving]:
-    """A server that needs a key and loses patience quickly."""
     monkeypatch.setattr(process, "uvicorn_options", lambda: uvicorn_options(QUICK))
-    monkeypatch.setattr(plain_api, "open_socket", open_small_socket)
+    monkeypatch.setattr(plain_api, "listen_at", listen_at_small)
     with serving() as served:
         yield served
 
@@ -50,7 +49,6 @@ def connect(server: Serving) -> socket.socket:
 
 
 def read(connection: socket.socket) -> bytes:
-    """Everything up to the end of the connection or of the answer."""
     data = b""
     while piece := connection.recv(65536):
         data += piece
@@ -62,7 +60,6 @@ def read(connection: socket.socket) -> bytes:
 
 
 def send(server: Serving, data: bytes) -> bytes:
-    """The answer to bytes."""
     with closing(connect(server)) as connection:
         connection.sendall(data)
         return read(connection)
@@ -78,7 +75,6 @@ def status(answer: bytes) -> int:
 
 
 def error(answer: bytes) -> dict[str, Any]:
-    """The error of an answer: a message in the form of the API."""
     found = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
     assert isinstance(found["message"], str)
     assert found["type"]
@@ -94,7 +90,6 @@ def body_of(path: str, **more: Any) -> bytes:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str, path: str) -> None:
-    """Whatever a body is, its API says what is wrong with it."""
     auth = f"Authorization: Bearer {key}"
     bad = {
         "broken": b'{"model": "conductor", ', "list": b"[]", "deep": b'{"a":' * 100_000, "nan": b'{"temperature": NaN}',
@@ -113,7 +108,6 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str, path: 
 
 
 def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
-    """Results for a call that nobody made are an ordinary text, or an error by name."""
     call = {"id": "call_" + "A" * 50, "type": "function", "function": {"name": "read", "arguments": "{}"}}
     talk = [
         *BODY["messages"],
@@ -171,14 +165,12 @@ def test_large_requests_end_early(server: Serving, key: str) -> None:
 
 @pytest.mark.parametrize("size", [65_800, 100_000, 1_000_000])
 def test_an_address_without_an_end_is_refused(server: Serving, size: int) -> None:
-    """Whether it is whole or still goes on; the parser reads addresses of up to 64 KB."""
     whole = b"GET /" + b"a" * size + b" HTTP/1.1\r\nHost: a\r\n\r\n"
     assert status(send(server, whole)) == 414
     assert status(send(server, whole[:-30])) == 414
 
 
 def test_slow_clients_do_not_stay(server: Serving, key: str) -> None:
-    """Headers that never end and a body that never comes are given up; others are answered meanwhile."""
     slow = [connect(server) for _ in range(20)]
     for connection in slow:
         connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
@@ -192,7 +184,6 @@ def test_slow_clients_do_not_stay(server: Serving, key: str) -> None:
 
 
 def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key: str) -> None:
-    """It is cut off when the buffers are full, and its run ends; the memory that it holds is bounded by them."""
     stage.models["alpha"] = says(*["x" * 60_000] * 200)
     with closing(socket.socket()) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -205,7 +196,6 @@ def test_a_client_that_never_reads_is_cut_off(stage: Stage, server: Serving, key
 
 
 def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: str) -> None:
-    """A client that goes in any way leaves a server that answers the next one."""
     for _ in range(10):
         with closing(connect(server)) as connection:
             connection.sendall(request(PATHS[0], body_of(PATHS[0]), f"x-api-key: {key}"))
@@ -216,8 +206,7 @@ def test_half_closed_and_reset_connections_leave_nothing(server: Serving, key: s
 def test_no_log_has_a_key_or_a_prompt(
     stage: Stage, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With everything logged, also where the server fails, neither a key nor a prompt is in it."""
-    monkeypatch.setattr("conductor_cli.server.http.request_key", lambda *_: int(f"{PROMPT} {key}"))
+    monkeypatch.setattr("conductor_cli.server.http.idempotency_key", lambda *_: int(f"{PROMPT} {key}"))
     with caplog.at_level(logging.DEBUG), serving() as server:
         answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
         send(server, request(PATHS[0], b"{" + PROMPT.encode(), f"x-api-key: wrong-{PROMPT}"))
@@ -234,7 +223,6 @@ FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": BOMB}}
 def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """That of an answer after its run, and one that cannot be read in time before it. No client tries a 400 again."""
     monkeypatch.setattr(schema_check, "SECONDS", 1.0)
     stage.configure()
     stage.models["alpha"] = says("{}")
@@ -252,7 +240,6 @@ def test_a_schema_that_takes_for_ever_is_an_error_of_its_request(
 
 
 def test_a_server_answers_and_ends_while_a_schema_is_checked(stage: Stage) -> None:
-    """`/health` does not wait for the check, SIGTERM ends the server, and no process stays behind."""
     stage.configure()
     stage.models["alpha"] = says("{}")
     with stage.start("serve", "--port", "0") as served, ThreadPoolExecutor(1) as pool:

@@ -17,21 +17,18 @@ from conductor_cli.server.api.request import RequestError
     b'{"a": "\x00"}',
 ])  # fmt: skip
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
-    """Every body that is no JSON object gets one kind of error, and none crashes."""
     with pytest.raises(RequestError) as caught:
         read_json(data)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 
 def test_an_error_quotes_nothing_of_the_body() -> None:
-    """What is wrong with a body is said by its place: it may hold a prompt."""
     with pytest.raises(RequestError, match="at line 1, column") as caught:
         read_json(b'{"content": secret prompt}')
     assert "secret" not in caught.value.message
 
 
 def test_too_many_messages_are_refused() -> None:
-    """A conversation has a bounded number of messages, and the field is named."""
     body = {"messages": [{"role": "user", "content": "x"}] * 10_000}
     assert len(read_json(json.dumps(body).encode())["messages"]) == 10_000
     body["messages"].append({})

@@ -14,7 +14,6 @@ CALL = SignedCall(run="20261122-201012-0a1b2c", worker="a worker with a rather l
 
 
 def test_an_id_says_which_worker_of_which_run_asked() -> None:
-    """It is read back whole, and fits what OpenAI and Anthropic take as an id."""
     text = IDS.sign(CALL)
     assert IDS.read(text, ("other", CALL.worker)) == CALL
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", text)
@@ -22,7 +21,6 @@ def test_an_id_says_which_worker_of_which_run_asked() -> None:
 
 @pytest.mark.parametrize("place", range(5, 54))
 def test_a_changed_id_is_unknown(place: int) -> None:
-    """No character of it can be changed."""
     text = IDS.sign(CALL)
     changed = text[:place] + ("1" if text[place] != "1" else "2") + text[place + 1 :]
     assert IDS.read(changed, (CALL.worker,)) is None
@@ -30,18 +28,15 @@ def test_a_changed_id_is_unknown(place: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "call_1", "toolu_01A09q90qw90lq917835lq9", "call_" + "_" * 59, "ü" * 70, "\x00"])
 def test_a_foreign_id_is_unknown(text: str) -> None:
-    """Ids of other servers are no error."""
     assert IDS.read(text, (CALL.worker,)) is None
 
 
 def test_an_id_of_another_secret_or_of_a_removed_worker_is_unknown() -> None:
-    """Only the own secret counts, and only workers that may be asked."""
     assert CallIds(b"x" * 32).read(IDS.sign(CALL), (CALL.worker,)) is None
     assert IDS.read(IDS.sign(CALL), ("other",)) is None
 
 
 def test_the_secret_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
-    """It lasts from one server to the next; a damaged file is replaced."""
     secret = load_secret(tmp_path)
     (path,) = (tmp_path / "serve").glob("call-*")
     assert (len(secret), load_secret(tmp_path), path.stat().st_mode & 0o777) == (32, secret, 0o600)

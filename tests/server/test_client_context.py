@@ -54,7 +54,6 @@ def user(*texts: str) -> tuple[Message, ...]:
 
 
 def asked(*talk: Message) -> tuple[list[str], int]:
-    """The texts of the user that are left, and the characters that are not."""
     told = without_context(talk)
     return [each.content for each in told.messages if each.role == "user"], sum(map(len, told.context))
 
@@ -73,7 +72,6 @@ def asked(*talk: Message) -> tuple[list[str], int]:
     ],
 )
 def test_the_context_of_known_clients_is_told_from_the_question(talk: tuple[Message, ...], left: str) -> None:
-    """The forms of Codex, Claude Code and aider; OpenCode sends its own as system text."""
     texts, length = asked(*talk)
     assert "\n".join(filter(None, texts)) == left
     assert length > 40
@@ -90,32 +88,27 @@ def test_the_context_of_known_clients_is_told_from_the_question(talk: tuple[Mess
     ],
 )
 def test_other_texts_are_left_as_they_are(text: str) -> None:
-    """What is not marked as a known client marks it belongs to the user."""
     assert asked(*user(text)) == ([text], 0)
 
 
 def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:
-    """As where a client begins with it, or asks for nothing else."""
     assert asked(*user(CODEX)) == ([CODEX], 0)
     talk = (*user("Fix it."), Message(role="assistant", content="Done."), *user(CLAUDE_LATE))
     assert asked(*talk) == (["Fix it.", CLAUDE_LATE], 0)
 
 
 def test_the_examples_of_aider_are_no_earlier_turns() -> None:
-    """They come before the conversation, and look like one."""
     texts, _ = asked(*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}"))
     assert texts == ["Fix it."]
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer
 def test_very_many_openings_are_read_once() -> None:
-    """A body may have 48 MB."""
     text = "<system-reminder>\n" * 200_000
     assert asked(*user(text)) == ([text], 0)
 
 
 def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
-    """The answering worker is sent the conversation word for word, the others the context beside the question."""
     talk = user(f"{CLAUDE}\n\nFix it.", CLAUDE_LATE)
     request = ClientRequest(model="conductor", messages=talk)
     question = read_conversation(request, {}, {}, lambda _: None, CallIds(b"k" * 32)).question

@@ -9,14 +9,14 @@ import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, MediaKind, Message, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.question import File
+from conductor_cli.core.question import Conversation, File
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.conversation import (
-    Asked,
     CallIds,
+    ParsedRequest,
     SignedCall,
     client_calls,
     continue_response,
@@ -53,13 +53,11 @@ class Orchestra:
         self._plan = plan
 
     def plan_again(self) -> None:
-        """The planner writes the same plan for the next question."""
         self.conductor = replace(self.conductor, model=ScriptedModel([self._plan]))
 
     def asked(
         self, *messages: Message, workers: tuple[str, ...] = WORKERS, sees: tuple[str, ...] = (), **how: Any
-    ) -> Asked:
-        """What is run for the messages. The workers in `sees` accept images."""
+    ) -> ParsedRequest:
         request = ClientRequest(model="conductor", messages=messages, tools=(EDIT,), **how)
         carried = {each.sha256: each for message in messages for each in message.attachments}
         files = {sha256: File(name=each.name, text="", attachment=each) for sha256, each in carried.items()}
@@ -67,12 +65,22 @@ class Orchestra:
         accepted = {name: images if name in sees else () for name in workers}
         return read_conversation(request, files, accepted, self.traces.get, IDS)
 
+    def conversation(self, *messages: Message, **how: Any) -> Conversation:
+        found = self.asked(*messages, **how).question.conversation
+        assert found is not None
+        return found
+
     def answer(self, *messages: Message, **how: Any) -> tuple[Trace, Message]:
-        """The run of a conversation, and the reply as the client has it."""
         asked = self.asked(*messages, **how)
         run, _ = play(self.conductor, asked.question, plan=asked.plan)
         self.traces[run.id] = trace = run.trace
         return trace, Message(role="assistant", content=trace.answer, tool_calls=client_calls(trace, IDS))
+
+
+def begun(*bobs: list[Any], **how: Any) -> tuple[Orchestra, Message]:
+    """An orchestra whose Bob has asked for tools, and what the client was told."""
+    orchestra = Orchestra(*bobs, **how)
+    return orchestra, orchestra.answer(ASK)[1]
 
 
 def results(reply: Message, *texts: str) -> list[Message]:
@@ -83,7 +91,6 @@ def results(reply: Message, *texts: str) -> list[Message]:
 
 
 def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
-    """The planner reads texts, the answering step the client's messages, system texts stay apart."""
     talk = (ASK, Message(role="assistant", content="Done."), Message(role="user", content="Now test it."))
     asked = Orchestra().asked(Message(role="system", content="Be brief."), *talk, max_tokens=7, stop=("END",))
     question = asked.question
@@ -95,9 +102,7 @@ def test_a_question_is_planned_with_the_conversation_word_for_word() -> None:
 
 
 def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
-    """Three turns of parallel calls: each time it is sent all that it was sent before, word for word, then the news."""
-    orchestra = Orchestra(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, [call(0, "e1"), ends(signature="def")], ["Done."])
     assert [each.id for each in reply.tool_calls] != ["e1", "e2"]
     first = (ASK, reply, *reversed(results(reply, "one", "two")))
     trace, again = orchestra.answer(*first)
@@ -117,9 +122,7 @@ def test_the_worker_that_asked_goes_on_with_its_own_ids_and_data() -> None:
 
 
 def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() -> None:
-    """It is sent all that it was sent before, word for word; another worker is sent the client's messages."""
-    orchestra = Orchestra(TWICE, ["Done."], ["Tested."], plan="B | | rename it\n")
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, ["Done."], ["Tested."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
     new = Message(role="user", content="Test it.")
@@ -136,21 +139,16 @@ def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() 
 
 
 def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
-    """Also where a later question follows it."""
-    orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, ["Done."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))
     _, done = orchestra.answer(*first)
     talk = (replace(ASK, content="Rename it to b."), *first[1:], done, Message(role="user", content="Test it."))
-    conversation = orchestra.asked(*talk).question.conversation
-    assert conversation is not None
+    conversation = orchestra.conversation(*talk)
     assert conversation.as_sent_to("bob") == talk
 
 
 def test_what_the_client_changed_wins_over_the_trace() -> None:
-    """The same worker goes on, with the messages as they are now."""
-    orchestra = Orchestra(TWICE, ["Done."])
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, ["Done."])
     edited = replace(ASK, content="Rename it to b.")
     talk = (edited, reply, *results(reply, "one", "two"))
     asked = orchestra.asked(*talk)
@@ -161,9 +159,7 @@ def test_what_the_client_changed_wins_over_the_trace() -> None:
 
 
 def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -> None:
-    """As on a server that did not serve the run."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     orchestra.traces.clear()
     asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"))
     assert asked.plan is not None
@@ -171,9 +167,7 @@ def test_without_the_trace_the_same_worker_goes_on_with_the_clients_messages() -
 
 
 def test_system_text_and_tools_are_those_of_the_newest_request() -> None:
-    """Only the messages come from the trace."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     new = Message(role="system", content="Be quick.")
     question = orchestra.asked(new, ASK, reply, *results(reply, "one", "two"), tool_choice="none").question
     assert question.conversation is not None
@@ -181,20 +175,15 @@ def test_system_text_and_tools_are_those_of_the_newest_request() -> None:
 
 
 def test_a_text_beside_the_results_goes_along() -> None:
-    """Clients add reminders; they come after the results, wherever the client put them."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     one, two = results(reply, "one", "two")
     hurry = Message(role="user", content="Hurry.")
-    conversation = orchestra.asked(ASK, reply, one, hurry, two).question.conversation
-    assert conversation is not None
+    conversation = orchestra.conversation(ASK, reply, one, hurry, two)
     assert [each.content for each in conversation.messages[-3:]] == ["one", "two", "Hurry."]
 
 
 def test_a_missing_result_is_an_error_that_names_the_call() -> None:
-    """Providers refuse such a conversation, so nobody is asked."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     with pytest.raises(RequestError, match=reply.tool_calls[1].id) as caught:
         orchestra.asked(ASK, reply, results(reply, "one", "two")[0])
     assert (caught.value.status, caught.value.param) == (400, "messages")
@@ -202,9 +191,7 @@ def test_a_missing_result_is_an_error_that_names_the_call() -> None:
 
 @pytest.mark.parametrize("forged", ["call_1", "forged"])
 def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
-    """The conversation stays whole; the planner reads calls and results as text."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     text = forged if forged == "call_1" else reply.tool_calls[0].id[:-1] + "~"
     asks = Message(role="assistant", content="", tool_calls=(ToolCall(id=text, name="edit", arguments="{}"),))
     asked = orchestra.asked(ASK, asks, Message(role="tool", content="edited it", tool_call_id=text))
@@ -214,9 +201,7 @@ def test_calls_with_foreign_or_forged_ids_are_planned_anew(forged: str) -> None:
 
 
 def test_the_id_of_a_removed_worker_is_planned_anew() -> None:
-    """Somebody else goes on with the client's own messages."""
-    orchestra = Orchestra(TWICE)
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE)
     asked = orchestra.asked(ASK, reply, *results(reply, "one", "two"), workers=("ann",))
     assert asked.plan is None
     assert asked.question.conversation is not None
@@ -224,7 +209,6 @@ def test_the_id_of_a_removed_worker_is_planned_anew() -> None:
 
 
 def test_of_calls_of_two_runs_the_newest_counts() -> None:
-    """Clients may merge turns; then the messages are the client's."""
     signed = [
         IDS.sign(SignedCall(run=run, worker=worker, index=0))
         for run, worker in (("20261122-201012-0a1b2c", "ann"), ("20261122-201013-0a1b2c", "bob"))
@@ -237,21 +221,17 @@ def test_of_calls_of_two_runs_the_newest_counts() -> None:
 
 
 def test_a_result_without_its_call_becomes_a_text_of_the_user() -> None:
-    """Compacted conversations hold such results; providers refuse them."""
-    conversation = Orchestra().asked(ASK, Message(role="tool", content="42", tool_call_id="x")).question.conversation
-    assert conversation is not None
+    conversation = Orchestra().conversation(ASK, Message(role="tool", content="42", tool_call_id="x"))
     assert [each.role for each in conversation.messages] == ["user", "user"]
     assert "42" in conversation.messages[1].content
 
 
 def test_a_request_without_a_user_is_refused() -> None:
-    """Nothing is asked."""
     with pytest.raises(RequestError, match="no message of the user"):
         Orchestra().asked(Message(role="system", content="Be brief."))
 
 
 def test_a_response_is_continued_from_its_run_alone() -> None:
-    """The client sends only the results; the worker goes on as if it had sent everything, turn after turn."""
     orchestra = Orchestra(TWICE, [call(0, "e1"), ends()], ["Done."])
     trace, reply = orchestra.answer(ASK)
     for texts in (("one", "two"), ("three",)):
@@ -265,7 +245,6 @@ def test_a_response_is_continued_from_its_run_alone() -> None:
 
 
 def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
-    """A last step on the conductor itself: the worker inside asks, and goes on by itself."""
     orchestra = Orchestra(TWICE, ["Done."], plan="B | | rename it\n")
     nests = Plan(steps=(Step(worker=SELF, subtask="Rename it."),))
     run, _ = play(orchestra.conductor, orchestra.asked(ASK).question, plan=nests)
@@ -279,14 +258,11 @@ def test_calls_of_a_nested_run_reach_the_client_and_come_back() -> None:
 
 
 def test_json_mode_asks_for_an_object() -> None:
-    """It is a JSON Schema like any other."""
     assert Orchestra().asked(ASK, json_only=True).question.schema == {"type": "object"}
 
 
 def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> None:
-    """Coding clients read screenshots; the conversation would end at the first one. The same holds for later turns."""
-    orchestra = Orchestra(TWICE, ["Done."])
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, ["Done."])
     one, two = results(reply, "one", "two")
     talk = (ASK, reply, replace(one, attachments=(SCREEN,)), two)
     for more in ((), (Message(role="assistant", content="Done."), Message(role="user", content="Test it."))):
@@ -299,9 +275,7 @@ def test_an_image_of_a_tool_that_nobody_can_see_is_left_out_with_a_note() -> Non
 
 
 def test_an_image_of_a_tool_is_sent_to_the_worker_that_asked_if_it_can_see_it() -> None:
-    """Whether another one can does not matter: this one goes on."""
-    orchestra = Orchestra(TWICE, ["Done."])
-    _, reply = orchestra.answer(ASK)
+    orchestra, reply = begun(TWICE, ["Done."])
     one, two = results(reply, "one", "two")
     talk = (ASK, reply, replace(one, attachments=(SCREEN,)), two)
     for sees, files in (("bob",), 1), (("ann",), 0):
@@ -309,7 +283,6 @@ def test_an_image_of_a_tool_is_sent_to_the_worker_that_asked_if_it_can_see_it() 
 
 
 def test_an_image_that_the_user_attaches_now_is_never_left_out() -> None:
-    """Where nobody can see it, the run says so; an earlier one is left out only where nobody can see it."""
     shown = replace(ASK, attachments=(SCREEN,))
     assert len(Orchestra(TWICE).asked(shown).question.files) == 1
     talk = (shown, Message(role="assistant", content="I cannot."), Message(role="user", content="Then guess."))

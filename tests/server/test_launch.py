@@ -42,7 +42,6 @@ FIND = {
 
 
 def install(directory: Path, name: str, text: str) -> dict[str, str]:
-    """A program in PATH, and the environment that finds it."""
     directory.mkdir(exist_ok=True)
     program = directory / name
     program.write_text(text)
@@ -52,7 +51,6 @@ def install(directory: Path, name: str, text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", list(CLIENTS))
 def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: str) -> None:
-    """It reaches the server with its key, which is not among its arguments; its exit code is passed on."""
     stage.configure()
     place = tmp_path / "seen.json"
     text = STUB.format(python=sys.executable, find=FIND[name], place=str(place))
@@ -71,7 +69,6 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
 
 
 def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_path: Path) -> None:
-    """What is not installed, and what nobody knows, is said before anything is started."""
     environ = {"PATH": str(tmp_path)}
     done = stage.run("launch", "codex", env=environ)
     assert (done.code, done.err) == (
@@ -84,7 +81,6 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
 
 
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:
-    """Ctrl-C and a request to end reach the client, which decides; the server ends after it."""
     stage.configure()
     place = tmp_path / "ready"
     text = f"""#!{sys.executable}

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.server.http import Service
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, make_service, open_socket
+from conductor_cli.server.process import HttpServer, access_rules, listen_at, make_registry
+from conductor_cli.server.run_registry import RunRegistry
 from tests.cli.stage import Stage
 from tests.server.plain_api import wait_until_up
 
@@ -22,15 +22,14 @@ def _url(opened: socket.socket) -> str:
 
 
 def test_a_request_waits_for_the_application_and_health_does_not(stage: Stage) -> None:
-    """While the application is loaded, `/health` is answered, and a list of models comes as soon as it can."""
     stage.configure()
     options, loads = ServerOptions(flags={}), threading.Event()
 
-    def load() -> Service:
+    def load() -> RunRegistry:
         loads.wait(10)
-        return make_service(options)
+        return make_registry(options)
 
-    server = HttpServer(load, access_rules(options.settings(), "127.0.0.1"), opened := open_socket("127.0.0.1", 0))
+    server = HttpServer(load, access_rules(options.settings(), "127.0.0.1"), opened := listen_at("127.0.0.1", 0))
     thread = Thread(target=server.run, daemon=True)
     thread.start()
     wait_until_up(_url(opened))
@@ -45,13 +44,12 @@ def test_a_request_waits_for_the_application_and_health_does_not(stage: Stage) -
 
 
 def test_a_server_whose_application_cannot_be_loaded_ends_with_its_error(stage: Stage) -> None:
-    """What loading raises ends the server, and is raised by it."""
     stage.configure()
 
-    def load() -> Service:
+    def load() -> RunRegistry:
         raise ConfigError("a package is damaged")
 
     access = access_rules(ServerOptions(flags={}).settings(), "127.0.0.1")
-    server = HttpServer(load, access, open_socket("127.0.0.1", 0))
+    server = HttpServer(load, access, listen_at("127.0.0.1", 0))
     with pytest.raises(ConfigError, match="a package is damaged"):
         server.run()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
 from conductor_cli.server import http as http_module
+from conductor_cli.server import run_registry
 from conductor_cli.server import runs as runs_module
 from conductor_cli.server.api.request import ClientRequest
 from tests.cli.stage import Stage, refuses
 from tests.server.plain_api import PlainApi, serving
-from tests.server.test_hub import Gate, read_until_text, until
+from tests.server.test_run_registry import Gate, read_until_text, until
 
 
 class Request(ClientRequest):
@@ -23,27 +25,25 @@ class Request(ClientRequest):
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Request]]:
-    """Every request that the plain API has read."""
     seen = list[weakref.ref[Request]]()
     api = PlainApi()
     parse = api.parse
 
-    def watched(body: dict[str, object], headers: dict[str, str]) -> Request:
-        read = parse(body, headers)
+    def watched(body: dict[str, object]) -> Request:
+        read = parse(body)
         request = Request(**{name: getattr(read, name) for name in ClientRequest.__dataclass_fields__})
         seen.append(weakref.ref(request))
         return request
 
     monkeypatch.setattr(api, "parse", watched)
-    monkeypatch.setattr(http_module, "load_api", lambda _: api)
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
     return seen
 
 
 def test_nothing_of_a_request_is_held_after_its_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, requests: list[weakref.ref[Request]]
 ) -> None:
-    """Whether it was answered, refused, failed or stopped; what is kept for a minute is what the client is told."""
-    monkeypatch.setenv("CONDUCTOR_LLM_SERVE_GRACE", "0")
+    monkeypatch.setattr(run_registry, "RegistryLimits", partial(run_registry.RegistryLimits, grace=0.0))
     stage.configure()
     with serving() as server:
         assert [server.ask(model=name).status_code for name in ("conductor", "nobody")] == [200, 404]
@@ -51,7 +51,7 @@ def test_nothing_of_a_request_is_held_after_its_end(
         assert server.ask("Fail?").status_code == 502
         stage.models["alpha"] = Gate().script
         run = read_until_text(server)
-        until(lambda: server.service.hub.find(run).ended)  # type: ignore[union-attr]
+        until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
 
         def all_gone() -> bool:
             gc.collect()
@@ -62,10 +62,9 @@ def test_nothing_of_a_request_is_held_after_its_end(
 
 
 def test_a_server_remembers_its_newest_runs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their number is bounded, so that it can go on for months."""
-    monkeypatch.setattr(runs_module, "MOST_STARTED", 2)
-    monkeypatch.setattr(http_module, "load_api", lambda _: PlainApi())
+    monkeypatch.setattr(runs_module, "MAX_STARTED", 2)
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", PlainApi())
     stage.configure()
     with serving() as server:
         asked = [server.ask().headers["x-request-id"] for _ in range(3)]
-        assert list(server.service.runs.started) == asked[1:]
+        assert list(server.registry.runs.started) == asked[1:]

@@ -11,22 +11,22 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
+from conductor_cli.core.trace import fold
 from conductor_cli.models.base import ScriptedModel
-from conductor_cli.server.api.request import Outcome, RequestError
-from conductor_cli.server.narration import AnswerText, Narrator, Reasoning, outcome_of
+from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.narration import AnswerText, Reasoning, ResponseStream, outcome_of
 from tests.run.kit import play, setting
 
 REVIEWED = Limits(recursion=1, attempts=2)
 BROKEN = ModelError("broken", "it broke off", retryable=True)
 
 
-def told(planner: Any, limits: Limits = REVIEWED, **workers: Any) -> tuple[list[Any], Narrator]:
-    """For each event of the run, what its client is told at it."""
+def told(planner: Any, limits: Limits = REVIEWED, **workers: Any) -> tuple[list[Any], ResponseStream]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
     conductor = setting(ScriptedModel(planner), cast, limits=limits, streams_answer=True, streams_nested=True)
     _, events = play(conductor)
-    narrator = Narrator()
-    return [(ev.innermost_event(event), list(narrator.read(event))) for event in events], narrator
+    narrator = ResponseStream()
+    return [(ev.innermost_event(event), list(narrator.read(event, trace))) for event, trace in fold(events)], narrator
 
 
 def texts(said: list[Any]) -> list[str]:
@@ -37,38 +37,34 @@ def reasoning(said: list[Any]) -> str:
     return "".join(piece.text for _, pieces in said for piece in pieces if isinstance(piece, Reasoning))
 
 
-def held(plan: str, **workers: Any) -> tuple[list[Any], Narrator, Outcome | RequestError]:
-    """A run whose last step may write a verdict or a refusal, as its client reads it."""
+def held(plan: str, **workers: Any) -> tuple[list[Any], ResponseStream, ServedAnswer | RequestError]:
     cast = {name: ScriptedModel(replies) for name, replies in workers.items()}
     profile = replace(PROMPTED, verdicts=("YES", "NO"))
     conductor = setting(
         ScriptedModel([[plan]]), cast, profile=profile, worker_profile=WorkerProfile(refusal="?"), streams_answer=True
     )
     run, events = play(conductor)
-    narrator = Narrator()
-    said = [(event, list(narrator.read(event))) for event in events]
+    narrator = ResponseStream()
+    said = [(event, list(narrator.read(event, trace))) for event, trace in fold(events)]
     return said, narrator, outcome_of(run.trace)
 
 
 def test_a_verdict_is_not_read_as_the_answer() -> None:
-    """The text of the last step waits until it is known whether it only judges the answer before it."""
     said, narrator, outcome = held("A | - | one\nB | 1 | check it", ann=[["from ", "ann"]], bob=[["Y", "ES"]])
     assert (texts(said), narrator.shown) == (["from ann"], "from ann")
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, ServedAnswer)
     assert outcome.text == "from ann"
 
 
 def test_a_refusal_is_read_as_a_sentence() -> None:
-    """For a client, a model that declines has answered; an error would be tried again, or end an evaluation."""
     said, narrator, outcome = held("A | - | one", ann=[["?"]])
     sentence = "no answer: ann cannot do step 1, 'one'"
     assert (texts(said), narrator.shown) == ([sentence], sentence)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, ServedAnswer)
     assert (outcome.text, outcome.finish) == (sentence, "stop")
 
 
 def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
-    """The draft is only quoted in the reasoning, because the review discards it."""
     said, narrator = told(
         [["A | - | one"], ["B | 0 | Mend it.\n"]], ann=[["A ", "draft."]], bob=[["The ", "mended ", "answer."]]
     )
@@ -80,14 +76,12 @@ def test_a_review_that_mends_the_answer_is_read_as_it_is_written() -> None:
 
 
 def test_a_review_that_keeps_the_answer_gives_it_once() -> None:
-    """It is final when the review has said so."""
     said, narrator = told([["A | - | one"], ["accept"]], ann=[["A ", "draft."]], bob=[["never asked"]])
     assert texts(said) == ["A draft."]
     assert narrator.shown == "A draft."
 
 
 def test_only_the_last_step_of_a_review_is_the_answer() -> None:
-    """What is written before stays out of the text, also while it is not known how many steps there are."""
     said, narrator = told(
         [["A | - | one"], ["A | 0 | Look again.\nB | 0 1 | Mend it.\n"]],
         ann=[["A draft."], ["It is wrong."]], bob=[["Mended."]],
@@ -96,7 +90,6 @@ def test_only_the_last_step_of_a_review_is_the_answer() -> None:
 
 
 def test_a_review_is_not_written_twice() -> None:
-    """What is out cannot be taken back, so a worker that breaks off in a review is not asked again."""
     said, narrator = told(
         [["A | - | one"], ["B | 0 | Mend it.\n"]], ann=[["A draft."]], bob=[["The men", BROKEN], ["The mended answer."]]
     )
@@ -107,7 +100,6 @@ def test_a_review_is_not_written_twice() -> None:
 
 @pytest.mark.parametrize("reviews", [1, 2])
 def test_nothing_is_told_as_reasoning_after_the_first_word(reviews: int) -> None:
-    """Clients would join it to the text; with two reviews the second one's answer is what is read."""
     planner = [["A | - | one"], ["B | 0 | Mend it.\n"], ["A | 0 | Mend it again.\n"]]
     said, narrator = told(
         planner, Limits(recursion=reviews), ann=[["A draft."], ["Mended ", "twice."]], bob=[["Mended ", "once."]]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import httpx
 from starlette.routing import Route
 
-from conductor_cli.server.http import OPERATIONS, build_app, describe_api
+from conductor_cli.server.http import build_app
+from conductor_cli.server.openapi import OPERATIONS, describe_api
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import make_service
+from conductor_cli.server.process import make_registry
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
 
@@ -16,16 +17,15 @@ OF_THE_PAGE = ("/v1/conductor/runs/{run}/frames", "/v1/conductor/runs/{run}/step
 
 
 def test_every_operation_has_a_route(stage: Stage) -> None:
-    """Each path and method of the document is routed, and each route but the page's own is in the document."""
     stage.configure()
-    app = build_app(make_service(ServerOptions(flags={})))
+    app = build_app(make_registry(ServerOptions(flags={})))
     routed = {
         (method.lower(), "/".join("{id}" if part[:1] == "{" else part for part in route.path.split("/")))
         for route in app.routes
         if isinstance(route, Route) and not route.path.startswith(OF_THE_PAGE)
         for method in route.methods or ()
     }
-    described = {(operation.method, operation.path) for operation in OPERATIONS}
+    described = {(method, path) for method, path, *_ in OPERATIONS}
     assert described <= routed
     assert {each for each in routed if each[0] != "head"} - described == {("get", "/openapi.json")}
 
@@ -38,4 +38,5 @@ def test_the_document_is_served(stage: Stage) -> None:
         document = httpx.get(f"{server.url}/openapi.json").json()
     assert document == describe_api(document["info"]["version"])
     body = document["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body["required"] == ["model", "messages", "max_tokens"]
+    name = body["$ref"].rpartition("/")[2]
+    assert document["components"]["schemas"][name]["required"] == ["model", "messages"]

@@ -31,11 +31,11 @@ from conductor_cli.core.usage import Price
 from conductor_cli.server.access import CLIENT_KEY, Access, AccessRules
 from conductor_cli.server.client_keys import ClientKey, make_key
 from conductor_cli.server.page import page_routes
-from conductor_cli.server.page_data import TICK
+from conductor_cli.server.page_streams import TICK
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage
 from tests.server.plain_api import serving
-from tests.server.test_hub import Gate, until
+from tests.server.test_run_registry import Gate, until
 from tests.traces import make
 
 RUNS = "/v1/conductor/runs"
@@ -43,7 +43,6 @@ RUNS = "/v1/conductor/runs"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
-    """The routes on a server of their own. The header `x-name` stands for the key of this name."""
     store = TraceStore(tmp_path / "traces")
     app = Starlette(routes=page_routes(lambda: store))
 
@@ -65,7 +64,6 @@ def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
 
 
 def put(store: TraceStore, run: str, name: str, *, origin: str = "", policy: Policy | None = None) -> list[ev.Event]:
-    """Store one of the canned runs under an id."""
     first, *others = getattr(make, name)()
     assert isinstance(first, ev.RunStarted)
     events: list[ev.Event] = [replace(first, run=run, origin=origin, policy=policy or first.policy), *others]
@@ -77,7 +75,6 @@ def put(store: TraceStore, run: str, name: str, *, origin: str = "", policy: Pol
 
 
 def messages(text: str) -> list[tuple[str, str, Any]]:
-    """Kind, id and data of each server-sent event."""
     found = []
     for part in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in part.split("\n") if ": " in line and line[0] != ":")
@@ -93,7 +90,6 @@ def nodes(tree: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_the_page_runs_its_own_script_alone(server: tuple[httpx.Client, TraceStore]) -> None:
-    """The policy names the hashes of the one script and the one style; nothing in the file is a handler or foreign."""
     reply = server[0].get("/")
     policy = reply.headers["content-security-policy"]
     for name in ("script", "style"):
@@ -109,14 +105,12 @@ def test_the_page_runs_its_own_script_alone(server: tuple[httpx.Client, TraceSto
 
 
 def test_html_is_written_in_one_place_of_the_page(server: tuple[httpx.Client, TraceStore]) -> None:
-    """Only what the server has rendered becomes HTML; every other text is set as text."""
     text = server[0].get("/").text
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text) == ["innerHTML"]
     assert "body.innerHTML = policy.createHTML(section.html)" in text
 
 
 def test_the_list_is_paged_and_searched(server: tuple[httpx.Client, TraceStore]) -> None:
-    """Newest first; `before` asks for the next page; a search finds texts."""
     client, store = server
     for day in (1, 2, 3):
         put(store, f"202601{day:02}-100000-00000a", "parallel")
@@ -132,7 +126,6 @@ def test_the_list_is_paged_and_searched(server: tuple[httpx.Client, TraceStore])
 
 
 def test_a_run_is_its_json_and_its_tree(server: tuple[httpx.Client, TraceStore]) -> None:
-    """`GET /runs/ID` has what `trace show --json` has, and the nodes that the terminal draws."""
     client, store = server
     run = "20260201-100000-00000a"
     put(store, run, "tools")
@@ -146,7 +139,6 @@ def test_a_run_is_its_json_and_its_tree(server: tuple[httpx.Client, TraceStore])
 
 
 def test_a_step_has_prompt_response_tools_and_failures(server: tuple[httpx.Client, TraceStore]) -> None:
-    """An opened step tells everything that happened in it; step 0 is the question with its plan and answer."""
     client, store = server
     run = "20260202-100000-00000a"
     put(store, run, "tools")
@@ -165,7 +157,6 @@ def test_a_step_has_prompt_response_tools_and_failures(server: tuple[httpx.Clien
 
 
 def test_events_go_on_after_the_last_one_seen(server: tuple[httpx.Client, TraceStore]) -> None:
-    """Every event comes once, numbered; `Last-Event-ID` continues behind it; `end` says that no more come."""
     client, store = server
     run = "20260301-100000-00000a"
     events = put(store, run, "retry")
@@ -183,7 +174,6 @@ def test_events_go_on_after_the_last_one_seen(server: tuple[httpx.Client, TraceS
 
 @pytest.mark.parametrize("view", ["events", "frames"])
 def test_a_run_is_shown_while_it_is_written(server: tuple[httpx.Client, TraceStore], view: str) -> None:
-    """What another process appends to a trace reaches the page within a second, until the run has ended."""
     client, store = server
     run = f"20260302-100000-{view}"
     first, *others = make.parallel()
@@ -207,7 +197,6 @@ def test_a_run_is_shown_while_it_is_written(server: tuple[httpx.Client, TraceSto
 
 
 def test_a_run_whose_process_is_gone_is_interrupted(server: tuple[httpx.Client, TraceStore]) -> None:
-    """A trace that nobody writes any more ends the streams, and says so."""
     client, store = server
     run = "20260303-100000-00000a"
     writer = store.open(run)
@@ -220,7 +209,6 @@ def test_a_run_whose_process_is_gone_is_interrupted(server: tuple[httpx.Client, 
 
 
 def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Client, TraceStore]) -> None:
-    """At 16 times its speed a run of 11 s has the frames of one second at most; each is later than the one before."""
     client, store = server
     run = "20260401-100000-00000a"
     put(store, run, "parallel")
@@ -236,7 +224,6 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Cl
 
 
 def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) -> None:
-    """The runs of other keys, and of the command line, are not there for it; without keys the owner sees all."""
     client, store = server
     mine, other = "20260501-100000-mine00", "20260501-100001-other0"
     put(store, mine, "retry", origin="key anna")
@@ -251,7 +238,6 @@ def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) 
 
 
 def test_a_run_with_rules_about_its_texts_is_not_shown(server: tuple[httpx.Client, TraceStore]) -> None:
-    """Its question is left out of the list, and it does not open, unless it was asked of the server itself."""
     client, store = server
     secret, own = "20260502-100000-secret", "20260502-100001-own000"
     put(store, secret, "retry", policy=Policy(local_only=True))
@@ -293,7 +279,6 @@ def test_hostile_texts_are_harmless(server: tuple[httpx.Client, TraceStore]) -> 
 
 
 def test_a_text_of_a_megabyte_is_bounded(server: tuple[httpx.Client, TraceStore]) -> None:
-    """A frame stays small, and an opened step says how much it leaves out."""
     client, store = server
     run = "20260602-100000-00000a"
     texts: dict[type[ev.Event], Any] = {ev.RunStarted: {"run": run}, ev.StepFinished: {"text": "x" * 1_000_000}}
@@ -307,7 +292,6 @@ def test_a_text_of_a_megabyte_is_bounded(server: tuple[httpx.Client, TraceStore]
 
 
 def test_a_page_that_is_closed_gives_its_place_back(server: tuple[httpx.Client, TraceStore]) -> None:
-    """More pages than may look at once can look one after another."""
     client, store = server
     run = "20260701-100000-00000a"
     writer = store.open(run)
@@ -321,7 +305,6 @@ def test_a_page_that_is_closed_gives_its_place_back(server: tuple[httpx.Client, 
 
 
 def test_the_page_needs_no_key_and_what_it_reads_does(server: tuple[httpx.Client, TraceStore]) -> None:
-    """Behind the server's own rules, `/` is open, and every address that it reads asks for the key."""
     key, text = make_key("anna")
     app: Any = Access(Starlette(routes=page_routes(lambda: server[1])), AccessRules(keys=lambda: (key,)))
 
@@ -336,7 +319,6 @@ def test_the_page_needs_no_key_and_what_it_reads_does(server: tuple[httpx.Client
 
 
 def test_a_frame_lists_the_workers_with_their_prices(server: tuple[httpx.Client, TraceStore]) -> None:
-    """A price that is unknown is not shown as nothing, and one that grows with the length is the least."""
     client, store = server
     first, *others = make.parallel()
     assert isinstance(first, ev.RunStarted)
@@ -360,7 +342,6 @@ def test_a_frame_lists_the_workers_with_their_prices(server: tuple[httpx.Client,
 
 
 def test_a_run_without_a_trace_is_shown_while_it_goes_on_and_shortly_after(stage: Stage) -> None:
-    """List, frames, a step and the whole run come from memory; nothing is written, and other keys see nothing."""
     stage.configure()
     gate = Gate()
     stage.models["alpha"] = gate.script

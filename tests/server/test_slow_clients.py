@@ -12,11 +12,11 @@ import pytest
 
 from conductor_cli.server import http as http_module
 from conductor_cli.server.narration import AnswerText
-from conductor_cli.server.run_registry import MOST_UNREAD, ServedRun
+from conductor_cli.server.run_registry import MAX_UNREAD, ServedRun
 from tests.cli.stage import Stage
 from tests.server import plain_api
-from tests.server.plain_api import PlainApi, Serving, open_small_socket, serving
-from tests.server.test_hub import until
+from tests.server.plain_api import PlainApi, Serving, listen_at_small, serving
+from tests.server.test_run_registry import until
 from tests.servers import SeenStep, Wire, delta, usage
 
 PIECE = "x" * 8000
@@ -27,11 +27,10 @@ WHOLE = len(PIECE) * PIECES
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every API is the plain one, and the system keeps little for those that do not read."""
     api = PlainApi()
 
-    monkeypatch.setattr(plain_api, "open_socket", open_small_socket)
-    monkeypatch.setattr(http_module, "load_api", lambda _: api)
+    monkeypatch.setattr(plain_api, "listen_at", listen_at_small)
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
 
 
 class LongAnswer:
@@ -50,7 +49,6 @@ class LongAnswer:
 
 
 def size_when_still(served: ServedRun) -> int:
-    """How many characters of a run there are when no more come."""
     seen, since = 0, time.monotonic()
     while not seen or time.monotonic() - since < 0.3:
         if served.size != seen:
@@ -60,13 +58,11 @@ def size_when_still(served: ServedRun) -> int:
 
 
 def the_run(server: Serving) -> ServedRun:
-    """The only run of a server, as soon as it has begun."""
-    until(lambda: server.service.hub.going_on)
-    return server.service.hub.going_on[0]
+    until(lambda: server.registry.going_on)
+    return server.registry.going_on[0]
 
 
 def ask_and_read_nothing(url: str) -> socket.socket:
-    """A client that sends a request for a stream and never reads."""
     opened = socket.socket()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     opened.connect((urlsplit(url).hostname, urlsplit(url).port))
@@ -77,11 +73,10 @@ def ask_and_read_nothing(url: str) -> socket.socket:
 
 
 def test_a_client_that_reads_nothing_makes_the_worker_wait(stage: Stage) -> None:
-    """Only so much is kept for it as is unread; when it has left, and another asks the same, that one gets it all."""
     stage.models["alpha"] = LongAnswer()
     with serving() as server, ask_and_read_nothing(server.url) as deaf:
         served = the_run(server)
-        assert MOST_UNREAD < size_when_still(served) < WHOLE
+        assert MAX_UNREAD < size_when_still(served) < WHOLE
         deaf.close()
         text = "".join(text for kind, text in server.stream() if kind == "text")
     assert text == PIECE * PIECES
@@ -89,7 +84,6 @@ def test_a_client_that_reads_nothing_makes_the_worker_wait(stage: Stage) -> None
 
 
 def test_a_client_that_reads_nothing_stops_no_other_reader_of_its_run(stage: Stage) -> None:
-    """Who sends the same request again reads the run to its end, beside the one that does not read."""
     stage.models["alpha"] = LongAnswer()
     with serving() as server, ask_and_read_nothing(server.url):
         served = the_run(server)
@@ -102,9 +96,8 @@ def test_a_client_that_reads_nothing_stops_no_other_reader_of_its_run(stage: Sta
 
 
 async def _read_all(server: Serving, served: ServedRun) -> int:
-    """The characters of the answer, read by another client of the run."""
-    reader, size = server.service.hub.open(served), 0
+    reader, size = server.registry.open(served), 0
     while (pieces := await reader.pieces()) is not None:
         size += sum(len(piece.text) for piece in pieces if isinstance(piece, AnswerText))
-    server.service.hub.close(reader, delivered=True)
+    server.registry.close(reader, delivered=True)
     return size

@@ -12,17 +12,15 @@ from tests.server.plain_api import serving
 
 
 def respond(url: str, **more: Any) -> httpx.Response:
-    """A whole response to a question."""
     return httpx.post(f"{url}/v1/responses", json={"model": "conductor-mini", "input": "Why?", **more}, timeout=30)
 
 
 def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None:
-    """What is looked up is what was answered; once deleted it is gone, with its trace."""
     with serving() as server:
         made = respond(server.url).json()
         place = f"{server.url}/v1/responses/{made['id']}"
         kept = httpx.get(place).json()
-        server.service.hub.forget(made["id"].removeprefix("resp_"))
+        server.registry.forget(made["id"].removeprefix("resp_"))
         stored = httpx.get(place).json()
         deleted = httpx.delete(place).json()
         gone = httpx.get(place)
@@ -34,7 +32,6 @@ def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None
 
 
 def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:
-    """Runs of the command line, and names that are no ids, are not there."""
     stage.inside("ask", "Why?")
     run = next(stage.traces.glob("*.jsonl")).name.partition(".")[0]
     with serving() as server:
@@ -48,14 +45,13 @@ def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:
 
 
 def test_a_response_that_goes_on_can_be_cancelled(stage: Stage) -> None:
-    """It is in progress until then, and cancelled after it."""
     stage.models["alpha"] = stalls("First ")
     with serving() as server:
         thread = threading.Thread(target=respond, args=(server.url,))
         thread.start()
         while not stage.asked("alpha"):
             pass
-        run = server.service.hub.going_on[0].id
+        run = server.registry.going_on[0].id
         place = f"{server.url}/v1/responses/resp_{run}"
         before = httpx.get(place).json()["status"]
         cancelled = httpx.post(f"{place}/cancel").json()["status"]

@@ -16,8 +16,8 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.llama.prompt import ChatTemplate
-from conductor_cli.models.llama.prompt import render_prompt as run_prompt
-from conductor_cli.train.base_model import find_base_model, load_model, longest_prompt, render_prompt, thinks_by_itself
+from conductor_cli.models.llama.prompt import render_messages as run_prompt
+from conductor_cli.train.base_model import find_base_model, load_model, longest_prompt, render_chat, thinks_by_itself
 from conductor_cli.train.recipe import LoraSettings
 from tests.train import tiny
 
@@ -33,7 +33,6 @@ def copied(base: Path, directory: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_model_is_described_without_being_loaded(base: Path) -> None:
-    """Its architecture, its weights and those of an adapter are counted."""
     model = find_base_model(str(base), LoraSettings(rank=2))
     assert (model.architecture, model.context) == ("qwen2", 4096)
     real, adapter = load_model(model, lora=LoraSettings(rank=2))
@@ -45,14 +44,12 @@ def test_a_model_is_described_without_being_loaded(base: Path) -> None:
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path) -> None:
-    """It could not be asked for a plan."""
     with pytest.raises(ConfigError, match="has no chat template") as caught:
         find_base_model(str(tiny.base(tmp_path, template="")))
     assert "chat_template.jinja" in caught.value.hint
 
 
 def test_a_template_that_rejects_a_conductors_messages_is_refused(tmp_path: Path) -> None:
-    """Some refuse a system message."""
     template = "{{ raise_exception('no system message, please') }}"
     model = find_base_model(str(tiny.base(tmp_path, template=template)))
     with pytest.raises(ConfigError, match="rejects a conductor's messages: no system message, please"):
@@ -87,19 +84,13 @@ def _cut(path: Path) -> None:
         ),
     ],
     ids=[
-        "no weights",
-        "no config",
-        "empty config",
-        "another kind",
-        "broken tokenizer",
-        "its own code",
+        "no weights", "no config", "empty config", "another kind", "broken tokenizer", "its own code",
         "a part is missing",
     ],
-)
+)  # fmt: skip
 def test_an_incomplete_model_is_refused(
     base: Path, tmp_path: Path, spoil: Callable[[Path], object], problem: str
 ) -> None:
-    """The error says in one line what is wrong."""
     copy = copied(base, tmp_path)
     spoil(copy)
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -108,7 +99,6 @@ def test_an_incomplete_model_is_refused(
 
 
 def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
-    """The error comes when they are loaded, before the first step."""
     copy = copied(base, tmp_path)
     _cut(copy / "model.safetensors")
     with pytest.raises(ConfigError, match="cannot be used as a base model"):
@@ -117,7 +107,6 @@ def test_truncated_weights_are_refused(base: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "no where", "a/b/c", "../x"])
 def test_a_missing_model_is_not_downloaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says how to get it; no connection is made."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(ConfigError, match="is neither a directory nor in the Hugging Face cache") as caught:
@@ -136,32 +125,30 @@ def test_a_template_that_thinks_by_default_is_told_not_to(tmp_path: Path) -> Non
     """By its own switch; a template without one is rendered as it is."""
     asked = [{"role": "user", "content": "x"}]
     switched, plain = tiny.tokenizer(QWEN3), tiny.tokenizer(tiny.TEMPLATE)
-    assert render_prompt(switched, asked).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert render_prompt(plain, asked).endswith("<|im_start|>assistant\n")
+    assert render_chat(switched, asked).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert render_chat(plain, asked).endswith("<|im_start|>assistant\n")
     assert not thinks_by_itself(switched)
     assert thinks_by_itself(tiny.tokenizer(tiny.TEMPLATE + "<think>\n"))
 
 
 def test_a_prompt_in_training_is_the_prompt_of_a_run() -> None:
-    """The local adapter and training render the same text, with the switch and with the beginning of the reply."""
     messages = (Message(role="system", content="be brief"), Message(role="user", content="a question"))
     dicts = [{"role": message.role, "content": message.content} for message in messages]
     for template in (tiny.TEMPLATE, QWEN3):
         pieces = run_prompt(ChatTemplate("a model", template, {}), messages, thinking=False)
         served = "".join(piece.text for piece in pieces)
-        assert render_prompt(tiny.tokenizer(template), dicts) == served
+        assert render_chat(tiny.tokenizer(template), dicts) == served
         begun = [*dicts, {"role": "assistant", "content": "Let's think"}]
-        assert render_prompt(tiny.tokenizer(template), begun) == f"{served}Let's think"
+        assert render_chat(tiny.tokenizer(template), begun) == f"{served}Let's think"
 
 
 def test_a_first_token_that_the_tokenizer_adds_is_not_there_twice() -> None:
-    """The template of some models writes it, and so does their tokenizer."""
     reader = tiny.tokenizer("{{ bos_token }}" + tiny.TEMPLATE)
     reader.bos_token = "<|endoftext|>"
-    assert render_prompt(reader, [{"role": "user", "content": "x"}]).startswith("<|endoftext|>")
+    assert render_chat(reader, [{"role": "user", "content": "x"}]).startswith("<|endoftext|>")
     adding = type("Adding", (), {
         "chat_template": "x", "bos_token": "<s>", "bos_token_id": 1,
         "__call__": lambda self, text: {"input_ids": [1]},
         "apply_chat_template": lambda self, messages, **more: "<s>hello",
     })()  # fmt: skip
-    assert render_prompt(adding, [{"role": "user", "content": "x"}]) == "hello"
+    assert render_chat(adding, [{"role": "user", "content": "x"}]) == "hello"

@@ -1,4 +1,4 @@
-"""The checkpoints and settings of a training on disk, and the lock on its directory."""
+"""The state of a training on disk, its curve, its metrics and its rewards."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.train.checkpoints import check_settings, exclusive_directory, last_checkpoint, write_settings
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.trace import StepRecord, Trace
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.train.checkpoints import (
+    best_line,
+    check_same_training,
+    describe_validation,
+    exclusive_directory,
+    last_checkpoint,
+    summarize_curve,
+    write_settings,
+)
+from conductor_cli.train.job import add_metrics, compute_metrics, keep_metrics, read_metrics
+from conductor_cli.train.rollouts import PlanOutcome, compute_reward, has_failed, is_valid
 
 HOLDS = """
 import sys
@@ -25,7 +40,6 @@ with exclusive_directory(Path(sys.argv[1])):
 
 
 def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    """The state file is written last, so a checkpoint without it, or with half of it, is incomplete."""
     for step, state in ((20, '{"global_step": 20}'), (40, '{"global_st'), (60, None)):
         place = tmp_path / f"checkpoint-{step}"
         place.mkdir()
@@ -38,9 +52,9 @@ def test_an_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
 def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
     """Settings in another order are the same settings; a damaged file counts as other settings."""
     write_settings(tmp_path, {"seed": 1, "rate": 0.1, "steps": 9})
-    check_settings(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
+    check_same_training(tmp_path, {"steps": 9, "rate": 0.1, "seed": 1})
     with pytest.raises(ConfigError, match="holds another training: it differs in max_plan_tokens, seed") as caught:
-        check_settings(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
+        check_same_training(tmp_path, {"seed": 2, "rate": 0.1, "steps": 9, "max_plan_tokens": 4})
     assert caught.value.hint == "remove it to start over, or choose another directory: --out"
     (tmp_path / "course.json").write_text(json.dumps({"seed": 1})[:-1])
     with pytest.raises(ConfigError, match="holds another training: it differs in rate, seed, steps"):
@@ -48,7 +62,6 @@ def test_other_settings_are_refused_with_what_differs(tmp_path: Path) -> None:
 
 
 def test_two_trainings_cannot_share_a_directory(tmp_path: Path) -> None:
-    """The second one gets an error; when the first has ended, the directory is free again."""
     with (
         exclusive_directory(tmp_path / "new"),
         pytest.raises(ConfigError, match=r"another training is running in .*new") as caught,
@@ -60,7 +73,6 @@ def test_two_trainings_cannot_share_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """A file has the name of the directory."""
     (tmp_path / "out").write_text("")
     with pytest.raises(ConfigError, match=r".*out cannot be written: ") as caught:
         exclusive_directory(tmp_path / "out").__enter__()
@@ -68,7 +80,6 @@ def test_a_directory_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_killed_training_releases_the_directory(tmp_path: Path) -> None:
-    """The system releases the lock with the process."""
     source = Path(__file__).resolve().parents[2] / "src"
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     environ = {**os.environ, "PYTHONPATH": str(source)}
@@ -81,3 +92,126 @@ def test_a_killed_training_releases_the_directory(tmp_path: Path) -> None:
         process.wait()
     with exclusive_directory(tmp_path):
         pass
+
+
+def line(step: int, *, reward: float = 0.5, validated: float | None = None, **more: Any) -> dict[str, Any]:
+    measured = {"reward": validated, "right": validated, "valid": 1.0, "cases": 20}
+    return {"step": step, "reward": reward, **more} | ({} if validated is None else {"validation": measured})
+
+
+def test_the_best_step_is_the_first_with_the_highest_reward_on_the_validation_set() -> None:
+    lines = [line(0, validated=0.9), line(1), line(2, validated=0.6), line(3, reward=1.0), line(4, validated=0.6)]
+    assert best_line(lines) == lines[2]
+    assert best_line(lines[:2]) is None
+
+
+def test_a_validation_is_described_with_its_interval() -> None:
+    assert describe_validation(line(2, validated=0.5)) == "0.500 right (0.30 to 0.70), 1.000 valid, 20 cases"
+
+
+def test_the_summary_has_rewards_validation_and_suspicious_plans() -> None:
+    lines = [
+        line(0, validated=0.3), line(1, reward=0.2, told=2, failed=1), line(2, reward=0.7, validated=0.6, told=1),
+    ]  # fmt: skip
+    assert summarize_curve(lines) == [
+        "reward: 0.200 at the beginning, 0.700 at the end",
+        "validation before training: 0.300 right (0.15 to 0.52), 1.000 valid, 20 cases",
+        "validation at step 2, the best: 0.600 right (0.39 to 0.78), 1.000 valid, 20 cases",
+        "3 plans with the answer in a subtask: read some of them (metric told)",
+        "1 plan without a reward, because a worker failed",
+    ]
+    assert summarize_curve([]) == []
+
+
+def test_a_training_that_did_not_help_says_so() -> None:
+    found = summarize_curve([line(0, validated=0.6), line(1, validated=0.6)])
+    assert found[-1] == "no checkpoint is better on the validation set than the untrained model"
+
+
+RIGHT = PlanOutcome(
+    reward=1.0, valid=True, steps=2, calls=2, routes=("facts", "letters"), fitting=(("facts", True), ("letters", True))
+)
+WRONG = PlanOutcome(reward=0.5, valid=True, steps=1, calls=1, routes=("facts",), fitting=(("letters", False),))
+MALFORMED = PlanOutcome(reward=0.0, valid=False)
+FAILED = PlanOutcome(reward=None, valid=True, steps=1, calls=0, routes=("facts",))
+
+
+def test_the_metrics_of_a_step() -> None:
+    found = compute_metrics([RIGHT, MALFORMED, WRONG, WRONG], 2)
+    assert (found["reward"], found["valid"], found["right"], found["right_given_valid"]) == (0.5, 0.75, 0.25, 0.3333)
+    assert (found["steps"], found["calls"], found["signal"]) == (1.333, 1.333, 0.5)
+    assert found["routes"] == {"facts": 3, "letters": 1}
+    assert found["routing_entropy"] == 0.8113
+    assert found["fitting"] == {"facts": 1.0, "letters": 0.3333}
+
+
+def test_a_collapse_onto_one_worker_shows() -> None:
+    assert compute_metrics([WRONG] * 4, 2)["routing_entropy"] == 0
+
+
+def test_failed_runs_are_counted_separately() -> None:
+    found = compute_metrics([RIGHT, FAILED, FAILED, FAILED], 2)
+    assert (found["failed"], found["reward"], found["right"], found["right_given_valid"]) == (3, 1.0, 1.0, 1.0)
+    assert found["signal"] == 0.0
+
+
+def test_a_step_without_valid_plans_has_metrics() -> None:
+    assert compute_metrics([MALFORMED] * 2, 2)["routing_entropy"] == 0
+    assert compute_metrics([], 2)["reward"] == 0.0
+
+
+def test_a_resumed_training_removes_the_lines_after_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "curve.jsonl"
+    keep_metrics(path, 0)
+    for step in (1, 2, 3):
+        add_metrics(path, {"step": step, "reward": 0.123456, "by": {"x": 0.98765}})
+    with path.open("a") as file:
+        file.write('{"step": 4, "rew')
+    keep_metrics(path, 2)
+    add_metrics(path, {"step": 3, "reward": 1.0})
+    assert [(line["step"], line["reward"]) for line in read_metrics(path)] == [(1, 0.1235), (2, 0.1235), (3, 1.0)]
+    assert read_metrics(path)[0]["by"] == {"x": 0.9877}
+
+
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path / "none") == []
+
+
+STEP = Step(worker="ann", subtask="do it")
+PLAN = Plan(steps=(STEP,))
+
+
+def record(**changes: Any) -> StepRecord:
+    return StepRecord(
+        **{"number": 1, "step": STEP, "last": True, "planned": 0.0, "state": "done", "worker": "ann", **changes}
+    )
+
+
+def trace(**changes: Any) -> Trace:
+    return Trace(**{"state": "finished", "plan": PLAN, "steps": (record(),), "answer": "42", **changes})
+
+
+def rejected() -> ev.PlanRejected:
+    return ev.PlanRejected(at=0.0, attempt=1, text="", problem="no plan", hint="", usage=NO_USAGE)
+
+
+@pytest.mark.parametrize(("answer", "worth"), [("42", 1.0), ("41", 0.5), ("", 0.5)])
+def test_a_valid_plan_earns_a_half_and_a_correct_answer_one(answer: str, worth: float) -> None:
+    assert compute_reward(trace(answer=answer), lambda text: text == "42") == worth
+
+
+def test_an_invalid_text_earns_nothing_even_if_the_answer_is_correct() -> None:
+    """A run repairs plans, or uses the best worker without one; neither is to the credit of the text."""
+    assert compute_reward(trace(rejected=(rejected(),)), lambda _: True) == 0.0
+    assert compute_reward(trace(plan=None, steps=(), state="failed"), lambda _: True) == 0.0
+    assert not is_valid(trace(rejected=(rejected(),)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"steps": (record(state="failed"),), "state": "failed"}, {"steps": (record(worker="bob"),)}, {"state": "failed"}],
+    ids=["the worker failed", "another took its place", "the run failed"],
+)
+def test_a_failed_worker_is_not_the_plans_fault(broken: dict[str, Any]) -> None:
+    assert has_failed(trace(**broken))
+    assert compute_reward(trace(**broken), lambda _: True) is None

@@ -41,7 +41,6 @@ def test_the_expected_cost_is_runs_times_steps_times_a_call() -> None:
 
 
 def test_measured_workers_give_a_narrower_interval_than_assumed_ones() -> None:
-    """And workers whose prices differ a wider one than equal workers."""
 
     def width(*workers: WorkerFigures) -> float:
         found = forecast(*workers).cost()
@@ -73,7 +72,6 @@ def test_the_narrowest_of_path_runs_and_workers_decides_the_time() -> None:
 
 
 def test_starving_rollouts_are_reported_with_both_times() -> None:
-    """With what to write where; a worker on this machine cannot do more at once."""
     found = forecast().starvation()
     assert found is not None
     message, hint = found
@@ -88,7 +86,6 @@ def test_starving_rollouts_are_reported_with_both_times() -> None:
 
 
 def test_the_assumptions_name_every_figure() -> None:
-    """Tokens, seconds and price of each worker with their source, steps, and runs at once."""
     text = "; ".join(forecast().assumptions())
     assert "3 steps a plan (1.5 to 4); 80% of the plans ask workers anew (50% to 100%); 64 runs at once" in text
     assert "ann, bob, cat: 1,000 tokens in, 500 out, 10.0 s, $0.0060 a call (calibration, 60 cases)" in text
@@ -100,7 +97,6 @@ def test_the_assumptions_name_every_figure() -> None:
     ("seconds", "text"), [(84_060, "23 h"), (15_240, "4 h 10 min"), (727, "12 min"), (86, "90 s"), (7.4, "7 s")]
 )
 def test_times_have_about_two_digits(seconds: float, text: str) -> None:
-    """More would look like knowledge. Money has two digits, too."""
     assert format_roughly(seconds) == text
     assert Forecast(225.78, 618.36, 1046.55).money() == "about $620.00 (plausible: $230.00 to $1,000.00)"
 

@@ -14,9 +14,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from conductor_cli.train.base_model import find_base_model
-from scripts.smollm2.lessons import lessons
-from scripts.smollm2.supervised import IGNORED, Course, loss_of, pack, train
 from tests.train import tiny
+from training.smollm2.lessons import lessons
+from training.smollm2.supervised import IGNORED, Course, loss_of, pack, train
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_packed_lessons_have_the_loss_of_separate_ones(base: Path) -> None:
-    """What is shared is there once, and only plans and their ends are to be predicted."""
     found = find_base_model(str(base))
     model = AutoModelForCausalLM.from_pretrained(base)
     items = lessons(2, 3)
@@ -43,7 +42,6 @@ def test_packed_lessons_have_the_loss_of_separate_ones(base: Path) -> None:
 
 
 def test_a_supervised_start_that_was_stopped_goes_on_to_the_same_weights(base: Path, tmp_path: Path) -> None:
-    """After each step, and the loss falls."""
     course = Course(steps=4, questions=2, rate=1e-2, warmup=1, rank=2, alpha=4, first_layer=1)
     lines: list[str] = []
     assert train(base, tmp_path / "once", course, minutes=5, say=lines.append)

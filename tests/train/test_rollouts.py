@@ -8,9 +8,14 @@ from dataclasses import replace
 
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.rehearsal.players import ANYTHING
-from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan
-from scripts.rehearsal.evaluate import (
+from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
+from tests.training.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
+from training.rehearsal.exercises import MIXED_FAILING, Member, RehearsalExercise
+from training.rehearsal.rollouts import (
+    DrawnPools,
     Found,
+    MemberModel,
+    build_rollouts,
     followed,
     forced_chain,
     gold_plan,
@@ -18,10 +23,6 @@ from scripts.rehearsal.evaluate import (
     plan_text,
     planned,
 )
-from scripts.rehearsal.exercises import MIXED_FAILING, RehearsalExercise
-from scripts.rehearsal.pools import Member
-from scripts.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
-from tests.scripts.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
 
 RIGHT = "capital of FRANCE| -| geographyC\nspell it backwards| 1| spellingB"
 BLIND = "capital of FRANCE| -| geographyC\nspell it backwards| -| spellingB"
@@ -36,7 +37,7 @@ def rollouts(wrong: Iterable[Member] = ()) -> DrawnPools:
 
 def outcomes(
     texts: Sequence[str], rolled: Rollouts | None = None, item: RehearsalExercise | None = None
-) -> list[Outcome]:
+) -> list[PlanOutcome]:
     written = [SampledPlan(exercise=item or EXERCISE, text=text) for text in texts]
     return asyncio.run((rolled or rollouts()).outcomes(written))
 
@@ -45,18 +46,15 @@ EXERCISE = exercise()
 
 
 def test_the_prompt_is_the_one_of_a_real_run() -> None:
-    """The table of the pool that was drawn, then the question."""
     (message,) = rollouts().prompt(EXERCISE)
     assert message["content"] == "| addingA9| spellingB9| geographyC8\nspell the capital of FRANCE backwards\n"
 
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards() -> None:
-    """Wrong worker, wrong access list and a label that does not exist, each for its own reason."""
     assert [outcome.reward for outcome in outcomes([RIGHT, BLIND, MISSENT, MALFORMED])] == [1.0, 0.5, 0.5, 0.0]
 
 
 def test_the_outcome_counts_steps_calls_and_routes() -> None:
-    """Steps, worker calls, who did what, and whether that was the best for it."""
     right, missent, malformed = outcomes([RIGHT, MISSENT, MALFORMED])
     assert (right.valid, right.steps, right.calls, right.routes) == (True, 2, 2, ("geography", "spelling"))
     assert right.tokens > 0
@@ -82,7 +80,6 @@ def test_a_text_that_was_cut_off_is_invalid() -> None:
 
 
 def test_the_same_answer_is_asked_for_once() -> None:
-    """Equal plans run once, and plans of the same beginning share it, though they run at the same time."""
     solvers = Solvers([PROBLEM])
     first, second, _ = outcomes([RIGHT, RIGHT, BLIND], build_rollouts(solvers))
     assert first == second
@@ -102,7 +99,6 @@ def test_a_silent_member_cannot_answer() -> None:
 
 
 def test_a_plan_may_end_with_a_check() -> None:
-    """The answer is the one that was checked, whatever the verdict is."""
     checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))
     text = f"{RIGHT}\ncheck it| 1 2| checkingD"
     assert outcomes([text], item=checked)[0].right
@@ -130,7 +126,6 @@ def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
 
 
 def test_after_a_check_said_no_the_second_plan_counts() -> None:
-    """The conductor is asked again, and its prompt says whose answer was wrong. An answer that stands is kept."""
     checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER, WEAK))
     first = f"{RIGHT}\ncheck it| 1 2| checkingD"
     second = RIGHT.replace("spellingB", "spellingE")
@@ -143,7 +138,6 @@ def test_after_a_check_said_no_the_second_plan_counts() -> None:
 
 
 def test_what_went_wrong_is_told_apart() -> None:
-    """Split, shape and routing of a plan, beside its answer."""
     right = found_by([RIGHT], EXERCISE)
     assert (right.split, right.shaped, right.routed, right.right) == (True, True, True, True)
     blind, missent = found_by([BLIND], EXERCISE), found_by([MISSENT], EXERCISE)

@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, LimitReached, ModelError, PolicyError
-from conductor_cli.core.estimate import Estimate
+from conductor_cli.core.estimate import PlanEstimate
 from conductor_cli.core.policy import Party, Policy, PoolPolicy
 from conductor_cli.core.pool import Card, DayLimits, Limits, Pool, Worker
 from conductor_cli.core.usage import Price, Usage
@@ -28,12 +28,12 @@ from conductor_cli.train.job import (
     TrainingJob,
     bare_conductor,
     compute_metrics,
-    estimate_cost,
+    estimate_training,
     split_cases,
     tells_answer,
 )
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
-from conductor_cli.train.rollouts import Outcome, Rollouts, SampledPlan, subtract_cost
+from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan, subtract_cost
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
@@ -77,7 +77,7 @@ def spent_by(runs: Rollouts) -> Decimal:
     return runs.budget.spent
 
 
-def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Outcome]:
+def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[PlanOutcome]:
     return asyncio.run(runs.outcomes([SampledPlan(exercise=task, text=text) for text in texts]))
 
 
@@ -85,7 +85,6 @@ def outcomes(runs: Rollouts, texts: Sequence[str], task: Task = ZERO) -> list[Ou
 
 
 def test_every_case_comes_once_before_any_is_repeated() -> None:
-    """The order differs each time, and a number always gives the same task."""
     drawn = [tasks().exercise(number) for number in range(12)]
     first, second = [[task.case.id for task in drawn[at : at + 6]] for at in (0, 6)]
     assert sorted(first) == sorted(second) == [case.id for case in CASES]
@@ -94,7 +93,6 @@ def test_every_case_comes_once_before_any_is_repeated() -> None:
 
 
 def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
-    """Two or all three are drawn, in any order. Where only numbers are shown, all are on offer in the same order."""
     offered = {tasks().exercise(number).workers for number in range(200)}
     assert {len(names) for names in offered} == {2, 3}
     assert len(offered) == 12
@@ -106,7 +104,6 @@ def test_pools_are_drawn_for_a_conductor_that_sees_names() -> None:
 
 
 def test_a_fifth_of_the_cases_is_held_out_by_the_seed() -> None:
-    """At most as many as the recipe says, none of them is drawn, and too few are left out."""
     many = tuple(replace(CASES[0], id=f"c{number}") for number in range(100))
     kept, held = split_cases(many, PUBLISHED)
     assert (len(kept), len(held)) == (80, 20)
@@ -121,7 +118,6 @@ def test_a_fifth_of_the_cases_is_held_out_by_the_seed() -> None:
 
 
 def test_cases_workers_and_settings_distinguish_trainings() -> None:
-    """Settings that only change the speed do not."""
     one = tasks().as_dict()
     assert tasks(replace(PUBLISHED, vllm=True, concurrency=2)).as_dict() == one
     for other in (
@@ -139,7 +135,6 @@ def test_cases_workers_and_settings_distinguish_trainings() -> None:
 
 
 def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
-    """It is a system and a user message. They have the workers on offer by label, name and card."""
     system, user = rollouts(tmp_path).prompt(replace(ZERO, workers=("cat", "ann")))
     assert (system["role"], user["role"]) == ("system", "user")
     assert system["content"].endswith("The workers:\nA  cat (sums 0.50)\nB  ann (sums 0.90)")
@@ -147,7 +142,6 @@ def test_the_prompt_is_the_one_of_a_real_run(tmp_path: Path) -> None:
 
 
 def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) -> None:
-    """The case's own scorer decides. A text that is not a plan asks no worker and costs nothing."""
     runs = rollouts(tmp_path)
     malformed = outcomes(runs, ["no plan", "A | 2 | Later.\n", "Z | - | Nobody."])
     assert [(outcome.reward, outcome.calls, outcome.cost) for outcome in malformed] == [(0.0, 0, None)] * 3
@@ -159,18 +153,15 @@ def test_correct_wrong_and_invalid_plans_earn_different_rewards(tmp_path: Path) 
 
 
 def test_a_text_that_was_cut_off_is_invalid(tmp_path: Path) -> None:
-    """The token limit ended it, not the conductor."""
     cut = SampledPlan(exercise=ZERO, text=RIGHT, complete=False)
     assert asyncio.run(rollouts(tmp_path).outcomes([cut]))[0].reward == 0.0
 
 
 def test_thinking_before_a_plan_is_not_part_of_it(tmp_path: Path) -> None:
-    """It is removed, as it is in a real run."""
     assert outcomes(rollouts(tmp_path), [f"<think>Who adds?</think>\n{RIGHT}"])[0].reward == 1.0
 
 
 def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) -> None:
-    """The plan gets no reward, and the workers of its other steps are not asked."""
     cat = says("It is 1.")
     runs = rollouts(tmp_path, bob=ScriptedModel([[ModelError("auth", "the key was refused")]]), cat=cat)
     failing = "B | - | Answer it.\nC | 1 | Answer it."
@@ -181,7 +172,6 @@ def test_a_failed_worker_is_counted_separately_and_not_replaced(tmp_path: Path) 
 
 
 def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
-    """The same request in another plan is answered from the cache."""
     ann = says("It is 1.")
     outcomes(rollouts(tmp_path, ann=ann), [RIGHT, RIGHT, RIGHT])
     assert len(ann.requests) == 1
@@ -192,7 +182,6 @@ def test_equal_plans_for_the_same_task_run_once(tmp_path: Path) -> None:
 
 
 def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_path: Path) -> None:
-    """Each draw has a seed of its own. After a kill, the answers of the same draw come from the cache."""
     ann = says("It is 1.")
     runs = rollouts(tmp_path, ann=ann)
     plans = [SampledPlan(exercise=ZERO, text=f"{RIGHT}{end}", draw=draw) for draw in (3, 9) for end in ("", "\n")]
@@ -203,7 +192,6 @@ def test_a_repeated_case_gets_fresh_answers_and_a_step_shares_equal_ones(tmp_pat
 
 
 def test_the_draw_of_a_plan_is_the_number_of_its_exercise(tmp_path: Path) -> None:
-    """So a case that comes up again in a later step is answered afresh."""
     pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'conductor-llm[train]'")
     ann = says("It is 1.")
     curriculum = replace(tasks(replace(PUBLISHED, group=1)), cases=CASES[:1])
@@ -233,7 +221,6 @@ def test_a_subtask_that_holds_the_answer_is_found(case: Case, subtask: str, told
 
 
 def test_plans_that_hold_the_answer_are_counted(tmp_path: Path) -> None:
-    """They earn what they earn, and the figure shows that the planner answers by itself."""
     runs = rollouts(tmp_path)
     runs.tells = tells_answer
     found = outcomes(runs, ["A | - | Say 5.", RIGHT, "no plan with 5"], replace(ZERO, case=CASES[4]))
@@ -242,7 +229,6 @@ def test_plans_that_hold_the_answer_are_counted(tmp_path: Path) -> None:
 
 
 def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
-    """Otherwise the same answers would be paid for again."""
     runs = rollouts(tmp_path)
     assert runs.cache is not None
     runs.cache.error = OSError(28, "No space left on device")
@@ -254,7 +240,6 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_only_correct_answers_pay_for_their_cost() -> None:
-    """The most expensive correct plan loses the whole weight, others a share. Wrong plans lose nothing."""
     costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
     assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
     assert subtract_cost([1.0, 0.5], [Decimal(0), Decimal(1)], 0.4) == [1.0, 0.5]
@@ -262,7 +247,6 @@ def test_only_correct_answers_pay_for_their_cost() -> None:
 
 
 def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
-    """Parallel calls cannot exceed the limit together, and the next session knows what was spent before."""
     big = ScriptedModel(
         reply=lambda request: [Chunk(text="9"), Chunk(usage=Usage(tokens_out=900, calls=1), finish="stop")]
     )
@@ -276,7 +260,6 @@ def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:
 
 
 def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
-    """A call is recorded once, a cached reply is not. Training ends when a limit of the day is reached."""
     runs, daily_spend = rollouts(tmp_path), DailySpend(tmp_path / "days")
     runs.conductor = replace(runs.conductor, daily_spend=daily_spend)
     outcomes(runs, [RIGHT, "no plan"])
@@ -290,7 +273,6 @@ def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
 
 
 def test_the_policy_applies_in_training(tmp_path: Path) -> None:
-    """A denied worker is not asked, also where a plan names it."""
     bob = says("It is 9.")
     runs = rollouts(tmp_path, bob=bob)
     parties = {worker.name: Party(name=worker.name, recipient=worker.name) for worker in POOL}
@@ -302,7 +284,6 @@ def test_the_policy_applies_in_training(tmp_path: Path) -> None:
 
 
 def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
-    """A call that does not fit waits while another call is active, because that one may cost less than reserved."""
     budget = TrainingBudget(tmp_path / "spent.jsonl", Decimal("0.0035"))
     request, worker = Request(messages=(), max_tokens=1000), POOL["ann"]
     first = budget.reserve(request, worker)
@@ -317,14 +298,12 @@ def test_a_reserved_budget_waits_for_calls_to_end(tmp_path: Path) -> None:
 
 
 def test_a_truncated_line_of_the_costs_is_ignored(tmp_path: Path) -> None:
-    """A kill during a write loses only that line."""
     path = tmp_path / "spent.jsonl"
     path.write_text('{"cost": "0.5"}\n{"cost": "0.2')
     assert TrainingBudget(path).spent == Decimal("0.5")
 
 
 def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> None:
-    """Its usage is estimated from its text. A call that failed before its first word is assumed to be free."""
     budget = TrainingBudget(tmp_path / "spent.jsonl")
 
     async def ask(*script: Any) -> None:
@@ -342,7 +321,6 @@ def test_a_call_that_breaks_off_is_charged_for_what_it_wrote(tmp_path: Path) -> 
 
 
 def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
-    """The request was sent, even if no word came back."""
     budget, sent = TrainingBudget(tmp_path / "spent.jsonl"), asyncio.Event()
 
     class Silent:
@@ -372,11 +350,10 @@ def test_a_cancelled_call_is_charged_for_its_prompt(tmp_path: Path) -> None:
 
 
 def test_the_estimate_is_a_range_for_the_remaining_steps() -> None:
-    """It goes from one step by the cheapest worker to all steps by the most expensive one, for every plan."""
     recipe = replace(PUBLISHED, steps=10, prompts=2, group=4)
-    whole = estimate_cost(tasks(recipe), POOL)
+    whole = estimate_training(tasks(recipe), POOL)
     assert (whole.runs, whole.low.calls, whole.high.calls) == (80, 80, 400)
     assert Decimal(0) < whole.low.cost[0] < whole.high.cost[1]
-    assert estimate_cost(tasks(recipe), POOL, begin=5).runs == 40
-    none = estimate_cost(tasks(recipe), POOL, begin=10)
-    assert (none.runs, none.low, none.high) == (0, Estimate(), Estimate())
+    assert estimate_training(tasks(recipe), POOL, begin=5).runs == 40
+    none = estimate_training(tasks(recipe), POOL, begin=10)
+    assert (none.runs, none.low, none.high) == (0, PlanEstimate(), PlanEstimate())

@@ -147,7 +147,6 @@ def trained(base: Path, killed: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> None:
-    """There is a line for each of three steps, rewards differ, and every call was paid once."""
     lines = curve(trained)
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert any(line["signal"] for line in lines)
@@ -160,7 +159,6 @@ def test_a_training_writes_metrics_an_adapter_and_its_costs(trained: Path) -> No
 def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
     base: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Metrics, costs and weights are those of a training that was never interrupted."""
     assert not train(base, tmp_path, max_seconds=0)
     assert [line["step"] for line in curve(tmp_path)] == [1]
     assert train(base, tmp_path)
@@ -172,7 +170,6 @@ def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(
 def test_a_killed_training_resumes_to_the_same_metrics_without_new_calls(
     base: Path, trained: Path, killed: Path
 ) -> None:
-    """After a kill in the third step, metrics and costs are those of a training that was never killed."""
     assert curve(killed)[-1]["step"] == 3
     assert last_checkpoint(killed) == killed / "checkpoint-2"
     silent = {name: ScriptedModel([[ModelError("auth", "nobody is to be asked again")]]) for name in POOL.names}
@@ -197,7 +194,6 @@ def validated(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_validation_is_measured_before_training_and_at_each_checkpoint(validated: Path) -> None:
-    """On the cases that were held out, once for each step, also after a kill."""
     lines = curve(validated)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert all(line["validation"]["cases"] == 2 for line in lines)
@@ -205,7 +201,6 @@ def test_the_validation_is_measured_before_training_and_at_each_checkpoint(valid
 
 
 def test_the_best_checkpoint_is_kept_beside_the_last(base: Path, validated: Path) -> None:
-    """It can be exported and has no optimizer; `last` is where a training resumes."""
     best = best_line(curve(validated))
     assert best is not None
     assert step_of(best_checkpoint(validated)) == best["step"]
@@ -217,7 +212,6 @@ def test_the_best_checkpoint_is_kept_beside_the_last(base: Path, validated: Path
 
 
 def test_a_plan_without_an_end_is_incomplete_in_a_validation(base: Path, tmp_path: Path) -> None:
-    """The validation writes plans without chance, in the mode of a run, and leaves the model as it was."""
     found = find_base_model(str(base))
     model, _ = load_model(found, lora=None)
     model.train()
@@ -233,7 +227,6 @@ def test_a_plan_without_an_end_is_incomplete_in_a_validation(base: Path, tmp_pat
 
 
 def test_a_training_with_the_published_template_samples_after_its_beginning(base: Path, tmp_path: Path) -> None:
-    """TRL is given texts that end in the middle of the reply, so the model continues it in training as in a run."""
     recipe = replace(RECIPE, profile="published")
     reader = find_base_model(str(base)).tokenizer
     with opened_job(tmp_path, recipe) as opened:
@@ -248,7 +241,6 @@ def test_a_training_with_the_published_template_samples_after_its_beginning(base
 
 
 def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
-    """They are trained in 32 bits. A finished training does nothing more."""
     assert train(base, tmp_path, replace(WHOLE, steps=1))
     assert train(base, tmp_path, replace(WHOLE, steps=1))
     assert {weight.dtype for weight in weights(tmp_path).values()} == {torch.float32}
@@ -258,7 +250,6 @@ def test_all_weights_can_be_trained(base: Path, tmp_path: Path) -> None:
 def test_weights_that_are_not_finite_stop_the_training(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broken weights are not stored, and the error names the last good checkpoint."""
     train(base, tmp_path, replace(RECIPE, steps=9), max_seconds=0)
     good = last_checkpoint(tmp_path)
     monkeypatch.setattr(grpo, "_is_finite", lambda model: False)
@@ -270,7 +261,6 @@ def test_weights_that_are_not_finite_stop_the_training(
 
 @pytest.mark.parametrize("figures", [{"loss": float("nan")}, {"loss": 0.0, "grad_norm": float("inf")}])
 def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path, figures: dict[str, float]) -> None:
-    """The step stops also where no process has all of the weights."""
     with opened_job(tmp_path) as opened:
         callback = MetricsCallback(opened, step=0)
     control = SimpleNamespace(should_training_stop=False, should_save=True)
@@ -292,7 +282,6 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_the_training(tmp_path: Path
 def test_a_lack_of_memory_or_disk_is_explained(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
-    """Each becomes one error that says what to do."""
 
     def fails(*_: object, **__: object) -> None:
         raise error
@@ -303,7 +292,6 @@ def test_a_lack_of_memory_or_disk_is_explained(
 
 
 def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path) -> None:
-    """Its state is complete, but another of its files is damaged. The error names the directory to remove."""
     directory = tmp_path / "out"
     shutil.copytree(trained, directory)
     shutil.rmtree(directory / "checkpoint-3")
@@ -316,14 +304,12 @@ def test_a_damaged_checkpoint_is_named(base: Path, trained: Path, tmp_path: Path
 def test_an_internal_error_is_not_reported_as_a_full_disk(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is raised as it is."""
     monkeypatch.setattr(session, "trl_arguments", lambda *_: {"nothing": 1, "like": 2})
     with pytest.raises(TypeError):
         train(base, tmp_path)
 
 
 def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path, tmp_path: Path) -> None:
-    """The amount spent is remembered, and no answer is paid for twice."""
     with pytest.raises(LimitReached) as caught:
         train(base, tmp_path, limit="0.0086")
     assert caught.value.hint == "to continue, run the same command with a larger --max-cost"
@@ -336,7 +322,6 @@ def test_a_cost_limit_ends_the_training_and_a_larger_one_continues_it(base: Path
 def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fault is in the scorer, not in a plan."""
 
     def raises(*_: object) -> bool:
         raise ZeroDivisionError("by nothing")
@@ -347,7 +332,6 @@ def test_a_scorer_that_raises_ends_the_training_and_names_the_case(
 
 
 def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None:
-    """The error gives the reason. Invalid plans were never run and do not count."""
     refused = ScriptedModel([[ModelError("auth", "the key was refused")]])
     broken = dict.fromkeys(POOL.names, refused)
     with opened_job(tmp_path, workers=broken) as opened:
@@ -361,7 +345,6 @@ def test_workers_that_fail_in_most_runs_end_the_training(tmp_path: Path) -> None
 
 
 def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many plans are sampled with any number of processes. What cannot be divided is refused."""
     monkeypatch.setenv("WORLD_SIZE", "8")
     arguments = trl_arguments(PUBLISHED)
     assert (arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]) == (4, 8)
@@ -373,7 +356,6 @@ def test_the_plans_of_a_step_are_divided_over_the_processes(monkeypatch: pytest.
 def test_the_first_of_several_processes_asks_the_workers_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process gets the rewards of its own plans."""
     plans = [(["A | - | Answer it.", "no plan"], [0, 1]), (["B | - | Answer it.", "A | - | Answer it."], [2, 3])]
     everything = [(text, 1, number) for texts, numbers in plans for text, number in zip(texts, numbers, strict=True)]
     sent: list[Any] = []
@@ -454,7 +436,6 @@ def test_weights_that_a_library_made_smaller_are_refused(
 
 
 def test_the_exported_adapter_fits_the_base_model(base: Path, trained: Path) -> None:
-    """It has a pair of matrices for each linear layer but the output, and can be read as a GGUF file."""
     path = export_adapter(trained, find_base_model(str(base), RECIPE.lora))
     header, tensors = read_header_and_tensors(path)
     assert (path, header.architecture) == (trained / "adapter.gguf", "qwen2")
@@ -463,6 +444,5 @@ def test_the_exported_adapter_fits_the_base_model(base: Path, trained: Path) -> 
 
 
 def test_an_architecture_without_export_is_refused(base: Path) -> None:
-    """The check is made before any training is wasted."""
     with pytest.raises(ConfigError, match=r".* is a gemma model, and the export supports llama, qwen2"):
         check_exportable(replace(find_base_model(str(base)), architecture="gemma"))

@@ -27,7 +27,7 @@ SUMS = [
     {"id": f"s{number}", "question": f"What is {number} + 1?", "answer": f"{number + 1}", "scorer": "number"}
     for number in range(1, 5)
 ]  # fmt: skip
-SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--group", "2")
+SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2")
 
 
 @pytest.fixture
@@ -62,7 +62,6 @@ def state(checks: list[dict[str, Any]], name: str) -> tuple[str, str]:
 
 
 def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
-    """Every check passes, no worker is asked, no file is written."""
     out = tmp_path / "out"
     done = stage.inside("train", "--base", base, "--cases", cases, "--out", out, *SMALL, "--dry-run", "--json")
     assert done.code == 0, done.out
@@ -80,7 +79,6 @@ def test_a_dry_run_checks_everything_and_changes_nothing(stage: Stage, base: Pat
 def test_a_dry_run_counts_in_money_and_hours_with_the_users_own_figures(
     stage: Stage, base: Path, cases: Path, tmp_path: Path
 ) -> None:
-    """Stored runs say what a call of a worker takes. A warning says what more calls at once would save."""
     price = "price = { input = 10, output = 100 }\nparallel = 1"
     stage.configure(stage.worker("alpha", price) + "\n" + stage.worker("beta", price), workers=())
     assert stage.inside("ask", "What is 2 + 1?").code == 0
@@ -100,7 +98,6 @@ def test_a_dry_run_counts_in_money_and_hours_with_the_users_own_figures(
 
 
 def test_a_dry_run_ends_at_what_is_missing(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine without the base model it says how to get it, exits with code 3, and writes nothing."""
     monkeypatch.chdir(tmp_path)
     done = stage.inside("train", "--dry-run", "--json")
     assert done.code == 3
@@ -112,7 +109,6 @@ def test_a_dry_run_ends_at_what_is_missing(stage: Stage, tmp_path: Path, monkeyp
 
 
 def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path: Path) -> None:
-    """The error has no traceback."""
     tmp_path.joinpath("torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
     paths = os.pathsep.join([str(tmp_path), stage.environ()["PYTHONPATH"]])
     done = stage.run("train", "--cases", "basics", env={"PYTHONPATH": paths})
@@ -126,7 +122,6 @@ def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path
 def test_two_steps_are_trained_and_a_finished_training_says_so(
     stage: Stage, base: Path, cases: Path, tmp_path: Path
 ) -> None:
-    """The costs are unknown, so confirmation is needed. Afterwards, the same command has nothing left to do."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL)
     refused = stage.inside(*command)
     assert (refused.code, asked(stage)) == (2, 0)
@@ -150,7 +145,7 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--cost-weight", "0.5"], 2, "with --cost-weight 0.5, a correct plan could earn no more than a wrong one"),
+        (["--set", "cost_weight=0.5"], 2, "with cost_weight 0.5, a correct plan could earn no more than a wrong one"),
         (["--export"], 2, "--export needs --lora"),
         (["--json"], 2, "--json needs --dry-run"),
         (["--max-cost", "-1"], 2, "-1"),
@@ -159,7 +154,6 @@ def test_two_steps_are_trained_and_a_finished_training_says_so(
 def test_invalid_options_are_refused_before_anything_is_loaded(
     stage: Stage, arguments: list[str], code: int, said: str
 ) -> None:
-    """Each is one error with what to do."""
     done = stage.inside("train", *arguments)
     assert done.code == code
     explained(done)
@@ -172,15 +166,14 @@ def test_invalid_options_are_refused_before_anything_is_loaded(
         ("workers", ["--workers", "alpha"], "at least two workers to choose between; there are: alpha"),
         ("cases", ["--cases", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
         ("cost", ["--max-cost", "1"], "--max-cost needs prices, and no price is known for alpha, beta"),
-        ("cost", ["--cost-weight", "0.1"], "--cost-weight needs prices, and no price is known for alpha, beta"),
-        ("libraries", ["--vllm"], "training needs vllm, which cannot be imported"),
+        ("cost", ["--set", "cost_weight=0.1"], "cost_weight needs prices, and no price is known for alpha, beta"),
+        ("libraries", ["--set", "vllm=true"], "training needs vllm, which cannot be imported"),
         ("base model", ["--base", "model.gguf"], "model.gguf is a file; training needs a model directory"),
     ],
 )
 def test_each_check_names_its_problem(
     stage: Stage, base: Path, cases: Path, tmp_path: Path, name: str, arguments: list[str], said: str
 ) -> None:
-    """The problem is in the last line of the dry run."""
     command = ("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--dry-run", "--json")
     done = stage.inside(*command, *arguments)
     assert done.code in (2, 3)
@@ -216,7 +209,6 @@ def test_a_validation_file_is_checked_with_the_cases(stage: Stage, base: Path, c
 
 
 def test_an_unknown_scorer_is_reported_with_file_and_line(stage: Stage, tmp_path: Path, base: Path) -> None:
-    """No worker is asked."""
     path = tmp_path / "bad.jsonl"
     path.write_text(json.dumps({**SUMS[0], "scorer": "taste"}) + "\n")
     done = stage.inside("train", "--base", base, "--cases", path, "--out", tmp_path / "out", *SMALL, "--yes")

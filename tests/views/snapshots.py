@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.trace import fold
 from conductor_cli.views import OutputContext, open_views
 from tests.traces.make import FOLDER, RUNS
 from tests.views.terminals import Clock, Drawn, Sink, emulated
 
-SIZES = {"120": (120, 40, "utf-8"), "80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
+SIZES = {"80": (80, 24, "utf-8"), "40": (40, 10, "ascii")}
 
 
 KINDS = (*SIZES, "shared", "plain")
@@ -33,9 +34,10 @@ def story(events: list[ev.Event], width: int, height: int, encoding: str) -> str
     drawn = Drawn(width=width, height=height, encoding=encoding)
     parts = []
     for number, event in enumerate(events):
-        drawn.show(event)
         following = events[number + 1] if number + 1 < len(events) else None
-        if following is not None and not (is_piece(event) and is_piece(following)):
+        told = following is not None and not (is_piece(event) and is_piece(following))
+        drawn.show(event, draw=told)
+        if told:
             parts += [f"--- event {number}, {event.at:.1f} s: {kind_of(event)}", *drawn.live()]
     drawn.tree.close()
     return text([*parts, "--- at the end", *drawn.screen()])
@@ -46,9 +48,9 @@ def shared(events: list[ev.Event]) -> str:
     sink, clock = Sink(terminal=True), Clock()
     around = OutputContext(stdout=sink, stderr=sink, environ={}, color="never", clock=clock, width=80, height=24)
     view = open_views("answer", "tree", around)
-    for event in events:
+    for event, trace in fold(events):
         clock.now = event.at
-        view.show(event)
+        view.show(event, trace)
     view.close()
     return text(emulated(sink.getvalue(), 80, 24))
 
@@ -57,8 +59,8 @@ def plain(events: list[ev.Event]) -> str:
     """The lines of `--progress plain`."""
     stderr = Sink()
     view = open_views("answer", "plain", OutputContext(stdout=Sink(), stderr=stderr, environ={}))
-    for event in events:
-        view.show(event)
+    for event, trace in fold(events):
+        view.show(event, trace)
     view.close()
     return stderr.getvalue()
 

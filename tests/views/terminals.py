@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyte
 
 from conductor_cli.core.events import Event
+from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.views.base import Stderr
 from conductor_cli.views.console import OutputContext
 from conductor_cli.views.tree import TreeProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def trace_of(events: Iterable[Event]) -> Trace:
+    """A run after these events."""
+    trace = Trace()
+    for event in events:
+        trace = apply_event(trace, event)
+    return trace
 
 
 class Sink(io.StringIO):
@@ -66,12 +76,15 @@ class Drawn:
         self.sink = Sink(terminal=True, encoding=encoding)
         self.clock = Clock()
         self.console = open_console(Stderr(self.sink), color=color, width=width, height=height)
-        self.tree = TreeProgress(self.console, shared=shared, reflows=reflows, clock=self.clock, tick=None)
+        self.trace = Trace()
+        self.tree = TreeProgress(self.console, shared=shared, reflows=reflows, clock=self.clock)
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event, *, draw: bool = True) -> None:
         self.clock.now = event.at
-        self.tree.show(event)
-        self.tree.draw()
+        self.trace = apply_event(self.trace, event)
+        self.tree.show(event, self.trace)
+        if draw:
+            self.tree.draw()
 
     def resize(self, width: int) -> None:
         self.width = self.console.width = width

@@ -13,16 +13,17 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
 from conductor_cli.core.terminal_text import sanitize, without_controls
+from conductor_cli.core.trace import Trace, fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
-from conductor_cli.views.base import Stdout, View
+from conductor_cli.views.base import RunView, Stdout
 from tests.traces.make import ANSWER, RUNS, SPREAD, Writer, cancelled, failed, limit, parallel, retry, started, tools
 from tests.views.terminals import Sink
 
 Run = Callable[[], list[ev.Event]]
 
 
-def output(sink: Sink) -> View:
+def output(sink: Sink) -> RunView:
     stdout = Stdout(sink)
     return AnswerStream(lambda: PlainSink(stdout)) if stdout.terminal else AnswerOutput(stdout)
 
@@ -30,8 +31,8 @@ def output(sink: Sink) -> View:
 def shown(events: Sequence[ev.Event], *, terminal: bool, encoding: str = "utf-8") -> str:
     sink = Sink(terminal=terminal, encoding=encoding)
     view = output(sink)
-    for event in events:
-        view.show(event)
+    for event, trace in fold(events):
+        view.show(event, trace)
     view.close()
     return sink.getvalue()
 
@@ -62,7 +63,6 @@ def test_what_a_worker_writes_before_it_calls_a_tool_is_not_its_answer() -> None
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
 def test_a_pipe_gets_the_exact_answer(pieces: list[str]) -> None:
-    """A pipe gets the answer of `RunFinished` with one newline at its end: unchanged, but for control sequences."""
     text = "".join(pieces)
     answer = without_controls(text)
     assert shown(one_step(pieces, text), terminal=False) == answer + ("" if answer.endswith("\n") else "\n")
@@ -70,14 +70,12 @@ def test_a_pipe_gets_the_exact_answer(pieces: list[str]) -> None:
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
 def test_a_terminal_gets_the_sanitized_answer_once(pieces: list[str]) -> None:
-    """The streamed answer is sanitized, and the end of the run does not repeat it."""
     answer = sanitize("".join(pieces))
     end = "" if answer.endswith("\n") or not answer else "\n"
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == answer + end
 
 
 def test_a_partial_answer_is_shown_once() -> None:
-    """When the answering step fails for good, its text is the partial answer and is not repeated."""
     run = Writer(started())
     run.plan(Step(worker="gpt", subtask="Answer."))
     run.say(0.1, s1="Half an ans")
@@ -88,7 +86,6 @@ def test_a_partial_answer_is_shown_once() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_the_answer_is_the_last_output(run: Run) -> None:
-    """For every canned run, a pipe gets only the answer, a terminal ends with it, and a failed run gives neither."""
     events = run()
     last = events[-1]
     answer = last.answer if isinstance(last, ev.RunFinished) else ""
@@ -97,12 +94,11 @@ def test_the_answer_is_the_last_output(run: Run) -> None:
 
 
 def test_a_terminal_gets_text_while_it_is_written() -> None:
-    """After each piece of the answering step the terminal has all text so far; texts of other steps are not shown."""
     sink = Sink(terminal=True)
     view = output(sink)
     text = ""
-    for event in parallel():
-        view.show(event)
+    for event, trace in fold(parallel()):
+        view.show(event, trace)
         text += event.text if isinstance(event, ev.StepDelta) and event.step == 3 else ""
         if not isinstance(event, ev.RunFinished):
             assert sink.getvalue() == text
@@ -116,78 +112,54 @@ def test_a_terminal_waits_for_an_answer_that_the_run_holds() -> None:
     assert shown(events, terminal=True) == "PARIS\n"
 
 
-def test_a_failed_attempt_is_separated_from_the_next() -> None:
-    """One line separates the discarded text from the text of the next attempt."""
-    assert shown(retry(), terminal=True) == (
-        f"{ANSWER[:27]}\n--- this attempt failed: gpt: 429 Too Many Requests; again in 12 s ---\n{ANSWER}\n"
-    )
+def without(events: list[ev.Event], kind: type[ev.Event], **fields: object) -> list[ev.Event]:
+    return [
+        event
+        for event in events
+        if not (isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()))
+    ]
 
 
-def test_a_failed_attempt_without_text_needs_no_separator() -> None:
-    """If the failed attempt had written nothing, only the answer is shown."""
-    events = [event for event in retry() if not (isinstance(event, ev.StepDelta) and event.attempt == 1)]
-    assert shown(events, terminal=True) == ANSWER + "\n"
+GONE = ev.RunFailed(at=9.0, error=Failure(kind="worker", message="gone"), usage=Usage())
+PAUSE = "--- this attempt failed: gpt: 429 Too Many Requests; again in 12 s ---"
+TEXT_ON_A_TERMINAL = {
+    "a failed attempt is separated from the next": (retry(), f"{ANSWER[:27]}\n{PAUSE}\n{ANSWER}\n"),
+    "a failed attempt without text needs no separator": (without(retry(), ev.StepDelta, attempt=1), f"{ANSWER}\n"),
+    "a new attempt without a reported failure is separated": (
+        without(retry(), ev.StepFailed), f"{ANSWER[:27]}\n--- attempt 2: gpt starts again ---\n{ANSWER}\n"
+    ),
+    "a streamed partial answer is not repeated": (limit(), f"{ANSWER[:36]}\n"),
+    "a partial answer of another step is written": (cancelled(), f"{SPREAD}\n"),
+    "another text than the streamed one is separated": (
+        one_step(["draft"], "final"), "draft\n--- replaced by the final answer ---\nfinal\n"
+    ),
+    "a longer answer than the streamed text is completed": (one_step(["fin"], "final"), "final\n"),
+    "surrounding white space is ignored": (one_step([" final\n"], "final"), " final\n"),
+    "a failed run ends the line": ([*one_step(["half"], "")[:-1], GONE], "half\n"),
+    "an interrupted run ends the line": (one_step(["half"], "")[:-2], "half\n"),
+}  # fmt: skip
 
 
-def test_a_new_attempt_without_a_reported_failure_is_separated() -> None:
-    """Even without a failure event, a new attempt's text does not continue the old one's line."""
-    events = [event for event in retry() if not isinstance(event, ev.StepFailed)]
-    assert "\n--- attempt 2: gpt starts again ---\n" in shown(events, terminal=True)
+@pytest.mark.parametrize(("events", "expected"), TEXT_ON_A_TERMINAL.values(), ids=TEXT_ON_A_TERMINAL)
+def test_what_a_terminal_shows_of_an_answer(events: list[ev.Event], expected: str) -> None:
+    assert shown(events, terminal=True) == expected
 
 
-def test_a_streamed_partial_answer_is_not_repeated() -> None:
-    """When a limit stops the answering step, its text is shown once."""
-    assert shown(limit(), terminal=True) == ANSWER[:36] + "\n"
-
-
-def test_a_partial_answer_of_another_step_is_written() -> None:
-    """If the answering step wrote nothing, the answer of another step is written."""
-    assert shown(cancelled(), terminal=True) == SPREAD + "\n"
-
-
-def test_an_answer_that_differs_from_the_streamed_text_is_separated() -> None:
-    """A line separates the final answer from what was shown before."""
-    assert shown(one_step(["draft"], "final"), terminal=True) == "draft\n--- replaced by the final answer ---\nfinal\n"
-
-
-def test_an_answer_that_is_longer_than_the_streamed_text_is_completed() -> None:
-    """Only the rest is added."""
-    assert shown(one_step(["fin"], "final"), terminal=True) == "final\n"
-
-
-def test_surrounding_white_space_is_ignored() -> None:
-    """A trimmed answer is not written a second time."""
-    assert shown(one_step([" final\n"], "final"), terminal=True) == " final\n"
-
-
-def test_a_failed_run_ends_the_line() -> None:
-    """After text on a terminal a failed run writes a newline; a pipe gets nothing."""
-    events = one_step(["half"], "")[:-1]
-    gone = Failure(kind="worker", message="gone")
-    assert shown([*events, ev.RunFailed(at=9.0, error=gone, usage=Usage())], terminal=True) == "half\n"
+def test_a_failed_run_writes_nothing_to_a_pipe() -> None:
     assert shown(failed(), terminal=False) == ""
-
-
-def test_an_interrupted_run_ends_the_line() -> None:
-    """Closing in the middle of the text leaves the prompt on a line of its own."""
-    assert shown(one_step(["half"], "")[:-2], terminal=True) == "half\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_characters_that_the_encoding_lacks_are_replaced(terminal: bool) -> None:
-    """They become question marks, and nothing is raised."""
     assert shown(one_step(["né 漢"], "né 漢"), terminal=terminal, encoding="latin-1") == "né ?\n"
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    """Text that no encoding can write still reaches a pipe."""
     assert shown(one_step(["a\ud83d"], "a\ud83d"), terminal=False) == "a?\n"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_closed_pipe_is_reported(terminal: bool) -> None:
-    """When nobody reads standard output any more, `BrokenPipeError` is raised."""
-
     class Closed(Sink):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -195,4 +167,4 @@ def test_a_closed_pipe_is_reported(terminal: bool) -> None:
     view = output(Closed(terminal=terminal))
     *_, last = parallel()
     with pytest.raises(BrokenPipeError):
-        view.show(last)
+        view.show(last, Trace())

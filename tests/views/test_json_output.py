@@ -1,4 +1,4 @@
-"""The run as one JSON object."""
+"""The run as one JSON object, and its events as lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.terminal_text import is_sanitized
+from conductor_cli.core.trace import Trace, fold
 from conductor_cli.views.base import Stdout
-from conductor_cli.views.json_output import JsonOutput
-from tests.traces.make import ANSWER, RUNS, failed, limit, nested, parallel, substitute, tools
+from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
+from tests.traces.make import ANSWER, RUNS, failed, hostile, limit, nested, parallel, substitute, tools
 from tests.views.terminals import Sink
 
 Run = Callable[[], list[ev.Event]]
@@ -29,8 +31,8 @@ STEP_KEYS = [
 def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
     sink = Sink(encoding=encoding)
     view = JsonOutput(Stdout(sink))
-    for event in events:
-        view.show(event)
+    for event, trace in fold(events):
+        view.show(event, trace)
     view.close()
     assert sink.getvalue().count("\n") == 1
     found: dict[str, Any] = json.loads(sink.getvalue())
@@ -39,7 +41,6 @@ def reported(events: list[ev.Event], encoding: str = "utf-8") -> dict[str, Any]:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
-    """Finished, partial or failed: one line, one object, one set of keys."""
     found = reported(run(), encoding="ascii")
     assert sorted(found) == sorted(KEYS)
     assert all(sorted(step) == sorted(STEP_KEYS) for step in found["steps"])
@@ -48,7 +49,6 @@ def test_every_run_is_one_object_with_the_same_keys(run: Run) -> None:
 
 
 def test_each_call_of_a_tool_is_an_object() -> None:
-    """With its arguments as the model wrote them; a call that did not return has no end."""
     first, second, third = reported(tools())["steps"][0]["tools"]
     assert first["ended"] is None
     assert (second["name"], second["text"][:7], second["error"]) == ("read_file", "# Notes", False)
@@ -60,7 +60,6 @@ def test_each_call_of_a_tool_is_an_object() -> None:
 
 
 def test_a_finished_run_has_all_its_data() -> None:
-    """Answer, plan, steps with access and cost, and the total usage, with money as exact text."""
     found = reported(parallel())
     assert (found["state"], found["answer"], found["partial"], found["error"]) == ("finished", ANSWER, False, None)
     assert [step["access"] for step in found["plan"]["steps"]] == [[], [], [1, 2]]
@@ -73,7 +72,6 @@ def test_a_finished_run_has_all_its_data() -> None:
 
 
 def test_a_failed_run_has_no_answer() -> None:
-    """The error says what happened and what to do."""
     found = reported(failed())
     assert (found["state"], found["answer"]) == ("failed", None)
     assert found["error"]["kind"] == "unreachable"
@@ -81,13 +79,11 @@ def test_a_failed_run_has_no_answer() -> None:
 
 
 def test_a_partial_answer_is_marked() -> None:
-    """The available part is included, with the reason."""
     found = reported(limit())
     assert (found["answer"], found["partial"], found["error"]["kind"]) == (ANSWER[:36], True, "limit")
 
 
 def test_a_substitute_worker_is_named() -> None:
-    """The step names both workers and each failed attempt; the notices say in words what was recovered."""
     found = reported(substitute())
     assert found["plan"]["steps"][0]["worker"] == "math-worker"
     assert found["steps"][0]["worker"] == "gemini-flash"
@@ -108,7 +104,6 @@ def test_a_substitute_worker_is_named() -> None:
 
 
 def test_a_nested_run_is_inside_its_step() -> None:
-    """It has its own plan and steps, at any depth."""
     inner = reported(nested())["steps"][1]["nested"]
     assert [step["subtask"] for step in inner["steps"]] == [
         "Add the primes up again, one by one.",
@@ -118,8 +113,60 @@ def test_a_nested_run_is_inside_its_step() -> None:
 
 
 def test_an_interrupted_run_is_one_object() -> None:
-    """Its state says so. Without any event nothing is written."""
     assert reported(parallel()[:40])["state"] == "interrupted"
     sink = Sink()
     JsonOutput(Stdout(sink)).close()
     assert sink.getvalue() == ""
+
+
+# The events as lines
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("run", RUNS)
+def test_every_event_is_a_line_that_can_be_read_back(run: Run, encoding: str) -> None:
+    sink = Sink(encoding=encoding)
+    view = JsonLinesOutput(Stdout(sink))
+    for event in run():
+        view.show(event, Trace())
+    view.close()
+    lines = sink.getvalue().split("\n")
+    assert [ev.from_line(line) for line in lines[:-1]] == run()
+    assert all(is_sanitized(line) for line in lines)
+
+
+def test_a_line_without_escapes_equals_the_trace_file() -> None:
+    sink = Sink()
+    view = JsonLinesOutput(Stdout(sink))
+    view.show(parallel()[0], Trace())
+    assert sink.getvalue() == ev.to_line(parallel()[0]) + "\n"
+
+
+def test_a_lone_surrogate_is_escaped() -> None:
+    event = ev.PlanDelta(at=1.0, text="a\ud83d")
+    sink = Sink()
+    JsonLinesOutput(Stdout(sink)).show(event, Trace())
+    assert ev.from_line(sink.getvalue()) == event
+
+
+def test_each_line_is_flushed() -> None:
+    flushed: list[str] = []
+
+    class Watched(Sink):
+        def flush(self) -> None:
+            flushed.append(self.getvalue())
+
+    sink = Watched()
+    view = JsonLinesOutput(Stdout(sink))
+    for event in hostile():
+        view.show(event, Trace())
+        assert flushed[-1] == sink.getvalue()
+
+
+def test_a_closed_pipe_is_reported() -> None:
+    class Closed(Sink):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        JsonLinesOutput(Stdout(Closed())).show(parallel()[0], Trace())

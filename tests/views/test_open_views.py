@@ -12,7 +12,7 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
-from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.trace import Trace, apply_event, fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views import (
     OUTPUTS,
@@ -20,14 +20,14 @@ from conductor_cli.views import (
     OutputContext,
     OutputName,
     ProgressName,
-    RunView,
+    RunDisplay,
     ShownProgress,
     choose_progress,
     open_views,
     uses_color,
 )
 from conductor_cli.views.answer import AnswerStream, PlainSink
-from conductor_cli.views.base import Stdout
+from conductor_cli.views.base import Stderr, Stdout, encodable, is_terminal
 from conductor_cli.views.run_text import describe_notice
 from tests.traces.make import ANSWER, RUNS, Writer, limit, parallel, started
 from tests.views.terminals import Drawn, Sink, emulated
@@ -44,8 +44,8 @@ def around(*, out: bool, err: bool, quiet: bool = False, **environ: str) -> Outp
 def played(output: OutputName, progress: ProgressName, place: OutputContext, events: list[ev.Event]) -> tuple[str, str]:
     """What stood on standard output and standard error at the end."""
     view = open_views(output, progress, place)
-    for event in events:
-        view.show(event)
+    for event, trace in fold(events):
+        view.show(event, trace)
     view.close()
     assert isinstance(place.stdout, Sink)
     assert isinstance(place.stderr, Sink)
@@ -78,15 +78,13 @@ def played(output: OutputName, progress: ProgressName, place: OutputContext, eve
         ("answer", "tree", around(out=True, err=True, quiet=True), "none"),
     ],
 )
-def test_which_progress(
+def test_progress_follows_output_and_terminal(
     output: OutputName, progress: ProgressName, place: OutputContext, expected: ShownProgress
 ) -> None:
-    """What was asked for is given; left to itself, what the streams and the environment call for."""
     assert choose_progress(output, progress, place) == expected
 
 
 def test_every_option_has_a_view() -> None:
-    """The tables have all names of the options, and what `auto` becomes."""
     assert set(OUTPUTS) == set(get_args(OutputName))
     assert set(PROGRESS) == set(get_args(ShownProgress))
     assert set(get_args(ProgressName)) == {*PROGRESS, "auto"} - {"notices"}
@@ -94,7 +92,6 @@ def test_every_option_has_a_view() -> None:
 
 @pytest.mark.parametrize("run", RUNS)
 def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> None:
-    """A run that goes well tells its notices and what it recovered, any other up to three lines more."""
     events, trace = run(), Trace()
     for event in events:
         trace = apply_event(trace, event)
@@ -106,18 +103,17 @@ def test_without_a_terminal_only_notices_and_problems_are_written(run: Run) -> N
     assert len(err.splitlines()) <= 3
     assert told.endswith(err)
     notices = told.removesuffix(err).splitlines()
-    assert [line.removeprefix("conductor: ") for line in notices] == [describe_notice(item) for item in trace.told()]
+    assert [line.removeprefix("conductor: ") for line in notices] == [
+        describe_notice(item) for item in trace.all_notices()
+    ]
 
 
 def test_a_notice_is_one_line() -> None:
-    """It names its step and its nested run; nothing in it can end the line."""
     inner = ev.NestedEvent(at=0.3, step=2, event=ev.Notice(at=0.1, text="inside"))
     said: list[ev.Event] = [
         ev.StepPlanned(at=0.0, step=2, worker="self", subtask="do", access=(), last=True),
-        ev.Notice(at=0.1, text="two\nlines\x1b[1m"),
-        ev.Notice(at=0.2, text="of a step", step=2),
-        inner,
-    ]
+        ev.Notice(at=0.1, text="two\nlines\x1b[1m"), ev.Notice(at=0.2, text="of a step", step=2), inner,
+    ]  # fmt: skip
     _, err = played("json", "auto", around(out=False, err=False), [parallel()[0], *said, parallel()[-1]])
     assert err == (
         "conductor: note: two lines\n"
@@ -127,7 +123,6 @@ def test_a_notice_is_one_line() -> None:
 
 
 def test_a_partial_answer_says_how_to_resume() -> None:
-    """The answer goes to standard output; what stopped it, what to do and how to resume go to standard error."""
     assert played("answer", "auto", around(out=False, err=False), limit()) == (
         f"{ANSWER[:36]}\n",
         (
@@ -138,21 +133,19 @@ def test_a_partial_answer_says_how_to_resume() -> None:
 
 
 def test_without_a_stored_trace_no_resume_command_is_shown() -> None:
-    """The trace's id is not shown either."""
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ={}, stored=False)
     assert "resume" not in played("answer", "none", place, limit())[1]
 
 
 @pytest.mark.parametrize("progress", ["tree", "plain"])
 def test_on_one_terminal_only_the_answer_is_written_while_it_streams(progress: ProgressName) -> None:
-    """From its first to its last word nothing else is written, and the cursor is visible."""
     sink = Sink(terminal=True)
     view = open_views(
         "answer", progress, OutputContext(stdout=sink, stderr=sink, environ={}, color="never", width=80, height=24)
     )
     marks = []
-    for event in parallel():
-        view.show(event)
+    for event, trace in fold(parallel()):
+        view.show(event, trace)
         if isinstance(event, ev.StepDelta) and event.step == 3:
             marks.append(len(sink.getvalue()))
     view.close()
@@ -164,14 +157,14 @@ def test_on_one_terminal_only_the_answer_is_written_while_it_streams(progress: P
 
 
 def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> None:
-    """Nothing is shown twice but the step itself, whose figures come after the answer."""
     drawn = Drawn(shared=True)
-    view = RunView(drawn.tree, AnswerStream(lambda: PlainSink(Stdout(drawn.sink))), shared=True)
+    view = RunDisplay(drawn.tree, AnswerStream(lambda: PlainSink(Stdout(drawn.sink))), shared=True)
 
     def show(run: Writer) -> str:
         for event in run.events:
             drawn.clock.now = event.at
-            view.show(event)
+            drawn.trace = apply_event(drawn.trace, event)
+            view.show(event, drawn.trace)
         run.events = []
         drawn.clock.now += 2.0
         drawn.tree.draw()
@@ -195,7 +188,6 @@ def test_after_a_failed_answer_the_tree_counts_down_to_the_next_attempt() -> Non
 
 
 def test_with_the_answer_in_a_pipe_the_tree_stays_until_the_end() -> None:
-    """The answering step is shown like any other."""
     out, err = played("answer", "tree", around(out=False, err=True, NO_COLOR="1"), parallel())
     assert out == ANSWER + "\n"
     assert "3 claude" in err
@@ -203,7 +195,6 @@ def test_with_the_answer_in_a_pipe_the_tree_stays_until_the_end() -> None:
 
 
 def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
-    """The terminal is still restored."""
 
     class Closed(Sink):
         def write(self, text: str) -> int:
@@ -213,10 +204,10 @@ def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
     place = OutputContext(stdout=Closed(), stderr=err, environ={}, width=80, height=24)
     view = open_views("answer", "tree", place)
     *events, last = parallel()
-    for event in events:
-        view.show(event)
+    for event, trace in fold(events):
+        view.show(event, trace)
     with pytest.raises(BrokenPipeError):
-        view.show(last)
+        view.show(last, trace)
     view.close()
     assert err.getvalue().count("\x1b[?25h") == 1
 
@@ -224,33 +215,25 @@ def test_a_broken_standard_output_does_not_keep_the_tree_from_closing() -> None:
 @pytest.mark.parametrize(
     ("color", "environ", "expected"),
     [
-        ("auto", {}, None),
-        ("auto", {"NO_COLOR": "1"}, False),
-        ("auto", {"NO_COLOR": ""}, None),
-        ("auto", {"CLICOLOR_FORCE": "1"}, True),
-        ("auto", {"FORCE_COLOR": "1"}, True),
-        ("auto", {"CLICOLOR_FORCE": "0"}, None),
-        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
-        ("always", {"NO_COLOR": "1"}, True),
-        ("never", {"FORCE_COLOR": "1"}, False),
+        ("auto", {}, None), ("auto", {"NO_COLOR": "1"}, False), ("auto", {"NO_COLOR": ""}, None),
+        ("auto", {"CLICOLOR_FORCE": "1"}, True), ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, None), ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True), ("never", {"FORCE_COLOR": "1"}, False),
     ],
-)
+)  # fmt: skip
 def test_the_color_option_wins_over_the_environment(color: str, environ: dict[str, str], expected: bool | None) -> None:
-    """Then `NO_COLOR`, then the variables that force colours; else the terminal decides."""
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert uses_color(place) is expected
 
 
 @pytest.mark.parametrize(("color", "styled"), [("always", True), ("never", False)])
 def test_the_color_option_applies_to_the_tree(color: str, styled: bool) -> None:
-    """`--color always` styles even a file; `never` styles nothing."""
     environ = {"NO_COLOR": "1", "TERM": "xterm-256color"}
     place = OutputContext(stdout=Sink(), stderr=Sink(), environ=environ, color=color)  # type: ignore[arg-type]
     assert ("\x1b[32m✓" in played("answer", "tree", place, parallel())[1]) is styled
 
 
 def test_rich_is_loaded_only_for_the_tree() -> None:
-    """All other views start without it."""
     code = """
 import io, sys
 from conductor_cli.views import OUTPUTS, OutputContext, open_views
@@ -269,3 +252,49 @@ def _environ() -> dict[str, str]:
     import os
 
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+# The streams that views write to
+
+
+def test_characters_that_the_encoding_lacks_become_question_marks() -> None:
+    assert encodable("né 漢", "latin-1") == "né ?"
+    sink = Sink(encoding="ascii")
+    Stdout(sink).write("né")
+    assert sink.getvalue() == "n?"
+
+
+def test_writing_to_a_closed_standard_error_is_ignored() -> None:
+    sink = Sink(terminal=True)
+    sink.close()
+    stderr = Stderr(sink)
+    assert stderr.write("x") == 0
+    stderr.flush()
+
+
+def test_errors_of_standard_error_are_ignored() -> None:
+
+    class Broken(Sink):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    assert Stderr(Broken()).write("x") == 0
+    Stderr(Broken()).flush()
+    with pytest.raises(BrokenPipeError):
+        Stdout(Broken()).write("x")
+    with pytest.raises(BrokenPipeError):
+        Stdout(Broken()).flush()
+
+
+def test_a_closed_stream_is_not_a_terminal() -> None:
+    sink = Sink(terminal=True)
+    assert is_terminal(sink)
+
+    class Closed(Sink):
+        def isatty(self) -> bool:
+            raise ValueError
+
+    assert not is_terminal(Closed())

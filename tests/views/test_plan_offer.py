@@ -56,7 +56,6 @@ def text_of(lines: list[Line]) -> str:
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [20, 40, 80, 100])
 def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
-    """Plan and data flow fit in every encoding, and all text is sanitized."""
     screen = Screen(width=width, encoding=encoding)
     for lines in (plan_lines(OFFER, screen), flow_lines(CALLS, screen)):
         assert all(cells(line) <= width for line in lines), text_of(lines)
@@ -66,7 +65,6 @@ def test_no_line_is_wider_than_the_screen(width: int, encoding: str) -> None:
 
 
 def test_a_plan_shows_reader_access_and_cost() -> None:
-    """An unknown price says so and never counts as 0."""
     lines = text_of(plan_lines(OFFER, Screen(width=80))).splitlines()
     assert lines[:4] == [
         "PLAN  4 steps", " 1  small", "    this machine, reads question and files only, $0.00", "    Find it out.",
@@ -77,14 +75,12 @@ def test_a_plan_shows_reader_access_and_cost() -> None:
 
 
 def test_a_plan_that_the_planner_did_not_simply_write_says_so() -> None:
-    """Below the heading, before any step, and broken into lines that fit."""
     offer = replace(OFFER, remarks=("the planner failed; as a fallback, small answers",))
     lines = text_of(plan_lines(offer, Screen(width=40))).splitlines()
     assert lines[:3] == ["PLAN  4 steps", "the planner failed; as a fallback, small", "answers"]
 
 
 def test_the_totals_show_estimate_and_limits() -> None:
-    """The estimate is a range over all steps."""
     text = text_of(plan_lines(OFFER, Screen(width=200)))
     assert "estimate: 4 calls, " in text
     assert "2 calls without a known price" in text
@@ -92,7 +88,6 @@ def test_the_totals_show_estimate_and_limits() -> None:
 
 
 def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -> None:
-    """The line of a worker that is not shown the files says so, and its estimate does not count them."""
     whole = Question(text="How many?", files=(File(name="a.txt", text="long " * 4000),))
     offer = replace(
         OFFER, has_files=True, question_for=lambda name: whole if name == "small" else replace(whole, files=())
@@ -105,7 +100,6 @@ def test_files_that_the_policy_keeps_from_a_worker_are_neither_read_nor_paid() -
 
 
 def test_finished_steps_cost_nothing() -> None:
-    """In a resumed run they are marked as done and left out of the total."""
     offer = PlanOffer(
         question_for=OFFER.question_for, plan=Plan(steps=PLAN.steps[:2]), pool=POOL, profile=OFFER.profile,
         limits=Limits(), recipients=OFFER.recipients, done=frozenset({2}),
@@ -118,15 +112,11 @@ def test_finished_steps_cost_nothing() -> None:
 
 
 def test_the_data_flow_is_grouped_by_recipient() -> None:
-    """Each recipient is shown once, with its calls and their texts."""
     text = text_of(flow_lines(CALLS, Screen(width=100)))
     assert text.split("\n\n")[0].splitlines() == [
-        "this machine",
-        "  plan: conductor",
-        "    the question",
-        "  plan in 3: conductor",
+        "this machine", "  plan: conductor", "    the question", "  plan in 3: conductor",
         "    the given answer of small",
-    ]
+    ]  # fmt: skip
     assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question, file notes.txt, the " in text
     assert "  step 3.1: dark\n    only its subtask" in text
     assert text_of(flow_lines([], Screen())) == "nothing was sent to anybody"
@@ -136,7 +126,6 @@ def test_the_data_flow_is_grouped_by_recipient() -> None:
 
 
 def test_the_data_flow_as_json_has_the_same_content() -> None:
-    """The conductor is not a worker."""
     here, there, dark = flow_json(CALLS)
     assert [entry["recipient"] for entry in (here, there, dark)] == ["this machine", "openai", "models.example.org"]
     assert here["calls"][0] == {"call": "plan", "worker": None, "texts": ["the question"]}

@@ -9,26 +9,19 @@ import pytest
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import RunFailed, RunFinished
 from conductor_cli.core.plan import Step
-from conductor_cli.core.trace import StepRecord, Trace, apply_event, changed
+from conductor_cli.core.trace import StepRecord, Trace, apply_event, fast_replace
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_text import (
-    LONGEST_MESSAGE,
-    describe_access,
-    problem_lines,
-    quote_text,
-    tokens_so_far,
-)
+from conductor_cli.views.run_text import MAX_MESSAGE, describe_access, problem_lines, quote_text, tokens_so_far
 from tests.traces.make import parallel, started
 
 
 def test_the_resume_command_raises_the_limit() -> None:
-    """It is one line that can be copied; without a trace only the flag is shown."""
     error = Failure(kind="limit", message="the limit is reached", reason="limit_cost", suggested_limit="0.04")
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
     assert problem_lines(trace, stored=True) == ["conductor: the limit is reached", line]
     assert problem_lines(trace, stored=False)[1:] == ["  raise it with --max-cost 0.04"]
-    of_a_day = changed(
+    of_a_day = fast_replace(
         trace, error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3")
     )
     assert problem_lines(of_a_day, stored=True)[1:] == [
@@ -40,37 +33,30 @@ def test_the_resume_command_raises_the_limit() -> None:
 @pytest.mark.parametrize(
     ("access", "expected"),
     [
-        ((), "reads question and files only"),
-        ((1,), "reads 1"),
-        ((1, 3), "reads 1 and 3"),
+        ((), "reads question and files only"), ((1,), "reads 1"), ((1, 3), "reads 1 and 3"),
         ((0, 1, 2), "reads the given answer, 1 and 2"),
     ],
-)
-def test_describe_access(access: tuple[int, ...], expected: str) -> None:
-    """An access list in words."""
+)  # fmt: skip
+def test_access_lists_are_described_in_words(access: tuple[int, ...], expected: str) -> None:
     assert describe_access(access) == expected
 
 
 def test_quoted_text_is_one_short_line() -> None:
-    """A quotation has a bounded length and shows that it was cut."""
     assert quote_text("two\nlines") == '"two lines"'
     assert len(quote_text("x" * 300)) == 102
 
 
 def test_tokens_of_a_running_step_are_estimated() -> None:
-    """Four characters, reasoning included, count as one token."""
     step = Step(worker="gpt", subtask="x")
     record = StepRecord(number=1, step=step, last=True, planned=0.0, text="12345", thinking="123")
     assert tokens_so_far(record) == 2
 
 
 def test_a_run_that_never_started_has_no_problem() -> None:
-    """Before the first event there is nothing to say."""
     assert problem_lines(Trace(), stored=True) == []
 
 
 def test_a_partial_answer_without_a_reason_is_reported() -> None:
-    """It always says that it is partial."""
     trace = apply_event(apply_event(Trace(), started()), RunFinished(at=1.0, answer="x", usage=Usage(), partial=True))
     assert problem_lines(trace, stored=True) == ["conductor: partial answer: not every step could finish"]
 
@@ -78,17 +64,13 @@ def test_a_partial_answer_without_a_reason_is_reported() -> None:
 @pytest.mark.parametrize(
     ("kind", "stored", "reason", "said"),
     [
-        ("cancelled", True, "", True),
-        ("terminated", True, "", True),
-        ("cancelled", True, "output_closed", False),
-        ("conductor", True, "", False),
-        ("cancelled", False, "", False),
+        ("cancelled", True, "", True), ("terminated", True, "", True), ("cancelled", True, "output_closed", False),
+        ("conductor", True, "", False), ("cancelled", False, "", False),
     ],
-)
+)  # fmt: skip
 def test_a_run_stopped_before_its_first_step_can_be_asked_again(
     kind: Any, stored: bool, reason: Any, said: bool
 ) -> None:
-    """Only if its trace is stored, and not if the same would fail again."""
     error = Failure(kind=kind, message="why", reason=reason)
     trace = apply_event(apply_event(Trace(), started()), RunFailed(at=1.0, error=error, usage=Usage()))
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK"
@@ -96,12 +78,10 @@ def test_a_run_stopped_before_its_first_step_can_be_asked_again(
 
 
 def test_a_run_killed_while_planning_can_be_asked_again() -> None:
-    """The command is shown."""
     assert problem_lines(apply_event(Trace(), started()), stored=True)[-1].startswith("  ask it again: ")
 
 
 def test_problems_are_short_whatever_a_provider_wrote() -> None:
-    """A long error and a long hint are one line each, of bounded length."""
     long = "much\ntext " * 500
     error = Failure(kind="worker", message=long, hint=long)
     trace = Trace()
@@ -109,5 +89,5 @@ def test_problems_are_short_whatever_a_provider_wrote() -> None:
         trace = apply_event(trace, event)
     lines = problem_lines(trace, stored=True)
     assert len(lines) == 3
-    assert max(len(line) for line in lines) < LONGEST_MESSAGE + 20
+    assert max(len(line) for line in lines) < MAX_MESSAGE + 20
     assert not [line for line in lines if "\n" in line]

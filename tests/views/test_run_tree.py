@@ -1,9 +1,10 @@
-"""The tree of a run: what hangs where, and what each node says."""
+"""The tree of a run: what hangs where, what each node says, and how it looks as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -11,30 +12,13 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.plan import Step
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.core.usage import Usage
-from conductor_cli.views.run_tree import Node, find_node, run_tree, step_node
-from tests.traces.make import (
-    ANSWER,
-    RUNS,
-    Writer,
-    cancelled,
-    failed,
-    nested,
-    parallel,
-    rejected,
-    retry,
-    started,
-    substitute,
-    tools,
-)
+from conductor_cli.views.run_tree import MARKS, Node, NodeState, TreeLayout, find_node, live_lines, run_tree, tree_lines
+from conductor_cli.views.styled_lines import STYLES
+from conductor_cli.views.text_layout import Screen, cells, line_texts
+from tests.traces.make import COUNTED, RUNS, Writer, cancelled, parallel, pieces, retry, started, tools
+from tests.views.terminals import trace_of
 
 Run = Callable[[], list[ev.Event]]
-
-
-def trace_of(events: list[ev.Event]) -> Trace:
-    trace = Trace()
-    for event in events:
-        trace = apply_event(trace, event)
-    return trace
 
 
 def shape(node: Node) -> dict[str, object]:
@@ -70,7 +54,6 @@ def test_a_step_hangs_under_the_last_step_that_it_reads(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_step_is_in_the_tree_once(run: Run) -> None:
-    """At every moment of a run."""
     trace = Trace()
     for event in run():
         trace = apply_event(trace, event)
@@ -80,7 +63,6 @@ def test_every_step_is_in_the_tree_once(run: Run) -> None:
 
 
 def test_the_root_is_the_question_with_its_planner() -> None:
-    """The planning model is named without the hash of its file."""
     root = run_tree(trace_of(parallel()))
     assert (root.kind, root.state) == ("question", "done")
     assert root.label == "How many primes below 1000 end in 7, and what is their sum?"
@@ -89,18 +71,7 @@ def test_the_root_is_the_question_with_its_planner() -> None:
     assert run_tree(given).remark == "the plan is given, auto"
 
 
-def test_a_step_says_what_it_reads_waits_for_and_took() -> None:
-    """Its figures are known when it has ended."""
-    events = parallel()
-    planned = next(n for n, event in enumerate(events) if isinstance(event, ev.PlanReady))
-    waiting = step_of(trace_of(events[: planned + 1]), "3")
-    assert (waiting.state, waiting.status, waiting.figures) == ("waiting", "waits for 1, 2", ("", ""))
-    done = step_of(trace_of(events), "3")
-    assert (done.state, done.remark, done.figures) == ("done", "reads 1 and 2", ("0.8 s", "41 tokens"))
-
-
 def test_a_revised_plan_says_why_and_shows_what_was_given_up() -> None:
-    """Above the steps stands who failed at which; the steps that were never begun stay in the tree."""
     first, *others = parallel()
     planned = next(n for n, event in enumerate(others) if isinstance(event, ev.PlanReady)) + 1
     events = [first, *others[:planned], ev.PlanRevised(at=9.0, step=1, workers=("a", "b"), left_out=(3,), first=4)]
@@ -113,43 +84,11 @@ def test_a_revised_plan_says_why_and_shows_what_was_given_up() -> None:
 
 
 def test_only_the_step_that_gave_the_answer_is_marked() -> None:
-    """Of a partial answer it is not the last one."""
     assert [node.number for node in run_tree(trace_of(parallel())).walk() if node.answers] == ["3"]
     assert [node.number for node in run_tree(trace_of(cancelled())).walk() if node.answers] == ["2"]
 
 
-def test_failed_attempts_are_branches() -> None:
-    """Each says when and why it failed and what followed; a substitute says whom it replaces."""
-    (attempt,) = (child for child in step_of(trace_of(retry()), "1").children if child.kind == "attempt")
-    assert attempt.label == "attempt 1, after 0.9 s: 429 Too Many Requests, waited 12 s"
-    step = step_of(trace_of(substitute()), "1")
-    assert (step.name, step.remark) == ("gemini-flash", "instead of math-worker")
-    assert [child.label for child in step.children if not child.number] == [
-        (
-            "attempt 1, math-worker, after 1.0 s: the key was refused (401), gemini-flash takes over; "
-            "hint: conductor keys set openai"
-        ),
-        "the prompt was trimmed from 9,120 to 8,000 tokens",
-    ]
-    broken = step_of(trace_of(failed()), "1")
-    assert [child.kind for child in broken.children] == ["attempt", "attempt", "attempt", "step"]
-    assert (broken.state, broken.children[3].status) == ("failed", "the run failed")
-
-
-def test_calls_of_tools_are_branches() -> None:
-    """In the order of the events, with arguments and result; a call that broke off with its attempt has no result."""
-    happened = [child for child in step_of(trace_of(tools()), "1").children if not child.number]
-    assert [(child.kind, child.state, child.name) for child in happened] == [
-        ("tool", "stopped", "files.list"), ("attempt", "failed", ""), ("tool", "done", "files.read_file"),
-        ("tool", "failed", "web.fetch"),
-    ]  # fmt: skip
-    assert (happened[0].status, happened[0].figures) == ("no result", ())
-    assert (happened[2].label, happened[2].figures) == ('{"path": "notes.md"}', ("0.2 s",))
-    assert happened[3].text == "the address does not answer"
-
-
 def test_a_step_says_which_tools_it_waits_for() -> None:
-    """While calls run they are shown as running; the thoughts before them are over."""
     events = tools()
     first = next(n for n, event in enumerate(events) if isinstance(event, ev.ToolReturned))
     thought = ev.StepDelta(at=4.0, step=1, attempt=2, thinking="Which file?")
@@ -163,7 +102,6 @@ def test_a_step_says_which_tools_it_waits_for() -> None:
 
 
 def test_a_retry_is_counted_down() -> None:
-    """The text of the failed attempt is not shown any more."""
     events = retry()
     broke = next(n for n, event in enumerate(events) if isinstance(event, ev.StepFailed))
     trace = trace_of(events[: broke + 1])
@@ -173,7 +111,6 @@ def test_a_retry_is_counted_down() -> None:
 
 
 def test_many_rejected_plans_are_few_branches() -> None:
-    """The first, the last, and how many were between them. Few are shown each."""
     events: list[ev.Event] = [
         ev.PlanRejected(at=1.0, attempt=at, text="?", problem=f"problem {at}", hint="", usage=Usage())
         for at in range(1, 17)
@@ -186,17 +123,60 @@ def test_many_rejected_plans_are_few_branches() -> None:
     assert few == [f"plan, attempt {at}: problem {at}" for at in (1, 2, 3)]
 
 
-def test_a_nested_run_is_a_branch_with_numbers_of_its_own() -> None:
-    """Its plan and notes are branches of the step that it is; its answer is not shown twice."""
-    root = run_tree(trace_of(nested()))
-    assert shape(root) == {"1": {"2": {"2.1": {"2.2": {}}}}}
-    assert [node.label for node in root.walk() if node.kind == "note"] == ["the given answer is kept"]
-    assert [node.text for node in root.walk() if ANSWER in node.text and not node.answers] == []
-    assert step_node(trace_of(nested()).steps[1], trace_of(nested())).number == "2"
+def texts(events: list[ev.Event], layout: TreeLayout) -> list[str]:
+    return line_texts(tree_lines(run_tree(trace_of(events)), layout))
 
 
-def test_a_rejected_plan_is_a_branch() -> None:
-    """With the reason, and what the planner wrote."""
-    node = next(node for node in run_tree(trace_of(rejected())).walk() if node.state == "rejected")
-    assert node.label.startswith("plan, attempt 1: step 2 names a worker that is not in the pool: 'Q'")
-    assert node.text == "Q | 1 | Check the list."
+def chain() -> list[ev.Event]:
+    """Steps of which each reads the one before."""
+    run = Writer(started())
+    run.plan(*(Step(worker="gpt", subtask=f"Do part {n}.", access=(n - 1,) if n > 1 else ()) for n in range(1, 6)))
+    return run.events
+
+
+def test_every_state_has_a_mark_and_a_colour() -> None:
+    assert set(MARKS) == set(get_args(NodeState))
+    assert set(MARKS) <= set(STYLES)
+
+
+@pytest.mark.parametrize("width", [1, 12, 40, 60, 100])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("run", [*RUNS, chain])
+def test_no_line_is_wider_than_the_screen(run: Run, width: int, encoding: str) -> None:
+    screen = Screen(width=width, encoding=encoding)
+    for line in tree_lines(run_tree(trace_of(run())), TreeLayout(screen)):
+        assert cells(line) <= width
+        assert "".join(text for text, _ in line).encode(encoding, "strict")
+
+
+def test_without_marks_there_are_words() -> None:
+    events = parallel()[:40]
+    for screen in (Screen(encoding="ascii"), Screen(words=True)):
+        shown = texts(events, TreeLayout(screen))
+        assert all(line.isascii() for line in shown)
+        heads = [line.split() for line in shown if "1 math-worker" in line or "3 claude" in line]
+        assert heads[0][:3] == ["+-", "1", "math-worker"]
+        assert "running" in heads[0]
+        assert heads[1][-4:] == ["waits", "for", "1,", "2"]
+
+
+def test_a_chain_is_deep() -> None:
+    heads = [line for line in texts(chain(), TreeLayout(Screen(width=80))) if "gpt" in line]
+    assert [line.index("└") for line in heads] == [0, 3, 6, 9, 12]
+    assert heads[1].endswith("○ waits for 1")
+
+
+@pytest.mark.parametrize("height", [3, 6, 8, 10, 14, 24, 50])
+def test_what_matters_least_is_left_out_first(height: int) -> None:
+    run = Writer(started())
+    run.plan(*(Step(worker=name, subtask=f"Say {name}.") for name in ("claude", "gpt", "math-worker")), pace=0.0)
+    text = "\n".join(pieces(COUNTED))
+    run.say(0.1, s1=text, s2=text, s3=text)
+    events = run.events
+    trace = trace_of(events)
+    lines = line_texts(live_lines(run_tree(trace), trace, trace.at, TreeLayout(Screen(height=height))))
+    assert len(lines) <= height - 1
+    heads = [line for line in lines if line.startswith(("├─", "└─"))]
+    assert len(heads) == 3 or height < 6
+    bars = [sum(line.startswith(f"{guide}│ ") for line in lines) for guide in ("│  ", "   ")]
+    assert bars[0] == 2 * bars[1]

@@ -16,14 +16,12 @@ Run = Callable[[], list[ev.Event]]
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_canned_file_equals_the_events_of_its_script(run: Run) -> None:
-    """One line per event, which can be read back."""
     lines = (FOLDER / f"{run.__name__}.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     assert [ev.from_line(line) for line in lines] == run()
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_canned_run_follows_the_rules_of_the_stream(run: Run) -> None:
-    """It starts and ends as every run does, and a finished step's text is what its last attempt wrote."""
     events = run()
     trace = Trace()
     for event in events:
@@ -39,10 +37,8 @@ def test_a_canned_run_follows_the_rules_of_the_stream(run: Run) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("run", RUNS)
 def test_a_run_looks_like_its_snapshot(run: Run, kind: str) -> None:
-    """The output equals the file beside the canned run."""
     assert picture(run, kind) == path_of(run, kind).read_text(encoding="utf-8")
 
 
 def test_every_snapshot_belongs_to_a_canned_run() -> None:
-    """No file is left over."""
     assert set(FOLDER.glob("*.txt")) == {path_of(run, kind) for run in RUNS for kind in KINDS}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from conductor_cli.core import events as ev
-from conductor_cli.views.spans import Key, Measured, Sent, SpanEnded, SpanMapper, SpanStarted
+from conductor_cli.core.trace import fold
+from conductor_cli.views.telemetry_spans import Key, Measured, Sent, SpanEnded, SpanMapper, SpanStarted
 
 FOLDER = Path(__file__).parents[1] / "traces"
 TRACES = sorted(FOLDER.glob("*.jsonl"))
@@ -19,7 +20,7 @@ def events(path: Path) -> list[ev.Event]:
 
 def sent(path: Path, *, texts: bool = False) -> list[Sent]:
     mapper = SpanMapper(texts=texts)
-    return [each for event in events(path) for each in mapper.read(event)]
+    return [each for event, trace in fold(events(path)) for each in mapper.read(event, trace)]
 
 
 def used(run: list[ev.Event]) -> int:
@@ -35,7 +36,6 @@ def used(run: list[ev.Event]) -> int:
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
 def test_each_span_has_one_end_inside_its_parent(path: Path) -> None:
-    """Every span begins under one that is open, and ends once, not before it began."""
     began: dict[Key, float] = {}
     for each in sent(path):
         if isinstance(each, SpanStarted):
@@ -50,7 +50,6 @@ def test_each_span_has_one_end_inside_its_parent(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
 def test_the_tokens_of_all_calls_are_those_of_the_run(path: Path) -> None:
-    """No call is measured twice, nested runs and failed attempts included, and none is left out."""
     tokens = [each for each in sent(path) if isinstance(each, Measured) and each.instrument.endswith("token.usage")]
     assert sum(each.value for each in tokens) == used(events(path))
 
@@ -70,7 +69,6 @@ def test_no_text_is_sent_unless_it_is_asked_for(path: Path) -> None:
 
 
 def test_a_failed_attempt_says_why_and_its_step_goes_on() -> None:
-    """An attempt that is tried again ends with its reason, while the span of its step stays open and ends well."""
     ends = [each for each in sent(FOLDER / "retry.jsonl") if isinstance(each, SpanEnded)]
     failed = [each for each in ends if each.error and each.key[-1] == "attempt"]
     assert failed

@@ -16,7 +16,6 @@ ENCODINGS = st.sampled_from(["utf-8", "ascii", "cp1252"])
 
 @given(TEXT, st.integers(1, 60), ENCODINGS)
 def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> None:
-    """Cropped, wrapped, or only its beginning or end; every line can be written in the encoding."""
     screen = Screen(encoding=encoding)
     ends = (*screen.tail(text, width, 2), *screen.head(text, width, 2))
     for line in (screen.crop(text, width), *screen.wrap(text, width), *ends):
@@ -29,23 +28,18 @@ def test_no_line_is_wider_than_asked(text: str, width: int, encoding: str) -> No
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("one\n\ntwo\n", ["one", "", "two"]),
-        ("a\nb\nc\nd", ["a", "b", "c", "d"]),
-        ("a\nb\nc\nd\ne", ["a", "b", "c", "d … +1 line"]),
-        ("\n".join("abcdefg"), ["a", "b", "c", "d … +3 lines"]),
+        ("one\n\ntwo\n", ["one", "", "two"]), ("a\nb\nc\nd", ["a", "b", "c", "d"]),
+        ("a\nb\nc\nd\ne", ["a", "b", "c", "d … +1 line"]), ("\n".join("abcdefg"), ["a", "b", "c", "d … +3 lines"]),
         ("a\nb\nthe third line is a long one\nd", ["a", "b", "the third line is a", "long one … +1 line"]),
-        ("word " * 100, ["word word word word"] * 3 + ["word word word wor …"]),
-        (" \n", []),
+        ("word " * 100, ["word word word word"] * 3 + ["word word word wor …"]), (" \n", []),
     ],
-)
+)  # fmt: skip
 def test_block_shows_all_lines_up_to_a_third_of_the_screen(text: str, expected: list[str]) -> None:
-    """Where more follow, the last line says how many; one that is cut counts."""
     assert Screen(height=12).block(text, 20) == expected
 
 
 @given(TEXT, st.integers(20, 60), st.integers(1, 60), ENCODINGS)
 def test_block_fits_the_screen(text: str, width: int, height: int, encoding: str) -> None:
-    """No line is wider than asked, and no more than a third of the screen is taken, or three lines."""
     lines = Screen(height=height, encoding=encoding).block(text, width)
     assert all(cell_len(line) <= width for line in lines)
     assert len(lines) <= max(3, height // 3)
@@ -54,16 +48,11 @@ def test_block_fits_the_screen(text: str, width: int, height: int, encoding: str
 @pytest.mark.parametrize(
     ("text", "width", "expected"),
     [
-        ("short", 10, "short"),
-        ("exactly ten", 11, "exactly ten"),
-        ("a little too long", 10, "a little…"),
-        ("漢字漢字漢字", 7, "漢字漢…"),
-        ("two\nlines", 20, "two lines"),
-        ("x", 0, ""),
+        ("short", 10, "short"), ("exactly ten", 11, "exactly ten"), ("a little too long", 10, "a little…"),
+        ("漢字漢字漢字", 7, "漢字漢…"), ("two\nlines", 20, "two lines"), ("x", 0, ""),
     ],
-)
+)  # fmt: skip
 def test_cropped_text_ends_in_dots(text: str, width: int, expected: str) -> None:
-    """They are within the width."""
     assert Screen().crop(text, width) == expected
 
 
@@ -75,32 +64,27 @@ def test_cropped_text_ends_in_dots(text: str, width: int, expected: str) -> None
     ],
 )  # fmt: skip
 def test_characters_without_width_are_limited(text: str, expected: str) -> None:
-    """Three marks per letter stay, invisible characters are named, and long texts are not read to their end."""
     shown = Screen(width=80).crop(text, 10)
     assert shown.rstrip("\u2026") == expected
     assert len(shown) <= 40
 
 
 def test_ascii_screens_have_dots_and_bars() -> None:
-    """Plain characters replace the glyphs."""
     screen = Screen(encoding="ascii")
     assert (screen.crop("a little too long", 10), screen.bar) == ("a littl...", "|")
 
 
 def test_text_is_wrapped_between_words() -> None:
-    """Only words that are too long are broken."""
     assert Screen().wrap("one two three abcdefghij k", 8) == ["one two", "three", "abcdefgh", "ij k"]
 
 
 def test_tail_returns_the_last_lines() -> None:
-    """Blank lines are not counted."""
     assert Screen().tail("first\n\nsecond\n\nthird line\n\n", 6, 2) == ["third", "line"]
     assert Screen().tail("first\n\nsecond\n", 20, 2) == ["first", "second"]
     assert Screen().tail(" \n\n", 20, 2) == []
 
 
 def test_head_returns_the_first_lines() -> None:
-    """Blank lines are not counted, and dots say that there is more."""
     assert Screen().head("first\n\nsecond\nthird", 20, 2) == ["first", "second …"]
     assert Screen().head("first\n\nsecond\n\n", 20, 2) == ["first", "second"]
     assert Screen().head("one two three four", 8, 2) == ["one two", "three …"]
@@ -112,12 +96,10 @@ def test_head_returns_the_first_lines() -> None:
     ("utf-8", False, True), ("utf-8", True, False), ("ascii", False, False), ("cp1252", False, False),
 ])  # fmt: skip
 def test_marks_need_an_encoding_and_eyes(encoding: str, words: bool, expected: bool) -> None:
-    """A screen that is read out gets words."""
     assert Screen(encoding=encoding, words=words).marks is expected
 
 
 def test_line_breaks_of_a_tail_do_not_move() -> None:
-    """Words can be added without changing the lines above."""
     words = [f"word{number}" for number in range(60)]
     text, shown = "", ["word0"]
     for word in words:
@@ -128,7 +110,6 @@ def test_line_breaks_of_a_tail_do_not_move() -> None:
 
 
 def test_tail_reads_only_the_end_of_a_long_line() -> None:
-    """Its length does not matter."""
 
     class Watched(str):
         __slots__ = ()

@@ -9,19 +9,13 @@ import pytest
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message, ToolCall
 from conductor_cli.core.terminal_text import is_sanitized, sanitize
-from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.trace import Trace
 from conductor_cli.views.html import html_page
 from conductor_cli.views.run_text import message_text
 from conductor_cli.views.text_layout import Screen
 from conductor_cli.views.trace_text import WIDE, markdown_document, page_text, step_lines, trace_lines
 from tests.traces.make import CHART, hostile, tools
-
-
-def trace_of(events: list[ev.Event]) -> Trace:
-    trace = Trace()
-    for event in events:
-        trace = apply_event(trace, event)
-    return trace
+from tests.views.terminals import trace_of
 
 
 def trace_text(trace: Trace, *, prompts: bool = False, screen: Screen = WIDE) -> str:
@@ -33,7 +27,6 @@ def step_text(trace: Trace, number: int) -> str:
 
 
 def test_a_stored_run_shows_its_calls_in_the_tree() -> None:
-    """One line for the call and one for its result, however long they are."""
     lines = trace_text(trace_of(tools()), screen=Screen(width=80)).splitlines()
     at = next(n for n, line in enumerate(lines) if "web.fetch" in line)
     assert lines[at].startswith('   ├─ web.fetch {"url": "https://example.org/rename"')
@@ -42,7 +35,6 @@ def test_a_stored_run_shows_its_calls_in_the_tree() -> None:
 
 
 def test_one_step_shows_its_calls_whole() -> None:
-    """Arguments and results with all their lines, which attempt and reply they belong to, and errors as such."""
     page = step_text(trace_of(tools()), 1)
     assert 'TOOL CALL files.list (attempt 1, reply 1)\n{"path": "."}\nRESULT (no result)\n' in page
     assert "RESULT (0.2 s)\n# Notes\n\nA schema survives a rename if nothing else refers to its name.\n" in page
@@ -51,7 +43,6 @@ def test_one_step_shows_its_calls_whole() -> None:
 
 @pytest.mark.parametrize("page", [trace_text, markdown_document, html_page])
 def test_attached_files_are_named_with_type_and_size(page: object) -> None:
-    """Beside the text files, in every form of a stored run."""
     assert callable(page)
     shown = page(trace_of(tools()))
     for words in ("chart.png (PNG image, 264 kB)", "paper.pdf (PDF document, 1.20 MB)", "notes.md (72 characters)"):
@@ -59,7 +50,6 @@ def test_attached_files_are_named_with_type_and_size(page: object) -> None:
 
 
 def test_a_prompt_names_its_attachments_and_calls() -> None:
-    """In the page of a step, with `--prompts`, and in both exports."""
     call = ToolCall(id="x", name="read_file", arguments='{"path":\n "a"}')
     message = Message(role="user", content="Look.", attachments=(CHART,))
     events = [
@@ -75,7 +65,6 @@ def test_a_prompt_names_its_attachments_and_calls() -> None:
 
 
 def test_the_pages_of_a_hostile_tool_are_safe() -> None:
-    """Server, tool, arguments and results are texts of strangers."""
     trace = trace_of(hostile())
     assert is_sanitized(markdown_document(trace))
     assert is_sanitized(html_page(trace))
@@ -83,7 +72,6 @@ def test_the_pages_of_a_hostile_tool_are_safe() -> None:
 
 
 def test_the_page_folds_each_call() -> None:
-    """The summary has the call in one line; arguments and result are inside, escaped."""
     events = [
         replace(event, text="<script>alert(1)</script>") if isinstance(event, ev.ToolReturned) else event
         for event in tools()

@@ -17,7 +17,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -25,10 +24,9 @@ from typing import Any, Self, TypedDict, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from conductor_cli.app.attach import Attacher, check_total
+from conductor_cli.app.attach import Attacher
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
-from conductor_cli.app.rehearsal import check_question
-from conductor_cli.app.run_session import ALWAYS, PLAN_DROPPED, RunRecorder, keeps_trace, record
+from conductor_cli.app.driver import PLAN_DROPPED, Job, begin_run, open_store, perform
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.schema import find_setting
 from conductor_cli.core.errors import ConductorError, Failure, PolicyError
@@ -37,7 +35,8 @@ from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
-from conductor_cli.run import Run
+from conductor_cli.run import Conductor as BareConductor
+from conductor_cli.run import Run, start_run
 from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.run_text import describe_notice
@@ -76,7 +75,7 @@ class AskOptions(TypedDict, total=False):
     """A JSON Schema for the answer."""
 
 
-class RunFailed(ConductorError):
+class RunError(ConductorError):
     """A run ended without a whole answer. `failure` says why, as a value."""
 
     def __init__(self, failure: Failure) -> None:
@@ -86,6 +85,10 @@ class RunFailed(ConductorError):
     @property
     def failure(self) -> Failure:
         return self._failure
+
+
+RunFailed = RunError
+"""Its name in `conductor_cli`; the event that ends a failed run is called so, too."""
 
 
 class _RunProperties:
@@ -117,37 +120,37 @@ class _RunProperties:
     @property
     def notices(self) -> list[str]:
         """What a reader should know about how the answer came about: notices, and what was recovered, a line each."""
-        return [describe_notice(notice) for notice in self._run.trace.told()]
+        return [describe_notice(notice) for notice in self._run.trace.all_notices()]
 
     def raise_for_error(self) -> None:
         """Raise `RunFailed` where the run has ended with an error."""
         if self.error is not None:
-            raise RunFailed(self.error)
+            raise RunError(self.error)
 
 
 class AsyncRun(_RunProperties):
     """One question being answered. Iterate over it once for its events; it begins with the iteration."""
 
-    def __init__(self, run: Run, recorder: RunRecorder, approve: ApprovePlan | None) -> None:
+    def __init__(self, run: Run, job: Job, approve: ApprovePlan | None) -> None:
         super().__init__(run)
-        self._recorder = recorder
+        self._job = job
         self._approve = approve
         self._begun = False
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The events as `docs/events.md` lists them, each after it was stored.
 
-        Raises `ConfigError` where `traces.keep` is always and the trace cannot be stored, `RuntimeError` the second
-        time. What goes wrong in the run is no exception here: it is in the events, and in `error`.
+        Where `traces.keep` is always, raises `ConfigError` if the trace cannot be begun, and `ConductorError` at the
+        end if it could not be stored whole. Raises `RuntimeError` the second time. What goes wrong in the run is no
+        exception here: it is in the events, and in `error`.
         """
         if self._begun:
             raise RuntimeError("a run can be iterated over once")
         self._begun = True
-        async with aclosing(record(self._run, self._recorder)) as events:
-            async for event in events:
+        async with aclosing(perform(self._run, self._job)) as events:
+            async for event, trace in events:
                 if isinstance(event, PlanOffered) and self._approve is not None:
-                    plan = self._run.trace.plan
-                    if isinstance(plan, Plan) and self._approve(plan):
+                    if isinstance(trace.plan, Plan) and self._approve(trace.plan):
                         self._run.decide(Decision())
                     else:
                         self._run.stop("cancelled", failure=Failure(kind="cancelled", message=PLAN_DROPPED))
@@ -184,8 +187,7 @@ class AsyncConductor:
         self._workers = tuple(options.get("workers", ()))
         self._rehearsal = options.get("rehearsal", False)
         self._seed = options.get("seed")
-        is_stored = keeps_trace(self.settings, wanted=options.get("store", True))
-        self._store = TraceStore(self.settings.paths.traces) if is_stored else None
+        self._store = open_store(self.settings, wanted=options.get("store", True))
         self._attachments = Attachments(self.settings.paths.attachments)
         self._opened: OpenedConductor | None = None
 
@@ -194,11 +196,10 @@ class AsyncConductor:
         self._opened = await open_conductor(
             self.settings,
             only=self._workers,
-            streams=True,
             seed=self._seed,
             rehearsal=self._rehearsal,
             attachments=self._attachments,
-            learns=True,
+            learning="cards",
         )
         return self
 
@@ -226,14 +227,26 @@ class AsyncConductor:
                 system=options.get("system", ""),
                 schema=dict(schema) if schema is not None else None,
             )
-        if self._rehearsal:
-            check_question(question)
-        check_total(question, self.settings)
-        conductor = self._opened.conductor
-        conductor = replace(conductor, notices=(*conductor.notices, *told))
-        run = conductor.run(question, approve=self._approve is not None)
-        recorder = RunRecorder(run, self._store, required=self.settings["traces.keep"] == ALWAYS)
-        return AsyncRun(run, recorder, self._approve)
+        job = Job(
+            question=question, settings=self.settings, store=self._store, approves=self._approve is not None,
+            rehearsal=self._rehearsal, notices=tuple(told), streams=True,
+        )  # fmt: skip
+        return AsyncRun(begin_run(job, self._opened.conductor), job, self._approve)
+
+
+class ModelConductor(BareConductor):
+    """A conductor over models that are open already, without settings and without a store."""
+
+    def run(self, question: Question, *, plan: Plan | None = None) -> Run:
+        """Start a question, with `plan` without planning. Iterate over the run for each event with the trace after it.
+
+        Raises `PolicyError`, `ConfigError`, `ConductorUnusable` or `UsageError` before anything is called.
+        """
+        return start_run(self, question, plan=plan)
+
+
+Conductor = ModelConductor
+"""Its name in `conductor_cli`."""
 
 
 class SyncRun(_RunProperties):

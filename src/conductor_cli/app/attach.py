@@ -9,17 +9,13 @@ The text of a PDF, read by a child process that may neither take long nor grow l
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import stat
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import BinaryIO, Final, Literal
 
 from conductor_cli.config import Settings
 from conductor_cli.core.chat import Attachment
@@ -28,13 +24,11 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.state.attachments import Attachments
 
-SECONDS: Final = 20.0
-"""How long reading one document may take: 32 MB of ordinary text take about 10 s."""
-
-_ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT", "TMPDIR", "TEMP", "LANG")
-"""The variables that the child gets: no keys."""
+PDF_LIMITS: Final = ChildLimits(seconds=20, memory=1 << 30, cpu_seconds=30)
+"""Of reading one document: 32 MB of ordinary text take about 10 s and 200 MB."""
 
 PdfProblem = Literal["", "damaged", "encrypted", "memory", "length", "time"]
 
@@ -52,43 +46,20 @@ class PdfText:
     problem: PdfProblem = ""
 
 
-def read_pdf(data: bytes, *, seconds: float = SECONDS) -> PdfText:
+def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
     """The text of a PDF. Never raises: what cannot be read is a `problem`."""
-    command = [sys.executable, "-P", "-m", "conductor_cli.app.pdf_process"]
-    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-    with subprocess.Popen(  # noqa: S603 - our own module
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-    ) as child:
-        problem: PdfProblem = ""
-        try:
-            written, _ = child.communicate(data, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            written, _ = child.communicate()
-            problem = "time"
-        except BaseException:
-            child.kill()
-            raise
-    return _read_lines(written, problem)
-
-
-def _read_lines(written: bytes, problem: PdfProblem) -> PdfText:
-    pages, texts, end = 0, [], None
-    for line in _json_lines(written):
-        pages = line.get("pages", pages)
-        end = line.get("end", end)
-        if "text" in line:
-            texts.append(line["text"])
+    problem: PdfProblem = ""
+    try:
+        lines = run_child(Path(__file__).with_name("pdf_process.py"), data, limits)
+    except ChildStopped as stopped:  # by the clock, or because it needed more memory or processor time than allowed
+        lines, problem = stopped.values, "time" if stopped.why == "time" else "memory"
+    found = {name: value for line in lines for name, value in line.items()}
+    texts = [line["text"] for line in lines if "text" in line]
     text = "\n".join(f"[page {number}]\n{text}" for number, text in enumerate(texts, start=1))
-    # A child without an end was killed: by the clock, or because it needed more memory or processor time than allowed.
-    found = problem or ("memory" if end is None else end)
-    return PdfText(text=text if any(map(str.strip, texts)) else "", pages=pages, read=len(texts), problem=found)
-
-
-def _json_lines(written: bytes) -> Iterator[Mapping[str, Any]]:
-    for line in written.splitlines():
-        with suppress(ValueError):
-            yield json.loads(line)
+    return PdfText(
+        text=text if any(map(str.strip, texts)) else "", pages=found.get("pages", 0), read=len(texts),
+        problem=problem or found.get("end", ""),
+    )  # fmt: skip
 
 
 TEXT_LIMIT: Final = 16 * 1024 * 1024
@@ -111,6 +82,11 @@ _HEAD: Final = 4096
 
 _MB: Final = 10**6
 
+MAX_FILES: Final = 20
+"""Images and PDFs of a question, those of earlier turns included."""
+MAX_TOTAL: Final = 64 * _MB
+"""Their bytes together: each worker is sent a copy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attacher:
@@ -131,7 +107,7 @@ class Attacher:
         except OSError as error:
             if path.parts[:1] in {("http:",), ("https:",)}:
                 url = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
-                raise UsageError(f"{url} is a URL, not a file", hint=f"conductor ask --fetch {url}") from None
+                raise UsageError(f"{url} is a URL, not a file", hint=f"conductor ask -f {url}") from None
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
@@ -268,18 +244,17 @@ def _remark_on(found: PdfText) -> str:
     return "" if found.text else "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
 
 
-def check_total(question: Question, settings: Settings) -> None:
+def check_total(question: Question) -> None:
     """Raise `UsageError` where the images and documents of a question are too many, or together too large."""
     attachments = {each.sha256: each for each in question.attachments}.values()
-    most, total = settings["attachments.files"], sum(each.size for each in attachments)
-    if len(attachments) > most:
+    total = sum(each.size for each in attachments)
+    if len(attachments) > MAX_FILES:
         raise UsageError(
-            f"{len(attachments)} images and PDFs are attached; the limit is {most}",
-            hint=f"attach fewer, or raise the limit: conductor config set attachments.files {len(attachments)}",
+            f"{len(attachments)} images and PDFs are attached; the limit is {MAX_FILES}",
+            hint="attach fewer, or ask in several questions",
         )
-    if total > settings["attachments.total_mb"] * _MB:
+    if total > MAX_TOTAL:
         raise UsageError(
-            f"the attached images and PDFs are {format_size(total)} together; the limit is "
-            f"{settings['attachments.total_mb']} MB",
-            hint=f"attach fewer, or raise the limit: conductor config set attachments.total_mb {-(-total // _MB)}",
+            f"the attached images and PDFs are {format_size(total)} together; the limit is {format_size(MAX_TOTAL)}",
+            hint="attach fewer or smaller ones",
         )

@@ -13,16 +13,16 @@ from conductor_cli.app.rehearsal import CALIBRATION_CASES, practice_cases, rehea
 from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
-from conductor_cli.core.estimate import Estimate, estimate_plan
+from conductor_cli.core.estimate import PlanEstimate, estimate_plan
 from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import hash_cases
 from conductor_cli.evals.outcomes import Evaluation
-from conductor_cli.evals.summary import SystemResult, summarize
+from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import ALONE, direct_plan
 
 PARALLEL: Final = 8
@@ -85,7 +85,7 @@ class CalibrationOffer:
 
     workers: tuple[str, ...]
     cases: int
-    estimate: Estimate
+    estimate: PlanEstimate
     seconds: tuple[float, float]
 
     def describe(self) -> str:
@@ -116,33 +116,30 @@ def offer_calibration(settings: Settings) -> CalibrationOffer | None:
     rounds = max(len(parts) / PARALLEL, *(len(cases) / min(found.pool[name].parallel, PARALLEL) for name in names))
     least, most = SECONDS_PER_ANSWER
     seconds = (rounds * least, rounds * most)
-    return CalibrationOffer(workers=names, cases=len(cases), estimate=sum(parts, Estimate()), seconds=seconds)
+    return CalibrationOffer(workers=names, cases=len(cases), estimate=sum(parts, PlanEstimate()), seconds=seconds)
 
 
 def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[list[MeasuredCard], list[str]]:
     """A card for each worker that has answered a case, and notes about those that failed."""
-    outcomes = evaluation.outcomes()
+    outcomes, request = evaluation.outcomes(), calibration.request
     errors = {outcome.system: outcome.error for outcome in outcomes if outcome.verdict == "failed"}
     cards, notes = [], []
     for system in summarize(outcomes, systems=evaluation.spec.systems).systems:
         worker = calibration.pool[system.name.removeprefix(f"{ALONE}:")]
         if system.accuracy.n:
-            cards.append(_make_card(worker, system, calibration))
+            cards.append(MeasuredCard(
+                worker=worker.name, key=worker_key(worker), hash=calibration.hash,
+                source=f"{request.source}, seed {request.seed}", time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                right=system.accuracy.right, n=system.accuracy.n,
+                strengths={
+                    tag: Strength(right=share.right, n=share.n) for tag, share in system.tags.items() if share.n
+                },
+                tokens_in=round(system.tokens_in or 0.0, 2), tokens_out=round(system.tokens_out or 0.0, 2),
+                seconds=round(system.seconds or 0.0, 4), cost=system.cost if not system.unpriced else None,
+            ))  # fmt: skip
         if system.failed:
             result = "" if system.accuracy.n else ", so it has no card"
             failed = f"{system.failed} of {len(calibration.request.cases)} cases failed"
             notes.append(f"{worker.name}: {failed}{result}: {errors[system.name]}")
     notes += [note for note in evaluation.spec.notes if note.startswith("left out")]
     return cards, notes
-
-
-def _make_card(worker: Worker, system: SystemResult, calibration: Calibration) -> MeasuredCard:
-    request = calibration.request
-    return MeasuredCard(
-        worker=worker.name, key=worker_key(worker), hash=calibration.hash,
-        source=f"{request.source}, seed {request.seed}", time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        right=system.accuracy.right, n=system.accuracy.n,
-        strengths={tag: Strength(right=share.right, n=share.n) for tag, share in system.tags.items() if share.n},
-        tokens_in=round(system.tokens_in or 0.0, 2), tokens_out=round(system.tokens_out or 0.0, 2),
-        seconds=round(system.seconds or 0.0, 4), cost=system.cost if not system.unpriced else None,
-    )  # fmt: skip

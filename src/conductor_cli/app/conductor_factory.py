@@ -7,25 +7,25 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from conductor_cli.app.keys import open_key_store
 from conductor_cli.app.learning import apply_learning
 from conductor_cli.app.planner_resolution import (
-    describe_choice,
-    describe_planner,
+    describe_model_choice,
+    describe_planning_model,
     name_planner,
     open_model_store,
     planner_as_worker,
     resolve_planner,
     resolve_profile,
+    served_model,
 )
 from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import build_guard, check_no_pool, filter_pool, resolve_pool, without_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.tables import ConfiguredProvider
-from conductor_cli.core.breaker import BreakerRules
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
@@ -46,6 +46,11 @@ class OpenSpend(Protocol):
     def __call__(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend: ...
 
 
+Learning = Literal["off", "cards", "explore"]
+"""Whether the planner reads cards with what the user's ratings say, and whether a step may also go to another worker
+than the planned one. Evaluations and training do without, so that they can be repeated."""
+
+
 class LoadedModels:
     """Whoever opens the same worker again is given the model that is open. Close it."""
 
@@ -62,15 +67,13 @@ class LoadedModels:
 
     def open(self, worker: Worker, *, environ: Mapping[str, str], stored: StoredKeys) -> Model:
         """The model of a worker. Raises as `catalog.open_model`."""
-        identity = _model_identity(worker)
+        # Of a local model its files alone count, so that weights are in memory once: the model that plans and the
+        # workers that use the same file take turns on it. Of another worker all but what is said or measured of it.
+        bare = replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=())
+        identity = repr(served_model(worker) if worker.kind == "llama" else bare)
         if identity not in self._models:
             self._models[identity] = open_model(worker, environ=environ, stored=stored, secrets=KNOWN_SECRETS)
         return self._models[identity]
-
-    def circuits_under(self, rules: BreakerRules) -> Circuits:
-        """The circuits of all these models, which follow the newest rules."""
-        self.circuits.rules = rules
-        return self.circuits
 
     def slots_for(self, pool: Pool, providers: Sequence[ConfiguredProvider]) -> dict[str, asyncio.Semaphore]:
         """By the name of a worker, the turns at the first of `providers` that it is at, which all runs share."""
@@ -85,18 +88,6 @@ class LoadedModels:
         """Close every model. One that fails to close must not hide the answer."""
         models, self._models = self._models, {}
         await asyncio.gather(*(model.close() for model in models.values()), return_exceptions=True)
-
-
-def _model_identity(worker: Worker) -> str:
-    """What of a worker its model depends on.
-
-    Of a local model these are its files alone, so that weights are in memory once: the model that plans and the
-    workers that use the same file take turns on it. Of another worker it is all but what is said or measured of it.
-    """
-    if worker.kind == "llama":
-        files = (worker.model, str(worker.options.get("adapter") or ""))
-        return repr(["llama", *(str(Path(file).expanduser().resolve()) if file else "" for file in files)])
-    return repr(replace(worker, about="", card=Card(), price=None, tags=(), accepts=None, tools=()))
 
 
 @dataclass
@@ -129,25 +120,19 @@ async def open_conductor(
     stored: Sequence[str] = (),
     planning: bool = True,
     asking: bool = True,
-    streams: bool = False,
     seed: int | None = None,
     rehearsal: bool = False,
-    day_limits: bool = True,
     loaded: LoadedModels | None = None,
     attachments: Attachments | None = None,
     spend: OpenSpend = DailySpend,
-    learns: bool = False,
-    explores: bool = False,
+    learning: Learning = "off",
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
-    spent. Without `day_limits` spending is recorded, but not limited. Models are taken from `loaded` where it is
-    given, and what is opened stays there. `attachments` has the bytes of attached files. `spend` opens the record of
-    what is spent, which several conductors may share. With `learns` the planner reads cards with what the user's
-    ratings say; evaluations and training do without, so that they can be repeated. With `explores` a step may go to
-    another worker than the planned one.
+    spent. Models are taken from `loaded` where it is given, and what is opened stays there. `attachments` has the bytes
+    of attached files. `spend` opens the record of what is spent, which several conductors may share.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
@@ -158,7 +143,7 @@ async def open_conductor(
         planner = find_rehearsal_planner(settings) if planning else None
         pool, remarks = filter_pool(rehearsal_pool(), settings, only, planner)
     else:
-        planner = _with_price(resolve_planner(settings)) if planning else None
+        planner = with_prices([(resolve_planner(settings))])[0][0] if planning else None
         pool, remarks = await resolve_pool(settings, planner, only)
     existing = [name for name in stored if name in pool]
     if existing and not only:
@@ -169,44 +154,46 @@ async def open_conductor(
         pool_policy.check_conductor()
 
     loaded = loaded or LoadedModels()
-    model = _open_planner(planner, settings, loaded) if planner is not None else None
-    also_worker = ""
-    if planner is not None and model is not None:
-        planner, also_worker, choice = await _name_planner(planner, model, pool)
-        remarks = (*remarks, *choice)
+    model, also_worker = None, ""
+    if planner is not None:
+        try:
+            model = loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
+        except ModelError as error:
+            message = f"the conductor model cannot be used: {error.message}"
+            raise ConductorUnusable(message, hint=error.hint) from None
+        named = await name_planner(planner, model)
+        also_worker = planner_as_worker(planner, named, pool)
+        if choice := describe_model_choice(planner, named, also_worker):
+            remarks = (*remarks, choice)
+        planner = named
     workers, absent = _open_workers(pool, settings, loaded) if asking else ({}, {})
-    pool = _as_carried(pool, workers)
+    # Those attachments are left to each worker that its adapter can carry.
+    carried = {name: model.features for name, model in workers.items()}
+    pool = Pool(
+        workers=tuple(
+            replace(worker, accepts=tuple(kind for kind in worker.accepts if kind in carried[worker.name]))
+            if worker.accepts and worker.name in carried
+            else worker
+            for worker in pool
+        )
+    )
     tools = exploration = None
     if not rehearsal:
-        pool, exploration = apply_learning(settings, pool) if learns else (pool, None)
+        pool, exploration = apply_learning(settings, pool) if learning != "off" else (pool, None)
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
-    limits = settings.day_limits if day_limits else DayLimits()
-    daily_spend = None if rehearsal else spend(settings.paths.spending, limits, planner=planner)
+    daily_spend = None if rehearsal else spend(settings.paths.spending, settings.day_limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool, loaded),
-        workers=workers, unavailable=absent, notices=remarks, streams_answer=streams,
+        workers=workers, unavailable=absent, notices=remarks,
         planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
         pool_policy=pool_policy, attachments=attachments, tools=tools,
-        exploration=exploration if explores else None,
+        exploration=exploration if learning == "explore" else None,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if rehearsal:
         conductor = with_rehearsal_profiles(conductor, planner)
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
-
-
-def _with_price(planner: Worker) -> Worker:
-    # A problem with the price table is reported once, with the pool.
-    return with_prices([planner])[0][0]
-
-
-async def _name_planner(planner: Worker, model: Model, pool: Pool) -> tuple[Worker, str, tuple[str, ...]]:
-    """The planner with its model's id, the worker that is the same model, and remarks about the choice to show."""
-    named = await name_planner(planner, model)
-    worker = planner_as_worker(planner, named, pool)
-    choice = describe_choice(planner, named, worker)
-    return named, worker, (choice,) if choice else ()
 
 
 async def _make_conductor(
@@ -217,38 +204,19 @@ async def _make_conductor(
         model=model,
         pool=pool,
         workers={},
-        name=describe_planner(planner, open_model_store(settings)) if planner else "plan file",
+        name=describe_planning_model(planner, open_model_store(settings)) if planner else "plan file",
         profile=await resolve_profile(settings, model),
         limits=settings.limits,
         timeouts=settings.timeouts,
         mode=settings["conductor.mode"],
         revises=settings["conductor.revise"],
-        circuits=loaded.circuits_under(settings.breaker),
+        circuits=loaded.circuits,
         provider_slots=loaded.slots_for(pool, settings.providers),
         constrained=planner is not None and planner.kind == "llama",
         price=planner.price if planner else None,
         recipient=recipient_of(planner) if planner else "",
         key_hint=key_hint(planner) if planner else "",
     )
-
-
-def _as_carried(pool: Pool, models: Mapping[str, Model]) -> Pool:
-    """The pool with those attachments left to each worker that its adapter can carry."""
-    return Pool(
-        workers=tuple(
-            replace(worker, accepts=tuple(kind for kind in worker.accepts if kind in models[worker.name].features))
-            if worker.accepts and worker.name in models
-            else worker
-            for worker in pool
-        )
-    )
-
-
-def _open_planner(planner: Worker, settings: Settings, loaded: LoadedModels) -> Model:
-    try:
-        return loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
-    except ModelError as error:
-        raise ConductorUnusable(f"the conductor model cannot be used: {error.message}", hint=error.hint) from None
 
 
 def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple[dict[str, Model], dict[str, Failure]]:

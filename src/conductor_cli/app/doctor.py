@@ -1,18 +1,8 @@
-"""Whether everything works, for `conductor doctor`.
+"""Whether everything works, for `conductor doctor`: checks of this machine, and checks that call models.
 
-Each check is a function that yields `Check` values. `machine` has those that look at this machine, `live` those that
-call models and workers. `report` makes what a bug report needs of them.
-
-The result of one check of `doctor` or of `train --dry-run`: a name, a state, and what to do.
-
-Checks by use: the conductor plans a question, each worker answers, and the demo models do both.
-
-Checks of this machine: versions, llama.cpp and GPUs, memory, the keyring, directories, and the local model.
-
-The JSON report of `conductor doctor`, which can go into a bug report: the checks, the settings, no secrets.
-
-So before anything is printed, this process learns every key in the environment and in the headers of workers. Keys in
-the key store need no such step: one that was not read cannot be in a text, and one that was read is known.
+The report in JSON can go into a bug report: the checks and the settings, without secrets. Before anything is printed,
+this process learns every key in the environment and in the headers of workers. Keys in the key store need no such step:
+one that was not read cannot be in a text, and one that was read is known.
 """
 
 from __future__ import annotations
@@ -25,17 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from conductor_cli import __version__
-from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
+from conductor_cli.app.check_results import CheckResult
+from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.planner_resolution import (
-    describe_planner,
+    describe_planning_model,
     has_no_model,
     open_model_store,
     planner_manifest,
@@ -46,55 +37,28 @@ from conductor_cli.app.worker_selection import discovered_workers, offered_worke
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX, SETTINGS
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, Failure, KeyMissing, ModelError
-from conductor_cli.core.events import PlanRejected, StepPlanned
+from conductor_cli.core.events import Event, PlanRejected, StepPlanned
 from conductor_cli.core.formatting import format_count, format_duration, format_size
 from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import REDACTED
 from conductor_cli.core.serialization import dump
-from conductor_cli.keys.key_store import KeyStore
-from conductor_cli.keys.keyring import KeyringError, keyring_timeout, probe_keyring
+from conductor_cli.core.trace import Trace
+from conductor_cli.keys.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.catalog import api_key_of, open_model
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
+from conductor_cli.models.hardware import find_gpus, read_memory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
-from conductor_cli.models.machine import find_gpus, read_memory
 from conductor_cli.models.presets import PRESETS, missing_key_hint
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was checked. `state` is ok, warning or failed; a failure has the exit code it would lead to.
-
-    `seconds` is how long it took, for checks where that is of interest.
-    """
-
-    name: str
-    state: str
-    found: str
-    hint: str = ""
-    code: int = 0
-    seconds: float | None = None
-
-    @classmethod
-    def failed(cls, name: str, error: ConductorError | Failure, *, seconds: float | None = None) -> Check:
-        """A check that ended with an error: its message, its hint and its exit code."""
-        return cls(
-            name=name, state="failed", found=error.message, hint=error.hint, code=error.exit_code, seconds=seconds
-        )
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        seconds = None if self.seconds is None else round(self.seconds, 3)
-        return {"name": self.name, "state": self.state, "found": self.found, "hint": self.hint, "seconds": seconds}
-
+from conductor_cli.run import start_run
 
 ROOM_FOR_STATES: Final = 1 << 30
 """Bytes of free disk below which prompt states of 100 MB each may soon not fit."""
@@ -106,14 +70,14 @@ BUILD_FLAGS: Final = {"cuda": "GGML_CUDA", "metal": "GGML_METAL", "rocm": "GGML_
 """What llama.cpp must be built with for each kind of GPU."""
 
 
-def versions(settings: Settings) -> Iterator[Check]:
+def versions(settings: Settings) -> Iterator[CheckResult]:
     """The versions of this program, of Python and of the system."""
     del settings
     found = f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}".rstrip()
-    yield Check(name="conductor", state="ok", found=found)
+    yield CheckResult(name="conductor", text=found)
 
 
-def llama_build(settings: Settings) -> Iterator[Check]:
+def llama_build(settings: Settings) -> Iterator[CheckResult]:
     """The installed llama.cpp: its version, and whether it uses the GPU of this machine."""
     try:
         lib = load_bindings()
@@ -123,17 +87,17 @@ def llama_build(settings: Settings) -> Iterator[Check]:
     gpus = find_gpus(settings.environ)
     named = ", ".join(gpu.name for gpu in gpus)
     if can_use_gpu(lib):
-        yield Check(name=name, state="ok", found=f"{found}, uses {named or 'a GPU'}")
+        yield CheckResult(name=name, text=f"{found}, uses {named or 'a GPU'}")
     elif not gpus:
-        yield Check(name=name, state="ok", found=f"{found}, runs models on the CPU")
+        yield CheckResult(name=name, text=f"{found}, runs models on the CPU")
     else:
         # llama.cpp is compiled for one kind of GPU; a build for the CPU works, at a fraction of the speed.
         build = f"--no-cache-dir --no-binary llama-cpp-python llama-cpp-python=={lib.__version__}"
         hint = f'CMAKE_ARGS="-D{BUILD_FLAGS[gpus[0].kind]}=on" pip install --force-reinstall --no-deps {build}'
-        yield Check(name=name, state="warning", found=f"{found}, does not use {named}", hint=hint)
+        yield CheckResult(name=name, state="warning", text=f"{found}, does not use {named}", hint=hint)
 
 
-def memory(settings: Settings) -> Iterator[Check]:
+def memory(settings: Settings) -> Iterator[CheckResult]:
     """The RAM of this machine, and what the conductor model needs of it."""
     ram = read_memory()
     if not ram.total:
@@ -143,12 +107,12 @@ def memory(settings: Settings) -> Iterator[Check]:
     if need:
         found = f"{found}; the conductor model needs {format_size(need)}"
     if need <= ram.available:
-        yield Check(name="memory", state="ok", found=found)
+        yield CheckResult(name="memory", text=found)
         return
     models = [model for model in load_registry(settings.environ) if 0 < model.memory <= ram.available]
     best = max((model for model in models if not model.base), key=lambda model: model.memory, default=None)
     hint = "close other programs" if best is None else f"close other programs, or: conductor model pull {best.name}"
-    yield Check(name="memory", state="warning", found=found, hint=hint)
+    yield CheckResult(name="memory", state="warning", text=found, hint=hint)
 
 
 def memory_shortage(settings: Settings) -> str:
@@ -172,7 +136,7 @@ def _memory_needed(settings: Settings) -> int:
         return 0
 
 
-def keyring(settings: Settings) -> Iterator[Check]:
+def keyring(settings: Settings) -> Iterator[CheckResult]:
     """Whether the system's keyring keeps what it is given. Without one, only the keys that are in it are lost."""
     try:
         backend = probe_keyring(settings.environ)
@@ -182,12 +146,12 @@ def keyring(settings: Settings) -> Iterator[Check]:
         if inside:
             message = f"{error.message}; the keys of {', '.join(inside)} are stored in it"
             raise KeyMissing(message, hint=error.hint) from None
-        yield Check(name="keyring", state="warning", found=error.message, hint=error.hint)
+        yield CheckResult(name="keyring", state="warning", text=error.message, hint=error.hint)
         return
-    yield Check(name="keyring", state="ok", found=f"{backend}: an item was written, read and removed")
+    yield CheckResult(name="keyring", text=f"{backend}: an item was written, read and removed")
 
 
-def directories(settings: Settings) -> Iterator[Check]:
+def directories(settings: Settings) -> Iterator[CheckResult]:
     """Whether each directory can be written to, and how much room it has."""
     paths = settings.paths
     download = load_registry(settings.environ)[0].size if has_no_model(settings) else ROOM_FOR_STATES
@@ -199,41 +163,39 @@ def directories(settings: Settings) -> Iterator[Check]:
     yield _check_directory("downloads", downloads, download, "HF_HOME")
 
 
-def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> Check:
+def _check_directory(name: str, directory: Path, wanted: int, variable: str) -> CheckResult:
     # A directory that does not exist yet is judged by the one in which it would be made; doctor makes none.
     try:
         free = disk.free_bytes(directory)
         disk.try_writing(directory)
     except OSError as error:
-        hint = _directory_hint(error, disk.nearest_existing(directory), variable)
-        return Check(name=name, state="failed", found=f"{directory}: {error.strerror}", hint=hint, code=3)
+        hint = f"use another directory: {variable}=DIR"
+        if error.errno in disk.DISK_FULL_ERRORS:
+            hint = f"free some space, or {hint}"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            existing = disk.nearest_existing(directory)
+            hint = f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
+        return CheckResult(name=name, state="failed", text=f"{directory}: {error.strerror}", hint=hint, code=3)
     found = f"{directory}, {format_size(free)} free"
     if free >= wanted:
-        return Check(name=name, state="ok", found=found)
-    return Check(name=name, state="warning", found=found, hint=f"free some space: {format_size(wanted)} may be needed")
+        return CheckResult(name=name, text=found)
+    return CheckResult(
+        name=name, state="warning", text=found, hint=f"free some space: {format_size(wanted)} may be needed"
+    )
 
 
-def _directory_hint(error: OSError, existing: Path, variable: str) -> str:
-    """What to do about a directory that cannot be written. `variable` is the one that names another."""
-    if error.errno in disk.DISK_FULL_ERRORS:
-        return f"free some space, or use another directory: {variable}=DIR"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return f"check who owns it: ls -ld {existing}; then, for example: chmod u+rwx {existing}"
-    return f"use another directory: {variable}=DIR"
-
-
-def model_store(settings: Settings) -> Iterator[Check]:
+def model_store(settings: Settings) -> Iterator[CheckResult]:
     """Which models of the store are damaged; an error of the registry ends it."""
     load_registry(settings.environ)
     for item in find_problems(open_model_store(settings), settings.environ):
-        yield Check(name=f"model {item.name}", state="warning", found=item.problem, hint=item.hint)
+        yield CheckResult(name=f"model {item.name}", state="warning", text=item.problem, hint=item.hint)
 
 
-def conductor_model(settings: Settings) -> Iterator[Check]:
+def conductor_model(settings: Settings) -> Iterator[CheckResult]:
     """The model that plans: whether it exists, is whole, and how its checksum is known. It is not called."""
     try:
         planner = resolve_planner(settings)
-        found = describe_planner(planner, open_model_store(settings))
+        found = describe_planning_model(planner, open_model_store(settings))
         if planner.kind == "llama":
             path = Path(planner.model)
             check_model_file(path)
@@ -245,7 +207,7 @@ def conductor_model(settings: Settings) -> Iterator[Check]:
     except (ModelError, ConductorUnusable) as error:
         hint = f"{error.hint}\nor choose another: conductor model use NAME | FILE | URL | provider/model".strip()
         raise ConductorUnusable(error.message, hint=hint) from None
-    yield Check(name="conductor model", state="ok", found=found)
+    yield CheckResult(name="conductor model", text=found)
 
 
 _SECRET_NAME: Final = re.compile(r"key(?!ring)|secret|token|passw|credential|auth", re.IGNORECASE)
@@ -254,7 +216,7 @@ _SECRET_NAME: Final = re.compile(r"key(?!ring)|secret|token|passw|credential|aut
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>]+", re.IGNORECASE)
 
 
-def make_report(settings: Settings, checks: Sequence[Check]) -> dict[str, Any]:
+def make_report(settings: Settings, checks: Sequence[CheckResult]) -> dict[str, Any]:
     """The results of the checks, every setting with its origin, and the workers, as JSON values without secrets."""
     _learn_secrets(settings)
     values = {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
@@ -262,7 +224,7 @@ def make_report(settings: Settings, checks: Sequence[Check]) -> dict[str, Any]:
         {**dump(item.worker.public()), "enabled": item.enabled, "from": item.source} for item in settings.workers
     ]
     report = {
-        "ok": not any(check.code for check in checks), "checks": [check.data() for check in checks],
+        "ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks],
         "settings": values, "workers": workers,
     }  # fmt: skip
     return {name: _strip(value) for name, value in KNOWN_SECRETS.redact_data(report).items()}
@@ -289,19 +251,19 @@ def _strip(value: Any) -> Any:  # noqa: ANN401 - any JSON value
         return {name: _strip(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_strip(item) for item in value]
-    return _URL.sub(_strip_url, value) if isinstance(value, str) else value
+
+    def strip_url(found: re.Match[str]) -> str:
+        try:
+            parts = urlsplit(found[0])
+        except ValueError:
+            return REDACTED
+        query = REDACTED if parts.query else ""
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
+
+    return _URL.sub(strip_url, value) if isinstance(value, str) else value
 
 
-def _strip_url(found: re.Match[str]) -> str:
-    try:
-        parts = urlsplit(found[0])
-    except ValueError:
-        return REDACTED
-    query = REDACTED if parts.query else ""
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query).geturl()
-
-
-MachineCheck = Callable[[Settings], Iterable[Check]]
+MachineCheck = Callable[[Settings], Iterable[CheckResult]]
 
 TIMEOUT: Final = 20.0
 """Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
@@ -314,12 +276,12 @@ MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, conductor_model)
 """Checks of the user's own models, which the demo models do not need."""
 
 
-def check_machine(settings: Settings, *, demo_only: bool = False) -> Iterator[Check]:
+def check_machine(settings: Settings, *, demo_only: bool = False) -> Iterator[CheckResult]:
     """Everything that can be checked without calling a model, as it becomes known."""
     return run_checks(CHECKS if demo_only else (*CHECKS, *MODEL_CHECKS), settings)
 
 
-def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> Iterator[Check]:
+def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> Iterator[CheckResult]:
     """The results of all `checks`, in their order. Each has a thread, which is abandoned if it does not end in time."""
     queues = [_start(check, settings) for check in checks]
     try:
@@ -332,20 +294,20 @@ def run_checks(checks: Sequence[MachineCheck], settings: Settings) -> Iterator[C
         except Empty:
             message = f"did not end within {format_duration(timeout)}"
             error = ConductorError(message, hint="a network disk or a driver may hang")
-            yield Check.failed(_name(check), error)
+            yield CheckResult.failed(_name(check), error)
 
 
-def _start(check: MachineCheck, settings: Settings) -> SimpleQueue[list[Check]]:
-    queue: SimpleQueue[list[Check]] = SimpleQueue()
+def _start(check: MachineCheck, settings: Settings) -> SimpleQueue[list[CheckResult]]:
+    queue: SimpleQueue[list[CheckResult]] = SimpleQueue()
 
     def work() -> None:
         try:
             queue.put(list(check(settings)))
         except ConductorError as error:
-            queue.put([Check.failed(_name(check), error)])
+            queue.put([CheckResult.failed(_name(check), error)])
         except Exception as error:  # noqa: BLE001 - one check that breaks must not hide the others
             bug = ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}", hint="report it")
-            queue.put([Check.failed(_name(check), bug)])
+            queue.put([CheckResult.failed(_name(check), bug)])
 
     # A daemon: a thread that hangs in a system call cannot be ended, and must not keep the program from ending.
     threading.Thread(target=work, daemon=True).start()
@@ -356,7 +318,7 @@ def _name(check: MachineCheck) -> str:
     return check.__name__.replace("_", " ")
 
 
-Report = Callable[[Check], None]
+Report = Callable[[CheckResult], None]
 """Takes each result as soon as there is one."""
 
 Start = Callable[[str], None]
@@ -404,10 +366,10 @@ async def check_workers(
     if not workers:
         found = "none configured and no key found" + ("; local model servers were not asked" if offline else "")
         hint = "conductor setup, or: conductor workers add NAME --kind openai --model MODEL"
-        report(Check(name="workers", state="warning", found=found, hint=hint))
+        report(CheckResult(name="workers", state="warning", text=found, hint=hint))
 
 
-async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *, offline: bool) -> Check:
+async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *, offline: bool) -> CheckResult:
     name = f"worker {worker.name}"
     try:
         key = key_state(worker, settings.environ, stored)
@@ -419,43 +381,31 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
             raise KeyMissing(found, hint=missing_key_hint(worker))
         objection = policy_objection(settings, worker)
         if objection or offline:
-            return Check(name=name, state="ok", found=f"{found}, not called{f': {objection}' if objection else ''}")
+            return CheckResult(name=name, text=f"{found}, not called{f': {objection}' if objection else ''}")
         tested = await run_worker_test(worker, settings.environ, stored)
     except ConductorError as error:
-        return Check.failed(name, error)
-    if tested.failure is None:
-        answered = f"{found}, answered in {format_duration(tested.seconds)}"
-        return Check(name=name, state="ok", found=answered, seconds=tested.seconds)
-    hint = f"{tested.failure.hint}\nor leave it out: conductor workers disable {worker.name}".strip()
-    failure = replace(tested.failure, message=f"{found}, {tested.failure.message}", hint=hint)
-    return Check.failed(name, failure, seconds=tested.seconds)
+        return CheckResult.failed(name, error)
+    if tested.state == "failed":
+        hint = f"{tested.hint}\nor leave it out: conductor config set policy.deny {worker.name}".strip()
+        return replace(tested, name=name, text=f"{found}, {tested.text}", hint=hint, data={})
+    answered = f"{found}, answered in {format_duration(tested.seconds or 0)}"
+    return CheckResult(name=name, text=answered, seconds=tested.seconds)
 
 
-async def check_planning(settings: Settings) -> Check:
+async def check_planning(settings: Settings) -> CheckResult:
     """Whether the conductor plans a fixed question. The plan is not run."""
     if shortage := memory_shortage(settings):
         hint = "use a smaller model: conductor model list, then conductor model pull NAME --use"
-        return Check(name="planning", state="warning", found=f"not tried: {shortage}", hint=hint)
+        return CheckResult(name="planning", state="warning", text=f"not tried: {shortage}", hint=hint)
     try:
+        # The limits of a run are not what is checked here; the limits of a day hold all the same.
         async with asyncio.timeout(PLANNING_TIMEOUT):
-            opened = await open_conductor(settings, asking=False)
-            try:
-                return await _plan(opened)
-            finally:
-                await opened.close()
+            trace, events, seconds = await _run_once(settings, QUESTION)
     except ConductorError as error:
         return _planning_failed(error.failure)
     except TimeoutError:
         message = f"no plan within {format_duration(PLANNING_TIMEOUT)}"
         return _planning_failed(Failure(kind="conductor", message=message))
-
-
-async def _plan(opened: OpenedConductor) -> Check:
-    started = time.monotonic()
-    # The limits of a run are not what is checked here; the limits of a day hold all the same.
-    run = replace(opened.conductor, limits=Limits()).run(Question(text=QUESTION), plan_only=True)
-    events = [event async for event in aiter(run)]
-    seconds, trace = time.monotonic() - started, run.trace
     if trace.error is not None or not isinstance(trace.plan, Plan):
         return _planning_failed(trace.error or Failure(kind="conductor", message="the model wrote no plan"))
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
@@ -464,43 +414,50 @@ async def _plan(opened: OpenedConductor) -> Check:
     if any(isinstance(event, PlanRejected) for event in events):
         hint = "try another profile: conductor config set conductor.profile prompted-json"
         found = f"{found}; its first reply was not a valid plan"
-        return Check(name="planning", state="warning", found=found, hint=hint, seconds=seconds)
-    return Check(name="planning", state="ok", found=found, seconds=seconds)
+        return CheckResult(name="planning", state="warning", text=found, hint=hint, seconds=seconds)
+    return CheckResult(name="planning", text=found, seconds=seconds)
 
 
-def _planning_failed(failure: Failure) -> Check:
+def _planning_failed(failure: Failure) -> CheckResult:
     """No plan: the conductor model's fault, unless a rule, a setting or a limit forbids it."""
     if failure.kind not in {"policy", "config", "limit"}:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"
-    return Check.failed("planning", replace(failure, hint=hint))
+    return CheckResult.failed("planning", replace(failure, hint=hint))
 
 
-async def check_demo(settings: Settings) -> Check:
+async def _run_once(settings: Settings, question: str, *, rehearsal: bool = False) -> tuple[Trace, list[Event], float]:
+    """Plan a question without limits or, with the demo models, answer it: the trace, the events, and the seconds."""
+    opened = await open_conductor(settings, asking=rehearsal, rehearsal=rehearsal)
+    try:
+        started = time.monotonic()
+        conductor = opened.conductor if rehearsal else replace(opened.conductor, limits=Limits())
+        run = start_run(conductor, Question(text=question), plan_only=not rehearsal)
+        async with aclosing(aiter(run)) as updates:
+            events = [event async for event, _ in updates]
+        return run.trace, events, time.monotonic() - started
+    finally:
+        await opened.close()
+
+
+async def check_demo(settings: Settings) -> CheckResult:
     """Whether the demo models plan and answer a question, which takes no key, no network and no download."""
     # Limits and mode as the demo models know them, and no rules, since nothing leaves this machine.
     fixed = {item.name: item.default for item in SETTINGS if item.name.startswith(("limits.", "conductor.", "policy."))}
     settings = replace(settings, values={**settings.values, **fixed})
-    name, started = "rehearsal", time.monotonic()
+    name = "rehearsal"
     try:
         async with asyncio.timeout(DEMO_TIMEOUT):
-            opened = await open_conductor(settings, rehearsal=True)
-            try:
-                run = opened.conductor.run(Question(text=DEMO_QUESTION))
-                async with aclosing(aiter(run)) as events:
-                    async for _ in events:
-                        pass
-            finally:
-                await opened.close()
+            trace, _, seconds = await _run_once(settings, DEMO_QUESTION, rehearsal=True)
     except ConductorError as error:
-        return Check.failed(name, error)
+        return CheckResult.failed(name, error)
     except TimeoutError:
+        hint = "see: conductor doctor --offline"
         message = f"no answer within {format_duration(DEMO_TIMEOUT)}"
-        return Check.failed(name, Failure(kind="conductor", message=message, hint="see: conductor doctor --offline"))
-    trace, seconds = run.trace, time.monotonic() - started
+        return CheckResult.failed(name, Failure(kind="conductor", message=message, hint=hint))
     if trace.error is not None:
-        return Check.failed(name, trace.error)
+        return CheckResult.failed(name, trace.error)
     steps = format_count(len(trace.steps), "step")
     # On another CPU these small models may write another word, which is no fault: the answer is only shown.
     found = f"the demo models planned {steps} and answered {trace.answer.strip()!r:.60} in {format_duration(seconds)}"
-    return Check(name=name, state="ok", found=found, seconds=seconds)
+    return CheckResult(name=name, text=found, seconds=seconds)

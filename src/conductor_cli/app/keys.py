@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.core.errors import KeyMissing, UsageError
-from conductor_cli.keys.key_store import KeyEntry, KeyStore, StoredKey, checked_key, same_address
+from conductor_cli.keys.key_store import KeyStore, StoredKey, checked_key, same_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS, base_url_of, is_own_address
@@ -48,27 +49,6 @@ class FoundKey:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCheck:
-    """One key and what its provider said about it."""
-
-    key: FoundKey
-    verdict: KeyVerdict
-
-    @property
-    def message(self) -> str:
-        """What the provider said, and what to do."""
-        refused = self.verdict.state == "wrong"
-        hint = f"replace this key ({self.key.source})" if refused else self.verdict.hint.partition("\n")[0]
-        return "; ".join(filter(None, (self.verdict.message, hint)))
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        return self.key.data() | {
-            "state": self.verdict.state, "seconds": round(self.verdict.seconds, 3), "message": self.message,
-        }  # fmt: skip
-
-
 def open_key_store(settings: Settings) -> KeyStore:
     """The stored keys of this user."""
     return KeyStore(settings.paths.data, settings.environ)
@@ -84,40 +64,31 @@ def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
     return [name for name in PRESETS[provider].keys if environ.get(name, "").strip()] if provider in PRESETS else []
 
 
-def list_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
+def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
     """Every key, those that are used first. The keyring is not asked. Raises `ConfigError`."""
-    stored = [_stored_key(entry, settings.environ) for entry in store.entries().values()]
-    return [*_keys_in_variables(settings), *_keys_of_workers(settings), *stored]
-
-
-def _keys_in_variables(settings: Settings) -> Iterator[FoundKey]:
-    """The keys in the providers' own variables. When a provider has two variables, the first one is used."""
+    environ, found = settings.environ, list[FoundKey]()
     for provider, preset in PRESETS.items():
-        names = set_variables(provider, settings.environ)
+        names = set_variables(provider, environ)  # of two variables, the first one is used
         for name in names:
             state = "set" if name == names[0] else f"overridden by {names[0]}"
-            key = settings.environ[name]
-            yield FoundKey(provider=provider, source=name, base_url=preset.base_url, state=state, key=key)
-
-
-def _keys_of_workers(settings: Settings) -> Iterator[FoundKey]:
-    """The keys in variables that a worker names in its `key_env`."""
+            found.append(
+                FoundKey(provider=provider, source=name, base_url=preset.base_url, state=state, key=environ[name])
+            )
     for worker in (item.worker for item in settings.workers if item.enabled):
         name = str(worker.options.get("key_env") or "")
-        if name and worker.kind in PRESETS and settings.environ.get(name, "").strip():
-            yield FoundKey(
+        if name and worker.kind in PRESETS and environ.get(name, "").strip():
+            found.append(FoundKey(
                 provider=worker.kind, source=name, base_url=base_url_of(worker), state="set", worker=worker.name,
-                ca_file=str(worker.options.get("ca_file") or ""), key=settings.environ[name],
-            )  # fmt: skip
-
-
-def _stored_key(entry: KeyEntry, environ: Mapping[str, str]) -> FoundKey:
-    own = entry.provider in PRESETS and same_address(entry.base_url, PRESETS[entry.provider].base_url)
-    used = set_variables(entry.provider, environ)[:1] if own else []
-    state = f"overridden by {used[0]}" if used else "stored"
-    return FoundKey(
-        provider=entry.provider, source=entry.where, base_url=entry.base_url, state=state, since=entry.since
-    )  # fmt: skip
+                ca_file=str(worker.options.get("ca_file") or ""), key=environ[name],
+            ))  # fmt: skip
+    for entry in store.entries().values():
+        own = entry.provider in PRESETS and same_address(entry.base_url, PRESETS[entry.provider].base_url)
+        used = set_variables(entry.provider, environ)[:1] if own else []
+        found.append(FoundKey(
+            provider=entry.provider, source=entry.where, base_url=entry.base_url, since=entry.since,
+            state=f"overridden by {used[0]}" if used else "stored",
+        ))  # fmt: skip
+    return found
 
 
 def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> str:
@@ -139,9 +110,9 @@ def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> st
     return "missing" if names else "not needed"
 
 
-def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) -> list[KeyCheck]:
+def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) -> list[CheckResult]:
     """Ask each provider about its key, all at once. Raises `KeyMissing` when there is no key, and `ConfigError`."""
-    found = [key for key in list_keys(settings, store) if not providers or key.provider in providers]
+    found = [key for key in find_keys(settings, store) if not providers or key.provider in providers]
     missing = [name for name in providers if name not in {key.provider for key in found}]
     if missing or not found:
         name = missing[0] if missing else "PROVIDER"
@@ -149,30 +120,30 @@ def check_keys(settings: Settings, store: KeyStore, providers: Sequence[str]) ->
         raise KeyMissing(message, hint=f"conductor keys set {name}")
     stored = store.read() if any(key.since for key in found) else {}
 
-    async def check_all() -> list[KeyCheck]:
+    async def check_all() -> list[CheckResult]:
         checks = [_check_one(key, stored[key.provider] if key.since else None) for key in found]
         return list(await asyncio.gather(*checks))
 
     return asyncio.run(check_all())
 
 
-async def _check_one(found: FoundKey, stored: StoredKey | None) -> KeyCheck:
+async def _check_one(found: FoundKey, stored: StoredKey | None) -> CheckResult:
     if stored is not None and stored.fault is not None:
-        return KeyCheck(
-            key=found, verdict=KeyVerdict(state="unreadable", message=stored.fault.message, hint=stored.fault.hint)
-        )
-    # The address in the keyring's item counts, as when a worker is asked.
-    text, base_url = (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
-    KNOWN_SECRETS.add(text.strip())
-    try:
-        key = checked_key(text)
-    except UsageError as error:
-        return KeyCheck(key=found, verdict=KeyVerdict(state="wrong", message=error.message))
-    verdict = await check_key(found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
-    return KeyCheck(key=found, verdict=verdict)
-
-
-def exit_code_of(checks: Sequence[KeyCheck]) -> int:
-    """0 when every key is good; 4 when one is refused or cannot be read; else the code of another failure."""
-    codes = {_EXIT_CODES.get(check.verdict.state, 0) for check in checks}
-    return 4 if 4 in codes else max(codes, default=0)
+        verdict = KeyVerdict(state="unreadable", message=stored.fault.message, hint=stored.fault.hint)
+    else:
+        # The address in the keyring's item counts, as when a worker is asked.
+        text, base_url = (found.key, found.base_url) if stored is None else (stored.key, stored.entry.base_url)
+        KNOWN_SECRETS.add(text.strip())
+        try:
+            key = checked_key(text)
+        except UsageError as error:
+            verdict = KeyVerdict(state="wrong", message=error.message)
+        else:
+            verdict = await check_key(found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
+    refused = verdict.state == "wrong"
+    checked = CheckResult(
+        name=found.provider, state=verdict.state, text=verdict.message,
+        hint=f"replace this key ({found.source})" if refused else verdict.hint.partition("\n")[0],
+        code=_EXIT_CODES.get(verdict.state, 0), seconds=verdict.seconds,
+    )  # fmt: skip
+    return replace(checked, data={**found.data(), "state": checked.state, "message": checked.message})

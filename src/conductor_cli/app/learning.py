@@ -16,16 +16,16 @@ from typing import Any, Final
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import worker_key
+from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, ModelError, UsageError
-from conductor_cli.core.follow_up import check_step_exists
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.learning import (
     ALL_KINDS,
-    Estimate,
     Exploration,
     Learned,
     RatedBy,
     Rating,
+    SkillEstimate,
     Verdict,
     learn,
     shares_of,
@@ -36,8 +36,12 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.command.process import RunningProgram, environment_of, find_program
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.programs.guarded import Ending, can_run_programs
-from conductor_cli.state.ratings import StoredRatings, add_rating, read_ratings
+from conductor_cli.programs.guarded_program import ProgramEnding, can_run_programs
+from conductor_cli.state.interfaces import StoredRatings
+from conductor_cli.state.ratings import RatingsFile
+
+CHECK_SECONDS: Final = 60.0
+"""How long a check of an answer may take."""
 
 SWITCH = "learning.enabled"
 
@@ -75,7 +79,7 @@ def rate_run(settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 
         replace(share, key=learning_key(trace.pool[share.worker])) for share in shares_of(trace, verdict, step)
     )
     rating = Rating(run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=shares)
-    add_rating(settings.paths.ratings, rating)
+    RatingsFile(settings.paths.ratings).add(rating)
     return rating
 
 
@@ -83,7 +87,7 @@ def read_learned(settings: Settings) -> tuple[Learned, StoredRatings]:
     """What the stored ratings say now, and these; nothing where learning is switched off."""
     if not settings[SWITCH]:
         return Learned(), StoredRatings()
-    stored = read_ratings(settings.paths.ratings)
+    stored = RatingsFile(settings.paths.ratings).read()
     return learn(stored.ratings, time.time()), stored
 
 
@@ -106,18 +110,18 @@ def apply_learning(settings: Settings, pool: Pool) -> tuple[Pool, Exploration | 
     is_rated = settings[SWITCH] and (stored.ratings or settings["learning.check"])
     if not probability or not is_rated:
         return with_learned_cards(pool, learned), None
-    exploration = make_exploration(pool, learned, probability, dearer=settings["learning.explore_dearer"])
+    exploration = make_exploration(pool, learned, probability)
     return with_learned_cards(pool, learned), exploration
 
 
-def make_exploration(pool: Pool, learned: Learned, probability: float, *, dearer: bool = False) -> Exploration:
+def make_exploration(pool: Pool, learned: Learned, probability: float) -> Exploration:
     """How a run over `pool`, which has the cards before any rating, explores."""
     estimates = {}
     for worker in pool:
         key, card = learning_key(worker), worker.card
         by_tag = {tag: learned.estimate(key, card, tag) for tag in card.strengths}
         estimates[worker.name] = {ALL_KINDS: learned.estimate(key, card), **by_tag}
-    return Exploration(probability=probability, estimates=estimates, dearer=dearer)
+    return Exploration(probability=probability, estimates=estimates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ class CardRow:
 
     worker: str
     tag: str
-    estimate: Estimate
+    estimate: SkillEstimate
     now: float | None
     source: str
 
@@ -154,16 +158,16 @@ def list_cards(workers: Sequence[Worker], learned: Learned) -> list[CardRow]:
 
 SETTING: Final = "learning.check"
 
-MOST_OUTPUT: Final = 1 << 20
+MAX_OUTPUT: Final = 1 << 20
 """Bytes that a check may write to standard output. They are not shown."""
 
-LONGEST_REASON: Final = 200
+MAX_REASON: Final = 200
 """Characters of what a check complains about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """What a check said; `verdict` is None where it did not come to an end by itself. `text` is for the user."""
+class AnswerVerdict:
+    """What the user's check said; `verdict` is None where it did not end by itself. `text` is for the user."""
 
     verdict: Verdict | None
     text: str
@@ -193,7 +197,7 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
     """
     if trace.state != "finished" or trace.partial or trace.error is not None or not trace.answer:
         return ""
-    result = await run_check(command, trace.answer, settings.environ, settings["learning.check_seconds"])
+    result = await run_check(command, trace.answer, settings.environ, CHECK_SECONDS)
     if result.verdict is None or is_rehearsal_run(trace):
         return result.text
     try:
@@ -205,37 +209,37 @@ async def check_run(settings: Settings, trace: Trace, command: Sequence[str]) ->
 
 async def run_check(
     command: Sequence[str], answer: str, environ: Mapping[str, str], seconds: float
-) -> CheckResult:  # fmt: skip
+) -> AnswerVerdict:  # fmt: skip
     """Run a check on an answer, without a shell and with the few variables that every program gets."""
     try:
         program = await RunningProgram.start(command, cwd=Path.cwd(), environ=environment_of(environ, ()))
     except OSError as error:
-        return CheckResult(verdict=None, text=f"the check could not be started: {error.strerror}")
+        return AnswerVerdict(verdict=None, text=f"the check could not be started: {error.strerror}")
     try:
         async with asyncio.timeout(seconds):
             program.feed(answer.encode("utf-8", "replace"))
             written = 0
             while piece := await program.read():
                 written += len(piece)
-                if written > MOST_OUTPUT:
-                    text = f"the check was stopped: it wrote more than {format_size(MOST_OUTPUT)}"
-                    return CheckResult(verdict=None, text=text)
+                if written > MAX_OUTPUT:
+                    text = f"the check was stopped: it wrote more than {format_size(MAX_OUTPUT)}"
+                    return AnswerVerdict(verdict=None, text=text)
             return _check_result(await program.ending(), program.complaint)
     except TimeoutError:
-        text = f"the check was stopped after {format_duration(seconds)}: learning.check_seconds"
-        return CheckResult(verdict=None, text=text)
+        text = f"the check was stopped after {format_duration(seconds)}"
+        return AnswerVerdict(verdict=None, text=text)
     finally:
         await program.end()
 
 
-def _check_result(ending: Ending, complaint: str) -> CheckResult:
+def _check_result(ending: ProgramEnding, complaint: str) -> AnswerVerdict:
     lines = [line for line in complaint.splitlines() if line.strip()]
-    last = KNOWN_SECRETS.redact(one_line(lines[-1]))[:LONGEST_REASON] if lines else ""
+    last = KNOWN_SECRETS.redact(one_line(lines[-1]))[:MAX_REASON] if lines else ""
     why = f": {last}" if last else ""
     if ending.code == 0:
-        return CheckResult(verdict="good", text="the check says that the answer is good")
+        return AnswerVerdict(verdict="good", text="the check says that the answer is good")
     if ending.code is not None:
         text = f"the check says that the answer is bad (exit code {ending.code}){why}"
-        return CheckResult(verdict="bad", text=text)
+        return AnswerVerdict(verdict="bad", text=text)
     problem = ending.problem or f"signal {ending.signal}"
-    return CheckResult(verdict=None, text=f"the check did not end by itself ({problem}){why}")
+    return AnswerVerdict(verdict=None, text=f"the check did not end by itself ({problem}){why}")

@@ -32,9 +32,7 @@ from conductor_cli.models.weights.download import (
     find_stopped_pulls,
     missing_bytes,
     plan_removal,
-    plan_unfinished_removal,
     remove_model,
-    remove_unfinished,
     unfinished_files,
 )
 from conductor_cli.models.weights.hub_model import find_hub_model, parse_reference
@@ -42,7 +40,7 @@ from conductor_cli.models.weights.huggingface import is_offline
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.registry import (
     RegistryModel,
-    find_model,
+    find_registry_model,
     listed_model,
     load_registry,
     manifest_memory,
@@ -94,7 +92,14 @@ def list_models(settings: Settings) -> list[ModelRow]:
 
     rows = []
     for name in dict.fromkeys((*registry, *manifests, *damaged)):
-        row = _registry_row(registry[name]) if name in registry else ModelRow(name=name, state="damaged")
+        row = ModelRow(name=name, state="damaged")
+        if (model := registry.get(name)) is not None:
+            partial = sum(path.stat().st_size for path in unfinished_files(model))
+            row = ModelRow(
+                name=model.name, state="partial" if partial else "not installed", size=model.size, memory=model.memory,
+                partial=partial, licence=model.licence, base=model.base, source=f"hub:{model.repo}@{model.revision}",
+                about=model.about,
+            )  # fmt: skip
         if name in damaged:
             row = replace(row, state="damaged", path=str(store.folder(name) / MANIFEST), about=damaged[name])
         elif (manifest := manifests.get(name)) is not None:
@@ -104,26 +109,12 @@ def list_models(settings: Settings) -> list[ModelRow]:
                 source=manifest.source, path=str(manifest.path), hash_source=manifest.hash_source,
             )  # fmt: skip
         rows.append(replace(row, in_use=name == planning, default=name == next(iter(registry))))
-    rows += [_partial_row(model) for model in find_stopped_pulls(registry.values())]
+    for model in find_stopped_pulls(registry.values()):  # it has no name yet, so it is called as it was pulled
+        partial = sum(path.stat().st_size for path in unfinished_files(model))
+        rows.append(ModelRow(name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}"))
     if (chosen := settings["conductor.model"]) and not planning:
         rows.append(ModelRow(name=chosen, state="elsewhere", source=settings.origins["conductor.model"], in_use=True))
     return rows
-
-
-def _registry_row(model: RegistryModel) -> ModelRow:
-    """A model of the registry that is not installed."""
-    partial = sum(path.stat().st_size for path in unfinished_files(model))
-    return ModelRow(
-        name=model.name, state="partial" if partial else "not installed", size=model.size, memory=model.memory,
-        partial=partial, licence=model.licence, base=model.base, source=f"hub:{model.repo}@{model.revision}",
-        about=model.about,
-    )  # fmt: skip
-
-
-def _partial_row(model: RegistryModel) -> ModelRow:
-    """A model of the hub that was downloaded in part. It has no name yet, so it is called as it was pulled."""
-    partial = sum(path.stat().st_size for path in unfinished_files(model))
-    return ModelRow(name=model.reference, state="partial", partial=partial, source=f"hub:{model.repo}")
 
 
 def find_stored(name: str, settings: Settings) -> Manifest:
@@ -131,7 +122,7 @@ def find_stored(name: str, settings: Settings) -> Manifest:
     manifest = open_model_store(settings).find(name)
     if manifest is not None:
         return manifest
-    find_model(name, settings.environ)
+    find_registry_model(name, settings.environ)
     raise ConductorUnusable(f"{name} is not installed", hint=f"conductor model pull {name}")
 
 
@@ -147,14 +138,18 @@ def model_to_pull(name: str | None, settings: Settings) -> RegistryModel:
         return load_registry(settings.environ)[0]
     reference = parse_reference(name)
     if reference is None or Path(name).is_file():  # a file on this machine is imported
-        return find_model(name, settings.environ)
+        return find_registry_model(name, settings.environ)
     return find_hub_model(*reference, open_model_store(settings), settings.environ)
 
 
 def describe_model(manifest: Manifest, settings: Settings) -> dict[str, Any]:
     """A stored model for `--json`: as in the list, with its files."""
     row = next(row for row in list_models(settings) if row.name == manifest.name)
-    return {**row.data(), "files": [{**asdict(file), "path": str(file.path)} for file in manifest.files]}
+    files = [
+        {"path": str(file.path), "size": file.size, "sha256": file.sha256, "downloaded": file.downloaded}
+        for file in manifest.files
+    ]
+    return {**row.data(), "files": files}
 
 
 def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
@@ -228,10 +223,8 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
 
 def plan_model_removal(name: str, settings: Settings) -> Removal:
     """What would go with a model: its files, and what a stopped pull has left. Raises `UsageError` for nothing."""
-    if (stopped := _find_stopped(name, settings)) is not None:
-        return plan_unfinished_removal(stopped)
     store = open_model_store(settings)
-    removal = plan_removal(name, store, listed_model(name, settings.environ))
+    removal = plan_removal(name, store, _find_pulled(name, settings))
     if not removal.names and name not in store.damaged() and store.find(name) is None:
         raise UsageError(f"no model {name!r} is installed", hint="conductor model list")
     return removal
@@ -239,20 +232,20 @@ def plan_model_removal(name: str, settings: Settings) -> Removal:
 
 def remove_installed(name: str, settings: Settings) -> Removal:
     """Remove a model, and the choice of it. Raises `ConductorUnusable` for a file that stays."""
-    if (stopped := _find_stopped(name, settings)) is not None:
-        return remove_unfinished(stopped)
     plans = stored_planner(settings) == name
-    removal = remove_model(name, open_model_store(settings), listed_model(name, settings.environ))
+    removal = remove_model(name, open_model_store(settings), _find_pulled(name, settings))
     # Only conductor's own settings are changed; a choice in config.toml or a variable is the user's.
     if plans and settings.origins["conductor.model"] == str(settings.paths.own_file):
         set_value(settings.paths, "conductor.model", None)
     return removal
 
 
-def _find_stopped(name: str, settings: Settings) -> RegistryModel | None:
-    """The stopped pull that the list calls by this name. None also where the registry cannot be read."""
-    with suppress(ConfigError):
-        stopped = find_stopped_pulls(load_registry(settings.environ)) if "/" in name else []
+def _find_pulled(name: str, settings: Settings) -> RegistryModel | None:
+    """The model of the registry, or the stopped pull, that the list calls by this name."""
+    if "/" not in name:
+        return listed_model(name, settings.environ)
+    with suppress(ConfigError):  # the registry cannot be read
+        stopped = find_stopped_pulls(load_registry(settings.environ))
         return next((model for model in stopped if model.reference == name), None)
     return None
 
@@ -269,23 +262,21 @@ def warm_prefix(settings: Settings) -> Usage | None:
     planner = resolve_planner(settings)
     if planner.kind != "llama":
         raise ConductorUnusable("only a local conductor keeps its prompt", hint="conductor model use NAME | FILE")
-    return asyncio.run(_warm(settings)) if "cache" in planner.options else None
 
+    async def warm() -> Usage:
+        opened = await open_conductor(settings, asking=False, learning="cards")
+        try:
+            return await opened.conductor.prepare()
+        except ModelError as error:
+            raise ConductorUnusable(error.message, hint=error.hint) from None
+        finally:
+            await opened.close()
 
-async def _warm(settings: Settings) -> Usage:
-    opened = await open_conductor(settings, asking=False, learns=True)
-    try:
-        return await opened.conductor.prepare()
-    except ModelError as error:
-        raise ConductorUnusable(error.message, hint=error.hint) from None
-    finally:
-        await opened.close()
+    return asyncio.run(warm()) if "cache" in planner.options else None
 
 
 def is_worth_warming(settings: Settings) -> bool:
     """Whether the chosen conductor is a local model so large that its prompt should be read ahead."""
-    if not settings["conductor.prepare"]:
-        return False
     with suppress(ConductorError):  # the command that needs the model reports it
         planner = resolve_planner(settings)
         return planner.kind == "llama" and read_model_info(Path(planner.model)).size >= LARGE

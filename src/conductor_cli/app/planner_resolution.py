@@ -15,7 +15,7 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profil
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
-from conductor_cli.models.presets import PRESETS, base_url_of, is_free, model_of, with_scheme
+from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, model_of, with_scheme
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
@@ -39,7 +39,12 @@ def resolve_planner(settings: Settings) -> Worker:
     text = settings["conductor.model"]
     configured = next((item.worker for item in settings.workers if item.worker.name == text), None)
     if _is_url(text):
-        planner = _at_url(text)
+        url, _, model = text.partition("#")
+        # The URL is stored in traces and shown, so it must not hold a password.
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            hint = "configure it as a worker with key_env instead"
+            raise ConfigError("the conductor's URL holds a password", hint=hint)
+        planner = Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})
     elif configured is not None:
         planner = configured
     elif (manifest := planner_manifest(settings)) is not None:
@@ -99,14 +104,6 @@ def _adapter(settings: Settings) -> str:
     return str(Path(path).expanduser().absolute()) if path else ""
 
 
-def _at_url(text: str) -> Worker:
-    url, _, model = text.partition("#")
-    # The URL is stored in traces and shown, so it must not hold a password.
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        raise ConfigError("the conductor's URL holds a password", hint="configure it as a worker with key_env instead")
-    return Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})
-
-
 def _from_name(text: str, settings: Settings) -> Worker:
     """A GGUF file or provider/model. Raises `ConductorUnusable`, also for a model that can be downloaded first."""
     path = Path(text).expanduser()
@@ -119,7 +116,7 @@ def _from_name(text: str, settings: Settings) -> Worker:
     provider, slash, model = text.partition("/")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
-        return replace(hosted, price=FREE if is_free(hosted) else None)
+        return replace(hosted, price=FREE if costs_nothing(hosted) else None)
     known = [manifest.name for manifest in open_model_store(settings).manifests()]
     known += [entry.name for entry in load_registry(settings.environ)]
     known += [item.worker.name for item in settings.workers]
@@ -191,7 +188,7 @@ async def name_planner(planner: Worker, model: Model) -> Worker:
     return replace(planner, model=chosen)
 
 
-def describe_choice(planner: Worker, named: Worker, worker: str) -> str:
+def describe_model_choice(planner: Worker, named: Worker, worker: str) -> str:
     """What a reader is told where nobody named the model that plans; else empty. `worker` as in `planner_as_worker`."""
     if model_of(planner) or not named.model:
         return ""
@@ -207,11 +204,11 @@ def planner_as_worker(planner: Worker, named: Worker, pool: Pool) -> str:
 
     It has the same name, or the same address and id, or the same file. `named` is the planner as `name_planner` has it.
     """
-    planners = {_served_model(planner), _served_model(named)}
-    return next((item.name for item in pool if item.name == planner.name or _served_model(item) in planners), "")
+    planners = {served_model(planner), served_model(named)}
+    return next((item.name for item in pool if item.name == planner.name or served_model(item) in planners), "")
 
 
-def _served_model(worker: Worker) -> tuple[str, ...]:
+def served_model(worker: Worker) -> tuple[str, ...]:
     """Where a worker's model is, and its id there."""
     if worker.kind == "llama":
         files = (worker.model, str(worker.options.get("adapter") or ""))
@@ -221,7 +218,7 @@ def _served_model(worker: Worker) -> tuple[str, ...]:
     return base_url_of(worker) or worker.kind, model_of(worker)
 
 
-def describe_planner(planner: Worker, store: ModelStore | None = None) -> str:
+def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
     """The conductor model's name; for a file with its identity hash, so that a trace says which weights planned.
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
@@ -254,7 +251,7 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     """
     profile = configured_profile(settings)
     is_open = settings["conductor.profile"] == "auto" and profile is PROMPTED
-    if is_open and isinstance(model, SupportsConstraints) and await model.holds() == "schema":
+    if is_open and isinstance(model, SupportsConstraints) and await model.constraint_support() == "schema":
         return PROMPTED_JSON
     return profile
 

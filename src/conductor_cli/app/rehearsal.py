@@ -77,7 +77,7 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
 
 def rehearsal_pool(only: Sequence[str] = ()) -> Pool:
     """The demo workers or, with `only`, some of them. Raises `UsageError` for an unknown name."""
-    pool = players.rehearsal_workers(players.read_cards())
+    pool = players.rehearsal_workers(players.read_worker_cards())
     return pool.subset(only) if only else pool
 
 

@@ -11,22 +11,22 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from conductor_cli.app.keys import FoundKey, key_state, list_keys, open_key_store
+from conductor_cli.app.keys import FoundKey, find_keys, key_state, open_key_store
 from conductor_cli.app.models import USUAL_RATE
-from conductor_cli.app.planner_resolution import TRY_DEMO, describe_planner, open_model_store, resolve_planner
+from conductor_cli.app.planner_resolution import TRY_DEMO, describe_planning_model, open_model_store, resolve_planner
 from conductor_cli.app.worker_selection import discovered_workers, policy_objection
 from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
-from conductor_cli.config import ConfiguredWorker, Settings
+from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.formatting import format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.keys.keyring import probe_keyring
+from conductor_cli.keys.key_store import probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.command.process import installed_agents
-from conductor_cli.models.machine import Gpu, Memory, find_gpus, read_memory
-from conductor_cli.models.presets import is_free, is_local, model_of, recipient_of
+from conductor_cli.models.hardware import Gpu, Memory, find_gpus, read_memory
+from conductor_cli.models.presets import costs_nothing, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
@@ -105,7 +105,7 @@ def look_around(settings: Settings) -> Findings:
 def look_at_keys(findings: Findings, settings: Settings) -> Findings:
     """The same findings with the keys and workers there are now. The keyring is not asked. Raises `ConfigError`."""
     # Of several keys for one provider the first wins, as in a run.
-    first = {key.provider: key for key in reversed(list_keys(settings, open_key_store(settings)))}
+    first = {key.provider: key for key in reversed(find_keys(settings, open_key_store(settings)))}
     workers = tuple(item.worker for item in discovered_workers(settings))
     return replace(findings, keys=tuple(first.values())[::-1], workers=workers)
 
@@ -170,8 +170,25 @@ def next_step(settings: Settings) -> str:
 
 def propose_workers(findings: Findings, settings: Settings) -> list[SetupStep]:
     """The workers that are set up, then the new ones."""
-    configured = [_configured_step(item, settings) for item in settings.workers]
-    return [*configured, *(_new_worker_step(worker) for worker in new_workers(findings, settings))]
+    steps, store = list[SetupStep](), open_key_store(settings)
+    for item in settings.workers:
+        [worker] = with_prices([item.worker])[0]
+        parts = [f"{worker.name}: {worker.kind} {model_of(worker)}".rstrip(), _describe_price(worker)]
+        if not item.enabled:
+            parts.append("disabled")
+        if key_state(worker, settings.environ, store) == "missing":
+            parts.append(f"its key is missing: conductor keys set {worker.kind}")
+        steps.append(SetupStep(kind="worker", name=worker.name, text=", ".join(parts)))
+    for worker in new_workers(findings, settings):
+        command = ["workers", "add", worker.name, "--kind", worker.kind]
+        if worker.model:
+            command += ["--model", worker.model]
+        if base_url := worker.options.get("base_url"):
+            command += ["--base-url", str(base_url)]
+        recipient, price = recipient_of(worker), _describe_price(worker)
+        text = f"{worker.name}: {worker.kind} {worker.model}, sends text to {recipient}, {price}"
+        steps.append(SetupStep(kind="worker", name=worker.name, text=text, command=tuple(command)))
+    return steps
 
 
 def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
@@ -189,30 +206,9 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     return new
 
 
-def _configured_step(item: ConfiguredWorker, settings: Settings) -> SetupStep:
-    [worker] = with_prices([item.worker])[0]
-    parts = [f"{worker.name}: {worker.kind} {model_of(worker)}".rstrip(), _describe_price(worker)]
-    if not item.enabled:
-        parts.append("disabled")
-    if key_state(worker, settings.environ, open_key_store(settings)) == "missing":
-        parts.append(f"its key is missing: conductor keys set {worker.kind}")
-    return SetupStep(kind="worker", name=worker.name, text=", ".join(parts))
-
-
-def _new_worker_step(worker: Worker) -> SetupStep:
-    command = ["workers", "add", worker.name, "--kind", worker.kind]
-    if worker.model:
-        command += ["--model", worker.model]
-    if base_url := worker.options.get("base_url"):
-        command += ["--base-url", str(base_url)]
-    recipient, price = recipient_of(worker), _describe_price(worker)
-    text = f"{worker.name}: {worker.kind} {worker.model}, sends text to {recipient}, {price}"
-    return SetupStep(kind="worker", name=worker.name, text=text, command=tuple(command))
-
-
 def _known_price(worker: Worker) -> Price | None:
     """The price of a worker's tokens, nothing for a model on this machine; None where it is not known."""
-    return worker.price or (FREE if is_free(worker) else None)
+    return worker.price or (FREE if costs_nothing(worker) else None)
 
 
 def _describe_price(worker: Worker) -> str:
@@ -277,7 +273,7 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
         command = ("model", "import", wanted, "--use") if is_file else ("model", "use", wanted)
         return [SetupStep(kind="model", name=wanted, text=wanted, command=command)]
     try:
-        planner = describe_planner(resolve_planner(settings), open_model_store(settings))
+        planner = describe_planning_model(resolve_planner(settings), open_model_store(settings))
         return [SetupStep(kind="model", name=chosen or planner, text=planner)]
     except ConductorError as error:
         # What was chosen is never replaced by another model, not even where it cannot be used.
@@ -285,11 +281,6 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
             text = f"{chosen} cannot be used: {error.message}"
             unusable = SetupStep(kind="model", name=chosen, text=text)
             return [_pull_step(listed[chosen]) if chosen in listed else unusable]
-    return _find_model(findings, settings)
-
-
-def _find_model(findings: Findings, settings: Settings) -> list[SetupStep]:
-    """A stored model, else one of the registry that fits this machine."""
     stored = next(iter(open_model_store(settings).manifests()), None)
     if stored is not None:
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"

@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, describe_system_error
@@ -17,16 +16,14 @@ from conductor_cli.core.formatting import format_size
 from conductor_cli.evals.suites.rows import Suite
 from conductor_cli.models import disk
 from conductor_cli.models.weights import huggingface
-from conductor_cli.models.weights.huggingface import RemoteFile
+from conductor_cli.models.weights.huggingface import HubRepository
+from conductor_cli.models.weights.model_store import ModelFile
 
-MAX_FILE: Final = 8_000_000_000
-"""Bytes of a file of a suite."""
-
+MAX_FILE: Final = 8_000_000_000  # Bytes of a file of a suite
 Report = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pin:
+class _Pin(NamedTuple):
     """What a file of a suite was when it was fetched for the first time."""
 
     commit: str
@@ -67,26 +64,26 @@ def _fetch(suite: Suite, file: str, place: Path, report: Report) -> Path:
             return path
         hint = f"conductor eval {suite.name} --from FILE; or remove {place} to fetch it again"
         raise ConductorUnusable(f"{path} is not the file that was fetched: its hash has changed", hint=hint)
-    remote = _remote_file(suite, file, pin)
-    part = place / f"{path.name}.{remote.commit[:12]}.part"
-    huggingface.download_file(remote, part, report)
+    repository, remote = _find_remote(suite, file, pin)
+    part = place / f"{path.name}.{repository.commit[:12]}.part"
+    huggingface.download_file(repository, remote, part, report)
     found = _hash_of(part)
     wanted = pin.sha256 if pin is not None else remote.sha256
     if wanted and found != wanted:
         part.unlink()
-        message = (
-            f"{file} of {suite.repo} has another hash than {'before' if pin is not None else 'the huggingface says'}"
+        before = "before" if pin is not None else "the hub says"
+        raise ConductorUnusable(
+            f"{file} of {suite.repo} has another hash than {before}", hint=f"conductor eval {suite.name} --from FILE"
         )
-        raise ConductorUnusable(message, hint=f"conductor eval {suite.name} --from FILE")
-    pins[file] = _Pin(commit=remote.commit, sha256=found)
-    data = {name: {"commit": kept.commit, "sha256": kept.sha256} for name, kept in pins.items()}
-    disk.write_atomically(place / "pins.json", json.dumps(data, indent=2) + "\n", mode=0o600)
+    pins[file] = _Pin(commit=repository.commit, sha256=found)
+    data = json.dumps({name: kept._asdict() for name, kept in pins.items()}, indent=2)
+    disk.write_atomically(place / "pins.json", f"{data}\n", mode=0o600)
     os.replace(part, path)  # noqa: PTH105 - its text says what it does
     return path
 
 
-def _remote_file(suite: Suite, file: str, pin: _Pin | None) -> RemoteFile:
-    """The file on the hub, at the commit that was kept or at the newest one. Raises `ConductorUnusable`."""
+def _find_remote(suite: Suite, file: str, pin: _Pin | None) -> tuple[HubRepository, ModelFile]:
+    """The repository at the commit that was kept, or at the newest one, and the file. Raises `ConductorUnusable`."""
     if huggingface.is_offline():
         hint = f"conductor eval {suite.name} --from FILE, or unset HF_HUB_OFFLINE"
         raise ConductorUnusable(
@@ -102,7 +99,12 @@ def _remote_file(suite: Suite, file: str, pin: _Pin | None) -> RemoteFile:
             f"{file} of {suite.repo} has {remote.size:,} bytes, and at most {format_size(MAX_FILE)} are fetched",
             hint=f"conductor eval {suite.name} --from FILE",
         )
-    return remote
+    return repository, remote
+
+
+def _hash_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_pins(place: Path) -> dict[str, _Pin]:
@@ -111,8 +113,3 @@ def _read_pins(place: Path) -> dict[str, _Pin]:
         data = json.loads((place / "pins.json").read_text(encoding="utf-8"))
         return {name: _Pin(commit=str(kept["commit"]), sha256=str(kept["sha256"])) for name, kept in data.items()}
     return {}
-
-
-def _hash_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

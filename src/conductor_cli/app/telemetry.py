@@ -19,11 +19,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.views.spans import Key, Measured, SpanEnded, SpanMapper, SpanStarted
+from conductor_cli.views.telemetry_spans import Key, Measured, SpanEnded, SpanMapper, SpanStarted
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
@@ -96,41 +96,33 @@ class RunTelemetry:
         self._spans: dict[Key, Span] = {}
         self._began = 0
 
-    def read(self, event: ev.Event) -> None:
+    def read(self, event: ev.Event, trace: Trace) -> None:
         """Send what an event says."""
+        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+
         try:
             if isinstance(event, ev.RunStarted):
                 self._began = int(datetime.fromisoformat(event.time).timestamp() * 1e9 - event.at * 1e9)
-            for sent in self._mapper.read(event):
+            for sent in self._mapper.read(event, trace):
                 match sent:
                     case SpanStarted():
-                        self._start(sent)
+                        parent = self._spans.get(sent.parent) if sent.parent is not None else None
+                        self._spans[sent.key] = self._tracer.start_span(
+                            sent.name, context=set_span_in_context(parent) if parent is not None else None,
+                            kind=SpanKind.CLIENT if sent.client else SpanKind.INTERNAL,
+                            attributes=_redacted(sent.attributes), start_time=self._at(sent.at),
+                        )  # fmt: skip
                     case SpanEnded():
-                        self._end(sent)
+                        span = self._spans.pop(sent.key)
+                        span.set_attributes(_redacted(sent.attributes))
+                        if sent.error:
+                            span.set_attribute("error.type", sent.error)
+                            span.set_status(StatusCode.ERROR, sent.error)
+                        span.end(self._at(sent.at))
                     case Measured():
                         self._instruments[sent.instrument](sent.value, attributes=dict(sent.attributes))
         except Exception as error:  # noqa: BLE001 - see above
             log.warning("telemetry failed: %s", type(error).__name__)
-
-    def _start(self, sent: SpanStarted) -> None:
-        from opentelemetry.trace import SpanKind, set_span_in_context
-
-        parent = self._spans.get(sent.parent) if sent.parent is not None else None
-        context: Context | None = set_span_in_context(parent) if parent is not None else None
-        self._spans[sent.key] = self._tracer.start_span(
-            sent.name, context=context, kind=SpanKind.CLIENT if sent.client else SpanKind.INTERNAL,
-            attributes=_redacted(sent.attributes), start_time=self._at(sent.at),
-        )  # fmt: skip
-
-    def _end(self, sent: SpanEnded) -> None:
-        from opentelemetry.trace import StatusCode
-
-        span = self._spans.pop(sent.key)
-        span.set_attributes(_redacted(sent.attributes))
-        if sent.error:
-            span.set_attribute("error.type", sent.error)
-            span.set_status(StatusCode.ERROR, sent.error)
-        span.end(self._at(sent.at))
 
     def _at(self, seconds: float) -> int:
         """Nanoseconds since 1970."""
@@ -150,7 +142,14 @@ def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
 def watch_run() -> RunTelemetry | None:
     """What reads the events of a run; None where nothing is configured, which costs next to nothing. Raises nothing."""
     try:
-        providers = _providers_of_program()
+        providers: Providers | None = None
+        if "opentelemetry.sdk.trace" in sys.modules:  # the program around this package may have set up its own
+            from opentelemetry.metrics import get_meter_provider
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.trace import get_tracer_provider
+
+            tracing = get_tracer_provider()
+            providers = (tracing, get_meter_provider()) if isinstance(tracing, TracerProvider) else None
         if providers is None:
             named = tuple(exporter_names(signal, os.environ) for signal in SIGNALS)
             providers = _providers_for(*named) if any(named) else None
@@ -163,21 +162,7 @@ def watch_run() -> RunTelemetry | None:
         return None
 
 
-def _providers_of_program() -> Providers | None:
-    """What the program around this package has set up for itself; None where it has not."""
-    if "opentelemetry.sdk.trace" not in sys.modules:
-        return None
-    from opentelemetry.metrics import get_meter_provider
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import get_tracer_provider
-
-    tracing = get_tracer_provider()
-    return (tracing, get_meter_provider()) if isinstance(tracing, TracerProvider) else None
-
-
-@cache
-def _telemetry(tracing: TracerProvider, metering: MeterProvider, *, texts: bool) -> Telemetry:
-    return Telemetry(tracing, metering, texts=texts)
+_telemetry = cache(Telemetry)
 
 
 @cache

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.worker_selection import party_server
-from conductor_cli.config import AppPaths, ConfiguredTools, Settings
+from conductor_cli.app.workers import check_changeable
+from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
-from conductor_cli.config.tables import VARIABLE, find_pool, update_table, update_tool_server
+from conductor_cli.config.tables import VARIABLE, update_tool_server
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.redact import secrets_in
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.tools import OfferedTool, RunTools, ToolBox
+from conductor_cli.core.tools import RunTools, ToolBox
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -38,9 +40,11 @@ def pool_with_tools(
     Those that a command line or `conductor.tools` names replace the workers' own. A worker whose adapter carries no
     tools gets none. Raises `UsageError` or `ConfigError` for servers that no file has.
     """
-    chosen = _chosen_tools(settings)
-    of_pool = _tools_of_pool(settings)
-    known = {item.name for item in settings.tool_servers}
+    text = settings[TOOLS_SETTING]
+    chosen = None if text == "auto" else () if text == "none" else tuple(text.split(","))
+    in_use = next((pool for pool in settings.pools if pool.name == settings["conductor.pool"]), None)
+    of_pool = in_use.tools if in_use is not None else ()
+    known = [item.name for item in settings.tool_servers]
     workers, unable = [], []
     for worker in pool:
         names = tuple(dict.fromkeys((*worker.tools, *of_pool))) if chosen is None else chosen
@@ -49,7 +53,11 @@ def pool_with_tools(
             continue
         for name in names:
             if name not in known:
-                raise _unknown_server(settings, name, worker.name)
+                hint = f"known: {', '.join(known) or 'none'}; conductor tools add NAME"
+                if chosen is not None:
+                    raise UsageError(f"no tool server is named {name!r:.60}", hint=hint)
+                message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
+                raise ConfigError(message, hint=hint)
         able = not asking or worker.name not in models or "tools" in models[worker.name].features
         unable += [] if able else [worker.name]
         workers.append(replace(worker, tools=names if able else ()))
@@ -65,30 +73,12 @@ def pool_with_tools(
 def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
     """The settings with the tools that every worker of an earlier run had, unless a command line names some.
 
-    So whoever resumes a run need not repeat `--tools` or `--no-tools`.
+    So whoever resumes a run need not repeat `--tools`.
     """
     had = {worker.tools for worker in earlier.pool if worker.kind != SELF}
     if settings.origins[TOOLS_SETTING] == "command line" or len(had) != 1:
         return settings
     return replace(settings, values={**settings.values, TOOLS_SETTING: ",".join(*had) or "none"})
-
-
-def _chosen_tools(settings: Settings) -> tuple[str, ...] | None:
-    """The servers whose tools every worker gets; None where each has its own."""
-    text = settings[TOOLS_SETTING]
-    return None if text == "auto" else () if text == "none" else tuple(text.split(","))
-
-
-def _tools_of_pool(settings: Settings) -> tuple[str, ...]:
-    name = settings["conductor.pool"]
-    return find_pool(settings.pools, name).tools if name and any(name == pool.name for pool in settings.pools) else ()
-
-
-def _unknown_server(settings: Settings, name: str, worker: str) -> UsageError | ConfigError:
-    hint = f"known: {', '.join(item.name for item in settings.tool_servers) or 'none'}; conductor tools add NAME"
-    if _chosen_tools(settings) is not None:
-        return UsageError(f"no tools are named {name!r:.60}", hint=hint)
-    return ConfigError(f"worker {worker!r} names the tools {name!r:.60}, which no file has", hint=hint)
 
 
 def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) -> RunTools | None:
@@ -102,7 +92,7 @@ def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) 
     allowed = _allowed_tools(settings)
     if not wanted:
         return None
-    check_installed()
+    require_mcp()
     servers = {
         item.name: server_of(item, settings.environ, allowed.get(item.name, ()))
         for item in settings.tool_servers
@@ -117,7 +107,7 @@ def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) 
     return RunTools(open=open_box, about={name: server.about for name, server in servers.items()})
 
 
-def check_installed() -> None:
+def require_mcp() -> None:
     """Raise `ConfigError` where the library for tools is missing."""
     if importlib.util.find_spec("mcp") is None:
         raise ConfigError("tools need the MCP library", hint="pip install 'conductor-llm[tools]'")
@@ -156,7 +146,7 @@ def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
         # A server's name may hold dots too.
         server = max((name for name in known if text == name or text.startswith(f"{name}.")), key=len, default="")
         if not server:
-            raise UsageError(f"no tools are named {text!r:.60}", hint=f"known: {', '.join(known) or 'none'}")
+            raise UsageError(f"no tool server is named {text!r:.60}", hint=f"known: {', '.join(known) or 'none'}")
         allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
     return allowed
 
@@ -210,13 +200,13 @@ def find_tool_server(settings: Settings, name: str) -> ConfiguredTools:
             return item
     known = ", ".join(item.name for item in settings.tool_servers)
     raise UsageError(
-        f"no tools are named {name!r:.60}", hint=f"known: {known}" if known else "conductor tools add NAME"
+        f"no tool server is named {name!r:.60}", hint=f"known: {known}" if known else "conductor tools add NAME"
     )
 
 
 def add_tool_server(settings: Settings, name: str, given: Mapping[str, Any]) -> bool:
     """Add a server, or change one that was added. Returns whether it existed. Raises `UsageError` or `ConfigError`."""
-    _check_own(settings, name)
+    check_changeable(settings, "tools", name)
     before = own_section(settings.paths, "tools").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
     # A server is a program or an address: the new one replaces the other.
@@ -229,85 +219,43 @@ def add_tool_server(settings: Settings, name: str, given: Mapping[str, Any]) -> 
     return bool(before)
 
 
-def remove_tool_servers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Remove servers that were added and that no worker names. Raises `UsageError` and `ConfigError`."""
-    own = own_section(paths, "tools")
-    for name in names:
-        if name not in own:
-            find_tool_server(load(), name)
-            _check_own(load(), name)
-    for worker, table in own_section(paths, "workers").items():
-        listed = table.get("tools") if isinstance(table, Mapping) else None
-        needed = [name for name in names if isinstance(listed, list) and name in listed]
-        if needed:
-            hint = f"conductor workers add {worker} --unset tools"
-            raise UsageError(f"worker {worker!r} has the tools {needed[0]!r}", hint=hint)
-    for name in names:
-        update_table(paths, "tools", name, None)
-
-
-def _check_own(settings: Settings, name: str) -> None:
-    """Raise `ConfigError` for a server in a file that the user writes, and which takes precedence."""
-    source = next((item.source for item in settings.tool_servers if item.name == name), "")
-    if source and source != str(settings.paths.own_file):
-        message = f"the tools {name!r} are in {source}, which conductor does not change"
-        raise ConfigError(message, hint="edit the file yourself")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsTest:
-    """What a server offers when it is started; `problem` says why it cannot be used, else it is empty."""
-
-    name: str
-    tools: tuple[OfferedTool, ...]
-    notices: tuple[str, ...]
-    problem: str
-    seconds: float
-
-    def data(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "name": self.name, "state": "failed" if self.problem else "ok", "seconds": round(self.seconds, 3),
-            "problem": self.problem or None, "notices": list(self.notices),
-            "tools": [
-                {"name": tool.own_name, "read_only": tool.read_only, "allowed": tool.allowed,
-                 "description": tool.tool.description}
-                for tool in self.tools
-            ],
-        }  # fmt: skip
-
-
-def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[ToolsTest]:
+def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[CheckResult]:
     """Start these servers, all of them if none is named, and ask each for its tools; nothing is called."""
     import asyncio  # what reads the settings needs no event loop
 
-    check_installed()
+    require_mcp()
     items = [find_tool_server(settings, name) for name in names] or list(settings.tool_servers)
 
-    async def try_all() -> list[ToolsTest]:
+    async def try_all() -> list[CheckResult]:
         return list(await asyncio.gather(*(_try(item, settings) for item in items)))
 
     return asyncio.run(try_all())
 
 
-async def _try(item: ConfiguredTools, settings: Settings) -> ToolsTest:
+async def _try(item: ConfiguredTools, settings: Settings) -> CheckResult:
     import asyncio
 
     from conductor_cli.tools.session import McpToolBox
 
     loop = asyncio.get_running_loop()
     began = loop.time()
+    offered, notices, problem = list[dict[str, Any]](), tuple[str, ...](), ""
     try:
         box = McpToolBox({item.name: server_of(item, settings.environ)}, KNOWN_SECRETS.redact)
     except KeyMissing as error:
-        return ToolsTest(name=item.name, tools=(), notices=(), problem=error.message, seconds=0.0)
-    try:
-        tools = await box.offered([item.name])
-        notices = box.take_notices()
-        problem = box.problem_with(item.name)
-        return ToolsTest(
-            name=item.name, tools=tools, notices=() if problem else notices, problem=problem,
-            seconds=loop.time() - began,
-        )  # fmt: skip
-    finally:
-        await box.close()
+        problem = error.message
+    else:
+        try:
+            offered = [
+                {"name": tool.own_name, "read_only": tool.read_only, "allowed": tool.allowed,
+                 "description": tool.tool.description}
+                for tool in await box.offered([item.name])
+            ]  # fmt: skip
+            notices, problem = box.take_notices(), box.problem_with(item.name)
+        finally:
+            await box.close()
+    return CheckResult(
+        name=item.name, state="failed" if problem else "ok", text=problem, code=1 if problem else 0,
+        seconds=loop.time() - began,
+        data={"problem": problem or None, "notices": [] if problem else list(notices), "tools": offered},
+    )  # fmt: skip

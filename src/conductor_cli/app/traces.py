@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
@@ -34,7 +34,7 @@ from conductor_cli.views.plan_text import PlanOffer
 from conductor_cli.views.trace_text import markdown_document
 
 if TYPE_CHECKING:
-    from conductor_cli.run import Conductor, Run
+    from conductor_cli.run import Run
 
 
 RunState = Literal["finished", "partial", "failed", "running", "interrupted", "unreadable"]
@@ -83,7 +83,7 @@ def make_run_query(state: RunState | None, worker: str | None, since: str | None
     """Which runs are asked for. Raises `UsageError`."""
     words = normalize_terms(terms)
     if terms and not words:
-        raise UsageError("the text to search for is empty", hint='for example: conductor trace search "a word"')
+        raise UsageError("the text to search for is empty", hint='for example: conductor trace list "a word"')
     if not all(word.isprintable() for word in (*words, worker or "")):
         raise UsageError("the text to search for has control characters", hint="use printable UTF-8 text")
     return RunQuery(
@@ -193,7 +193,7 @@ def describe_offer(run: Run) -> PlanOffer:
         remarks=tuple(
             notice.text for notice in run.trace.recovered if not notice.step and notice.at >= run.state.planning_since
         ),
-        done=frozenset(run.trace.done()), planner=planner_estimate(cast("Conductor", setting), run.question),
+        done=frozenset(run.trace.done()), planner=planner_estimate(setting, run.question),
     )  # fmt: skip
 
 

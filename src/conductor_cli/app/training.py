@@ -1,7 +1,4 @@
-"""`conductor train`: check that everything a training needs is there, estimate its cost, train, and export.
-
-What a call of each worker takes on this machine: from stored runs, from a calibration, or assumed.
-"""
+"""`conductor train`: check that everything a training needs is there, estimate its cost, train, and export."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.conductor_factory import OpenedConductor, open_conductor
-from conductor_cli.app.doctor import Check
 from conductor_cli.app.evaluation import load_cases, sample_cases
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, PolicyError, UsageError
 from conductor_cli.core.estimate import OVERHEAD
@@ -28,17 +25,16 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.cost import CostEstimate
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.programs import require_sandbox
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
 from conductor_cli.state.trace_store import TraceStore
-from conductor_cli.train.budget import Forecast, TrainingForecast, WorkerFigures
+from conductor_cli.train.budget import TrainingForecast, WorkerFigures
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
-    check_settings,
+    check_same_training,
     exclusive_directory,
     last_checkpoint,
     step_of,
@@ -48,40 +44,30 @@ from conductor_cli.train.job import (
     TaskCurriculum,
     TrainingJob,
     bare_conductor,
-    estimate_cost,
+    estimate_training,
     is_first,
     read_metrics,
     split_cases,
 )
-from conductor_cli.train.recipe import Recipe, check_installed
+from conductor_cli.train.recipe import Recipe, check_libraries
 from conductor_cli.train.rollouts import Rollouts
 
-if TYPE_CHECKING:
-    from conductor_cli.config import Settings
-
-# `train.base_model` and `train.session` import torch, which takes seconds and may not be installed. They are imported
+# `train.base_model` and `train.grpo` import torch, which takes seconds and may not be installed. They are imported
 # where they are used.
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
     from conductor_cli.train.base_model import BaseModel
 
 
-RECENT: Final = 200
-"""How many of the newest runs are looked at."""
-
-ENOUGH: Final = 10
-"""Calls from which on the mean of stored runs is used."""
-
+RECENT: Final = 200  # How many of the newest runs are looked at
+ENOUGH: Final = 10  # Calls from which on the mean of stored runs is used
 TOKENS_OUT: Final = 600
-SECONDS: Final = 10.0
-"""The answer of a worker that was never measured."""
-
-LOCAL: Final = frozenset({"llama"})
-"""Kinds whose calls share this machine, so that more of them at once are not faster."""
+SECONDS: Final = 10.0  # The answer of a worker that was never measured
+LOCAL: Final = frozenset({"llama"})  # Kinds whose calls share this machine, so that more of them at once are not faster
 
 
 def worker_figures(settings: Settings, pool: Pool, questions: Sequence[str]) -> tuple[WorkerFigures, ...]:
-    """The figures of each worker, for questions like these."""
+    """What a call of each worker takes on this machine, for questions like these."""
     asked = sum(map(len, questions)) / len(questions) / CHARS_PER_TOKEN + OVERHEAD if questions else OVERHEAD
     used = _calls_of_runs(TraceStore(settings.paths.traces), pool)
     return tuple(_figures(settings, worker, used[worker.name], asked) for worker in pool)
@@ -169,30 +155,30 @@ class Training:
             self._runner.run(self._opened.close())
         self._runner.close()
 
-    def check(self) -> list[Check]:
+    def check(self) -> list[CheckResult]:
         """Check everything, in order, up to the first error."""
         for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):  # training uses only what is on this machine
             os.environ.setdefault(name, "1")
         checks = {
-            "libraries": self._check_libraries, "base model": self._check_base_model, "workers": self._check_workers,
+            "libraries": self._check_imports, "base model": self._check_base_model, "workers": self._check_workers,
             "cases": self._check_cases, "prompts": self._check_prompts, "directory": self._check_directory,
             "memory": self._check_memory, "export": self._check_export, "cost": self._check_cost,
         }  # fmt: skip
-        found: list[Check] = []
+        found: list[CheckResult] = []
         for name, check in checks.items():
             try:
-                found.append(Check(name=name, state="ok", found=check()))
+                found.append(CheckResult(name=name, text=check()))
             except ConductorError as error:
                 self.error = error
-                found.append(Check.failed(name, error))
+                found.append(CheckResult.failed(name, error))
                 return found
         return [*found, *self._time_checks()]
 
-    def _check_libraries(self) -> str:
+    def _check_imports(self) -> str:
         recipe = self.request.recipe
         optional = {"peft": recipe.lora, "vllm": recipe.vllm}
         needed = ["torch", "transformers", "trl", "accelerate", *(name for name, used in optional.items() if used)]
-        check_installed(needed)
+        check_libraries(needed)
         return ", ".join(f"{name} {version(name)}" for name in needed)
 
     def _check_base_model(self) -> str:
@@ -245,7 +231,11 @@ class Training:
         drawn = recipe.steps * recipe.prompts
         found_line = f"{len(cases)} of {len(found)}; {drawn} are drawn, {drawn / len(cases):.3g} times each"
         validated = f"{len(validation)} more for validation" if validation else NO_VALIDATION
-        return "; ".join([found_line, validated, *_multiple_choice(cases)])
+        found_line += f"; {validated}"
+        if choices := [len(case.choices) for case in cases if case.choices]:
+            lucky = sum(1 / count for count in choices) / len(choices)
+            found_line += f"; {len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"
+        return found_line
 
     def _split(self, cases: tuple[Case, ...]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
         """The cases to train on, and those of the validation set."""
@@ -284,7 +274,7 @@ class Training:
 
     def _check_directory(self) -> str:
         directory, steps = self.request.directory, self.request.recipe.steps
-        check_settings(directory, self._curriculum.as_dict())
+        check_same_training(directory, self._curriculum.as_dict())
         if done := self._done():
             return f"{directory}, resumes after step {done} of {steps}"
         # Two checkpoints and the next one, each with the weights and Adam's two moments in 32 bits.
@@ -311,15 +301,23 @@ class Training:
         limit, weight = self.request.max_cost, self.request.recipe.cost_weight
         unpriced = [worker.name for worker in self._pool if worker.price is None]
         if unpriced and (limit is not None or weight):
-            option = "--max-cost" if limit is not None else "--cost-weight"
+            option = "--max-cost" if limit is not None else "cost_weight"
             raise PolicyError(
                 f"{option} needs prices, and no price is known for {', '.join(unpriced)}",
-                hint="set them (conductor workers add … --price IN,OUT), or choose other workers: --workers",
+                hint="set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers",
             )
         if weight and self.is_free:
-            raise PolicyError("--cost-weight has no effect: no worker costs anything", hint="leave it out")
+            raise PolicyError("cost_weight has no effect: no worker costs anything", hint="leave it out")
         expected = self.forecast.cost()
-        found = f"{format_count(self.forecast.runs, 'run')}: {self._describe_cost(expected)}"
+        if self.is_free:
+            cost = "free"
+        elif expected is None:
+            cost = f"cost unknown, because no price is known for {format_list(unpriced)}"
+        else:
+            most = estimate_training(self._curriculum, self._pool, begin=self._done()).high.cost[1]
+            more = f", and what {format_list(unpriced)} cost, whose price is not known" if unpriced else ""
+            cost = f"{expected.money()}{more}; never more than {format_money(most)}{more and ' for the others'}"
+        found = f"{format_count(self.forecast.runs, 'run')}: {cost}"
         if limit is None:
             return found
         found += f"; at most {format_money(limit)}"
@@ -328,31 +326,21 @@ class Training:
             found += f", which is used up near step {int(steps * float(limit) / expected.expected)} of {steps}"
         return found
 
-    def _describe_cost(self, expected: Forecast | None) -> str:
-        if self.is_free:
-            return "free"
-        unpriced = format_list([worker.name for worker in self._pool if worker.price is None])
-        if expected is None:
-            return f"cost unknown, because no price is known for {unpriced}"
-        most = self.estimate().high.cost[1]
-        more = f", and what {unpriced} cost, whose price is not known" if unpriced else ""
-        return f"{expected.money()}{more}; never more than {format_money(most)}{more and ' for the others'}"
-
-    def _time_checks(self) -> list[Check]:
+    def _time_checks(self) -> list[CheckResult]:
         """How long the workers take, what that rests on, and a warning if more calls at once would save much."""
         forecast = self.forecast
         time = f"workers' answers: {forecast.seconds().time()}; the model's own time comes on top"
         found = [
-            Check(name="time", state="ok", found=time),
-            Check(name="assumptions", state="ok", found="; ".join(forecast.assumptions())),
+            CheckResult(name="time", text=time),
+            CheckResult(name="assumptions", text="; ".join(forecast.assumptions())),
         ]
         if (starving := forecast.starvation()) is not None:
-            found.append(Check(name="parallel", state="warning", found=starving[0], hint=starving[1]))
+            found.append(CheckResult(name="parallel", state="warning", text=starving[0], hint=starving[1]))
         return found
 
     def forecast_lines(self) -> list[str]:
         """What the steps that remain will probably take, for whoever has to agree to it."""
-        lines = [("cost", self._check_cost()), *((check.name, check.found) for check in self._time_checks())]
+        lines = [("cost", self._check_cost()), *((check.name, check.text) for check in self._time_checks())]
         return [f"{name}: {found}" for name, found in lines]
 
     @cached_property
@@ -369,10 +357,6 @@ class Training:
 
     def _done(self) -> int:
         return step_of(last_checkpoint(self.request.directory))
-
-    def estimate(self) -> CostEstimate:
-        """The cost of the steps that remain: each of their plans is a run."""
-        return estimate_cost(self._curriculum, self._pool, begin=self._done())
 
     @property
     def is_free(self) -> bool:
@@ -400,12 +384,10 @@ class Training:
             return run_session(self._base, request.recipe, job)
 
     def summary(self) -> list[str]:
-        """What came of the training, in lines for the user."""
-        return summarize_curve(read_metrics(self.request.directory / "curve.jsonl"))
-
-    def result(self) -> Path | None:
-        """The checkpoint to use: the best on the validation set, else the last."""
-        return best_checkpoint(self.request.directory) or last_checkpoint(self.request.directory)
+        """What came of the training, in lines for the user: the checkpoint to use, then the curve."""
+        directory = self.request.directory
+        used = best_checkpoint(directory) or last_checkpoint(directory)
+        return [f"all steps are done: {used}", *summarize_curve(read_metrics(directory / "curve.jsonl"))]
 
     def export(self) -> Path:
         """Write the trained adapter as GGUF. Raises `ModelError`."""
@@ -419,12 +401,3 @@ def _too_few_workers(names: Sequence[str]) -> ConfigError:
         f"training needs at least two workers to choose between; there are: {', '.join(names) or 'none'}",
         hint="conductor setup, or conductor workers add NAME --kind KIND",
     )
-
-
-def _multiple_choice(cases: Sequence[Case]) -> list[str]:
-    """A note on how often a guess is right; nothing without a multiple choice."""
-    choices = [len(case.choices) for case in cases if case.choices]
-    if not choices:
-        return []
-    lucky = sum(1 / count for count in choices) / len(choices)
-    return [f"{len(choices)} are multiple choice, where a guess is right in {lucky:.0%}"]

@@ -57,7 +57,12 @@ def filter_pool(
     parties = (*pool_policy.parties.values(), *map(party_of, known))
     pool = pool.subset(only) if only else pool
     narrowed = [f"{path} narrows {', '.join(names)}" for path, names in settings.projects if names]
-    unmatched = check_selectors(pool_policy.policy, parties, kinds(), _typed_selectors(settings))
+    # The selectors of a command line, whichever rule they are in.
+    groups = [settings.given.get(name, ()) for name in SELECTORS]
+    flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
+    unmatched = check_selectors(
+        pool_policy.policy, parties, kinds(), tuple(selector for group in flat for selector in group)
+    )
     check_allowed(pool_policy, only)
     return permitted_pool(pool, pool_policy), (*narrowed, *unmatched)
 
@@ -71,13 +76,6 @@ def unmatched_selectors(settings: Settings, name: str) -> tuple[str, ...]:
         return check_selectors(rule, tuple(build_guard(settings, (), None).parties.values()), kinds())
     except PolicyError as error:  # nobody at all is allowed
         return (error.message,)
-
-
-def _typed_selectors(settings: Settings) -> tuple[str, ...]:
-    """The selectors of a command line, whichever rule they are in."""
-    groups = [settings.given.get(name, ()) for name in SELECTORS]
-    flat = [each if isinstance(each, tuple) else (each,) for group in groups for each in group]
-    return tuple(selector for group in flat for selector in group)
 
 
 def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:
@@ -122,7 +120,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     disabled = [item.worker.name for item in settings.workers if not item.enabled]
     for name in only:
         if name in disabled:
-            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers enable {name}")
+            raise PolicyError(f"worker {name!r} is disabled", hint=f"conductor workers add {name}")
     remarks: list[str] = []
     found: Sequence[Worker] = ()
     # So that a first question works: local servers, and providers whose API keys are on this machine.
@@ -140,6 +138,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     workers, price_problem = with_prices(workers)
     if price_problem:
         remarks.append(price_problem)
+    remarks += settings.dropped
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
     pool = Pool(workers=with_accepts(workers))
@@ -174,7 +173,7 @@ def offered_workers(settings: Settings) -> tuple[Worker, ...]:
         raise ConfigError(error.message, hint=hint) from None
     enabled = tuple(item.worker for item in pool_members(pool, settings.workers) if item.enabled)
     if not enabled:
-        hint = f"conductor workers enable --pool {name}"
+        hint = "enable one in config.toml: enabled = true, or add it again: conductor workers add NAME"
         raise PolicyError(f"all workers of pool {name!r} are disabled", hint=hint)
     return enabled
 

@@ -20,7 +20,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, is_free, shipped_pools
+from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, costs_nothing, shipped_pools
 from conductor_cli.models.prices import load_prices, with_accepts, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -53,7 +53,7 @@ class WorkerRow:
         }  # fmt: skip
 
 
-def list_workers(settings: Settings) -> list[WorkerRow]:
+def worker_rows(settings: Settings) -> list[WorkerRow]:
     """The workers of the settings, or those found on this machine if the settings have none."""
     return describe_workers(settings.workers or discovered_workers(settings), settings)
 
@@ -90,7 +90,7 @@ def shipped_members(pool: ShippedPool, settings: Settings) -> list[ConfiguredWor
 def _price_source(configured: Worker, price: Price | None) -> str:
     """Where a worker's price is from, in words; `configured` is the worker as the settings have it."""
     if configured.price is not None:
-        return THIS_MACHINE if is_free(configured) and not any(configured.price.amounts()) else "the settings"
+        return THIS_MACHINE if costs_nothing(configured) and not any(configured.price.amounts()) else "the settings"
     if price is not None:
         more = "; more for long prompts" if price.longer else ""
         return load_prices().about + more
@@ -104,7 +104,7 @@ def describe_price(price: Price) -> str:
     return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"
 
 
-def add_worker(
+def store_worker(
     settings: Settings, name: str, given: Mapping[str, Any], unset: Sequence[str], *, words: Sequence[str] = ()
 ) -> dict[str, tuple[Any, Any]] | None:
     """Add a worker, or change one that was added: `given` settings are merged, those in `unset` removed.
@@ -117,9 +117,11 @@ def add_worker(
     """
     from conductor_cli.models.llama import read_model_info  # only for workers that are a file
 
-    _check_changeable(settings, "workers", name)
+    check_changeable(settings, "workers", name)
     before = own_section(settings.paths, "workers").get(name, {})
     changes = {key: value for key, value in given.items() if value is not None}
+    if "enabled" in before:  # whoever adds a worker wants to use it
+        changes["enabled"] = None
     if given.get("model") and "llama" in (given.get("kind"), before.get("kind")):
         changes["model"] = str(Path(given["model"]).expanduser().absolute())
     if words:
@@ -144,32 +146,16 @@ def add_worker(
 
 def save_accepts(settings: Settings, name: str, accepts: Sequence[MediaKind]) -> None:
     """Store the kinds of attachments that a worker was seen to read. Raises `UsageError` and `ConfigError`."""
-    _check_own(settings.paths, "workers", [name], lambda: settings)
+    check_own(settings.paths, "workers", [name], lambda: settings)
     update_table(settings.paths, "workers", name, {"accepts": list(accepts)})
 
 
-def enable_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings], *, enabled: bool) -> None:
-    """Enable or disable workers that were added. Raises `UsageError` and `ConfigError`; for `load` see `_check_own`."""
-    _check_own(paths, "workers", names, load)
-    for name in names:
-        update_table(paths, "workers", name, {"enabled": enabled})
+WHAT: Final = {"workers": "worker", "pools": "pool", "tools": "tool server"}
+"""What a table of each section is."""
 
 
-def remove_workers(paths: AppPaths, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """Remove workers that were added and that no pool needs. Raises `UsageError` and `ConfigError`."""
-    _check_own(paths, "workers", names, load)
-    for pool, table in own_section(paths, "pools").items():
-        listed = table.get("workers") if isinstance(table, Mapping) else None
-        needed = [name for name in names if isinstance(listed, list) and name in listed]
-        if needed:
-            hint = f"conductor pools rm {pool}, or add it again: conductor pools add {pool} WORKER…"
-            raise UsageError(f"worker {needed[0]!r} is in pool {pool!r}", hint=hint)
-    for name in names:
-        update_table(paths, "workers", name, None)
-
-
-def _check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
-    """That these workers or pools are in the tool's own file. Raises `UsageError` or `ConfigError`.
+def check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
+    """Raise `UsageError` or `ConfigError` for a name whose table is not in the tool's own file.
 
     The settings are loaded only for the error: what is to be removed may be why they cannot be loaded.
     """
@@ -177,37 +163,69 @@ def _check_own(paths: AppPaths, section: str, names: Sequence[str], load: Callab
     for name in names:
         if name not in own:
             settings = load()
-            _check_changeable(settings, section, name)
-            hint = suggest(name, _sources(settings, section))
-            raise UsageError(f"no {section.removesuffix('s')} is named {name!r}", hint=hint)
+            check_changeable(settings, section, name)
+            hint = suggest(name, _table_sources(settings, section))
+            raise UsageError(f"no {WHAT[section]} is named {name!r:.60}", hint=hint)
 
 
-def _check_changeable(settings: Settings, section: str, name: str) -> None:
-    """Raise `ConfigError` for a worker or pool that is in a file which the user writes, and which takes precedence."""
-    source = _sources(settings, section).get(name, "")
+def check_changeable(settings: Settings, section: str, name: str) -> None:
+    """Raise `ConfigError` for a table that is in a file which the user writes, and which takes precedence."""
+    source = _table_sources(settings, section).get(name, "")
     if source and source != str(settings.paths.own_file):
-        message = f"{section.removesuffix('s')} {name!r} is in {source}, which conductor does not change"
+        message = f"{WHAT[section]} {name!r} is in {source}, which conductor does not change"
         raise ConfigError(message, hint="edit the file yourself")
 
 
-def _sources(settings: Settings, section: str) -> dict[str, str]:
-    """The file of each worker or pool."""
+def _table_sources(settings: Settings, section: str) -> dict[str, str]:
+    """Return the file of each table of a section."""
+    if section == "workers":
+        return {item.worker.name: item.source for item in settings.workers}
+    return {item.name: item.source for item in (settings.pools if section == "pools" else settings.tool_servers)}
+
+
+NEEDED_BY: Final = {
+    "workers": (
+        "pools", "workers", "worker {name!r} is in pool {table!r}",
+        "conductor pools rm {table}, or add it again: conductor pools add {table} WORKER…",
+    ),
+    "tools": (
+        "workers", "tools", "worker {table!r} has the tools {name!r}",
+        "conductor workers add {table} --set tools=",
+    ),
+}  # fmt: skip
+"""Where tables of a section may still be named: the section, its key, and the message and the hint that say so."""
+
+
+def remove_tables(paths: AppPaths, section: str, names: Sequence[str], load: Callable[[], Settings]) -> None:
+    """Remove workers, tools or pools that were added and that nothing needs. Raises `UsageError` and `ConfigError`."""
+    check_own(paths, section, names, load)
     if section == "pools":
-        return {pool.name: pool.source for pool in settings.pools}
-    return {item.worker.name: item.source for item in settings.workers}
+        if (used := own_section(paths, "conductor").get("pool")) in names:
+            hint = "for every enabled worker again: conductor config set conductor.pool default"
+            raise UsageError(f"pool {used!r} is in use", hint=hint)
+    else:
+        other, key, message, hint = NEEDED_BY[section]
+        for table, values in own_section(paths, other).items():
+            listed = values.get(key) if isinstance(values, Mapping) else None
+            for name in names:
+                if isinstance(listed, list) and name in listed:
+                    said = {"table": table, "name": name}
+                    raise UsageError(message.format(**said), hint=hint.format(**said))
+    for name in names:
+        update_table(paths, section, name, None)
 
 
 # Pools
 
 
-def add_pool(
+def store_pool(
     settings: Settings, name: str, workers: Sequence[str], *, about: str | None, without_keys: bool
 ) -> list[str]:
     """Make a pool of these workers, or add one that ships when none is named; returns notices.
 
     Raises `UsageError`, `KeyMissing` or `ConfigError`.
     """
-    _check_changeable(settings, "pools", name)
+    check_changeable(settings, "pools", name)
     notices: list[str] = []
     if not workers:
         pool = shipped_pools().get(name)
@@ -252,11 +270,3 @@ def _add_shipped_workers(settings: Settings, pool: ShippedPool, *, without_keys:
         hint = f"conductor keys set {missing[0]}, or --all to add them without keys"
         raise KeyMissing(f"no key was found for any worker of pool {pool.name!r}", hint=hint)
     return names, notices
-
-
-def remove_pool(paths: AppPaths, name: str, load: Callable[[], Settings]) -> None:
-    """Remove a pool that was added and that is not in use; its workers stay. Raises `UsageError`, `ConfigError`."""
-    _check_own(paths, "pools", [name], load)
-    if own_section(paths, "conductor").get("pool") == name:
-        raise UsageError(f"pool {name!r} is in use", hint="for every enabled worker again: conductor pools use")
-    update_table(paths, "pools", name, None)

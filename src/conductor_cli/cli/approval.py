@@ -1,9 +1,4 @@
-"""`--approve`: a plan is shown with its estimated cost, and the person at the terminal decides about it.
-
-Printing a plan, and which model reads what.
-
-The question whether a worker may call a tool that may change something, put to the person at the terminal.
-"""
+"""What a person at the terminal decides: whether a plan is run, and whether a tool is called; and printing plans."""
 
 from __future__ import annotations
 
@@ -14,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from conductor_cli.app.traces import describe_offer, planned_flow, recipients_of, stored_flow
-from conductor_cli.cli.keypress import Keyboard, NoAnswer, can_ask
+from conductor_cli.cli.keypress import Keyboard, NoAnswer, has_terminal
 from conductor_cli.cli.output import print_error, print_json, print_line
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, describe_system_error
@@ -27,20 +23,17 @@ from conductor_cli.core.events import ToolOffered
 from conductor_cli.core.plan import Decision, Plan
 from conductor_cli.core.plan_file import format_plan_file, parse_plan_file
 from conductor_cli.core.pool import Limits
+from conductor_cli.core.prompt_text import shorten
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import shorten
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.run import Run
-from conductor_cli.run.config import ToolVerdict
+from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
 from conductor_cli.views.text_layout import BLANK, Line, Screen
-
-if TYPE_CHECKING:
-    from conductor_cli.run import Run
 
 
 def print_plan(run: Run, limits: Limits, context: OutputContext, *, flow: bool) -> None:
@@ -80,39 +73,18 @@ def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: C
     printer.print(flow_lines(sent, printer.screen))
 
 
-LONGEST_ARGUMENT: Final = 1500
+MAX_ARGUMENT: Final = 1500
 """Characters of the value of an argument that are shown."""
 CHOICES: Final = "y: call it once, a: allow this tool for the whole run, n: refuse"
 _VERDICTS: Final[dict[str, ToolVerdict]] = {"y": "once", "a": "always", "n": "no", "d": "no", "q": "no"}
 
 
-class ToolApprover:
-    """Asks about each call that a run offers. Opens the terminal; close it."""
+class _Approver:
+    """Asks a person. Opens the terminal; close it."""
 
     def __init__(self, context: OutputContext) -> None:
         self._printer = Printer(Stderr(sys.stderr), context)
         self._keyboard = Keyboard()
-
-    def decide(self, offered: ToolOffered) -> ToolVerdict:
-        """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
-        screen = self._printer.screen
-        head = f"Step {offered.step} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
-        lines = [((line, "question"),) for line in screen.wrap(head, screen.width)]
-        shown = [
-            ((f"  {line}", "plain"),)
-            for text in argument_lines(offered.call)
-            for line in screen.wrap(text, screen.width - 2)
-        ]
-        self._printer.print([BLANK, *lines, *shown])
-        try:
-            while True:
-                self._printer.print([((line, "question"),) for line in screen.wrap(CHOICES, screen.width)])
-                # Enter is no answer: it may have been pressed for something else.
-                verdict = _VERDICTS.get(self._keyboard.key().lower())
-                if verdict is not None:
-                    return verdict
-        except NoAnswer:
-            return "no"
 
     def wake(self) -> None:
         """Nobody waits for an answer any more. From any thread."""
@@ -120,6 +92,36 @@ class ToolApprover:
 
     def close(self) -> None:
         self._keyboard.close()
+
+    def _print_question(self, text: str) -> None:
+        screen = self._printer.screen
+        self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
+
+
+class ToolApprover(_Approver):
+    """Asks about each call that a run offers."""
+
+    def decide(self, offered: ToolOffered) -> ToolVerdict:
+        """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
+        screen = self._printer.screen
+        head = f"Step {offered.step} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
+        shown = [
+            ((f"  {line}", "plain"),)
+            for text in argument_lines(offered.call)
+            for line in screen.wrap(text, screen.width - 2)
+        ]
+        self._printer.print([BLANK])
+        self._print_question(head)
+        self._printer.print(shown)
+        try:
+            while True:
+                self._print_question(CHOICES)
+                # Enter is no answer: it may have been pressed for something else.
+                verdict = _VERDICTS.get(self._keyboard.key().lower())
+                if verdict is not None:
+                    return verdict
+        except NoAnswer:
+            return "no"
 
 
 def argument_lines(call: ToolCall) -> list[str]:
@@ -129,11 +131,11 @@ def argument_lines(call: ToolCall) -> list[str]:
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
-        return shorten(sanitize(reveal(call.arguments)), LONGEST_ARGUMENT).splitlines()
+        return shorten(sanitize(reveal(call.arguments)), MAX_ARGUMENT).splitlines()
     lines = []
     for name, value in arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        first, *rest = shorten(sanitize(reveal(text)), LONGEST_ARGUMENT).splitlines() or [""]
+        first, *rest = shorten(sanitize(reveal(text)), MAX_ARGUMENT).splitlines() or [""]
         lines += [f"{one_line(reveal(name))}: {first}", *(f"  {line}" for line in rest)]
     return lines or ["(no arguments)"]
 
@@ -145,19 +147,18 @@ POLL: Final = 0.2
 
 def check_terminal() -> None:
     """Raise `UsageError` where nobody can be asked."""
-    if not can_ask():
+    if not has_terminal():
         raise UsageError(
             "there is no terminal on which to approve the plan",
             hint='conductor plan "…" > plan.json, read it, then: conductor run plan.json --no-approve',
         )
 
 
-class PlanApprover:
-    """Asks about each plan that a run offers. Opens the terminal; close it."""
+class PlanApprover(_Approver):
+    """Asks about each plan that a run offers."""
 
     def __init__(self, context: OutputContext) -> None:
-        self._printer = Printer(Stderr(sys.stderr), context)
-        self._keyboard = Keyboard()
+        super().__init__(context)
         self._draft = ""
         """An edited plan that cannot be run. The editor opens on it, so that what the person wrote is not lost."""
 
@@ -167,7 +168,9 @@ class PlanApprover:
         try:
             self._printer.print([BLANK, *plan_lines(describe_offer(run), self._printer.screen), BLANK])
             while True:
-                self._print_question(_describe_choices(run))
+                edit = ["e: edit it"] if run.may_edit_plan else []
+                replan = ["p: plan again"] if run.may_replan else []
+                self._print_question(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
                 key = self._keyboard.key().lower()
                 if key in "dnq":
                     return None
@@ -176,13 +179,6 @@ class PlanApprover:
                     return decision
         except NoAnswer:
             return None
-
-    def wake(self) -> None:
-        """Nobody waits for an answer any more. From any thread."""
-        self._keyboard.wake()
-
-    def close(self) -> None:
-        self._keyboard.close()
 
     def _act_on(self, key: str, run: Run) -> Decision | None:
         """Do what a key stands for. None: the person is asked again, also after a key that means nothing.
@@ -217,16 +213,6 @@ class PlanApprover:
             return None
         return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
 
-    def _print_question(self, text: str) -> None:
-        screen = self._printer.screen
-        self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
-
-
-def _describe_choices(run: Run) -> str:
-    edit = ["e: edit it"] if run.may_edit_plan else []
-    replan = ["p: plan again"] if run.may_replan else []
-    return ", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"])
-
 
 def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
     """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
@@ -239,23 +225,18 @@ def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
             with subprocess.Popen(  # noqa: S603 - the user's own command
                 [*shlex.split(named), str(file)], stdin=terminal, stdout=terminal, stderr=terminal
             ) as editor:
-                code = _wait_for(editor, stopped)
+                while editor.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        editor.wait(POLL)
+                    if stopped():
+                        editor.terminate()
             edited = file.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             message = f"the editor {named!r:.60} cannot be used: {describe_system_error(error)}"
             raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
-    if code:
-        raise ConfigError(f"the editor {named!r:.60} exited with code {code}; the plan is unchanged")
+    if editor.returncode:
+        raise ConfigError(f"the editor {named!r:.60} exited with code {editor.returncode}; the plan is unchanged")
     return edited
-
-
-def _wait_for(editor: subprocess.Popen[bytes], stopped: Callable[[], bool]) -> int:
-    while True:
-        try:
-            return editor.wait(POLL)
-        except subprocess.TimeoutExpired:
-            if stopped():
-                editor.terminate()
 
 
 def _parse_edited_plan(text: str, given: str, run: Run) -> Plan:

@@ -1,21 +1,14 @@
-"""`conductor ask`: one question, planned, run, shown and stored.
-
-`conductor run`: run a plan from a file or a pipe, for its own question or for another one.
-
-`conductor plan`: print a plan and what it may cost, or write it as a file. Only the conductor model is called.
-"""
+"""`conductor ask`, `conductor plan` and `conductor run`: a question, its plan, and a plan from a file or a pipe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from conductor_cli.app.attach import Attacher
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.approval import print_plan
 from conductor_cli.cli.session import (
@@ -23,63 +16,58 @@ from conductor_cli.cli.session import (
     STDIN_NAME,
     Session,
     build_question,
-    decode_argument,
-    read_text,
+    join_words,
+    read_limited_text,
     read_text_file,
 )
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.plan_file import parse_plan_file
-from conductor_cli.core.question import Question
-
-Resume = Annotated[
-    str | None,
-    typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; finished steps are not repeated."),
-]
-Schema = Annotated[
-    Path | None,
-    typer.Option("--schema", metavar="FILE", help="JSON Schema of the answer; exit code 7 if the answer breaks it."),
-]
 
 
 @opt.with_run_options()
-def ask(
+def ask_command(
     context: typer.Context,
     options: opt.RunOptions,
     question: opt.Words = None,
     file: opt.Files = None,
-    fetch: opt.Fetch = None,
     system: opt.System = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
-    resume: Resume = None,
-    schema: Schema = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="ID", help="Finish a run that was stopped; finished steps are not repeated."),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", metavar="FILE", help="JSON Schema of the answer; exit code 7 if it breaks it."),
+    ] = None,
     check: opt.Check = None,
 ) -> None:
     """Ask a question: plan it, run the plan over the workers, print the answer.
 
     docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
     """
-    if resume is not None and (question or file or fetch or system or schema or continued or continue_from):
+    if resume is not None and (question or file or system or schema or continued or continue_from):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",
             hint="to ask a new question in the same conversation: --continue",
         )
     only = options.worker_names
-    session = Session(context.obj, options, options.settings() | opt.check_settings({"learning.check": check}))
+    session = Session(context.obj, options, options.settings() | opt.check_flags({"learning.check": check}))
     if resume is not None:
         stopped = session.read_ended(resume)
-        raise typer.Exit(session.run(stopped.question, only=only, resume=stopped))
+        raise typer.Exit(session.run(stopped.question, only=only, resume=stopped).exit_code)
     named = opt.run_to_continue(continued, continue_from, question or ())
     earlier = session.read_ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
-    asked = build_question(question or (), file or (), system, schema, earlier, session.attacher, fetch or ())
-    raise typer.Exit(session.run(asked, only=only))
+    asked = build_question(session, question or (), file or (), system=system, schema=schema, earlier=earlier)
+    raise typer.Exit(session.run(asked, only=only).exit_code)
 
 
 @opt.with_run_options(omit=("mode", "max_steps", "adapter"))
-def run(
+def run_command(
     context: typer.Context,
     options: opt.RunOptions,
     file: Annotated[str, typer.Argument(metavar="PLAN.json|-", help="A plan file; - reads it from stdin.")] = "-",
@@ -96,37 +84,29 @@ def run(
     in a plan can lower yours and never raise them.
     """
     only = options.worker_names
-    source = "stdin" if file == "-" else file
-    planned = parse_plan_file(_read_plan_text(file), source)
-    limits = opt.check_settings(planned.limits, source)
-    session = Session(context.obj, options, options.settings() | opt.check_settings({"learning.check": check}))
+    on_stdin, source = file == "-", "stdin" if file == "-" else file
+    if not on_stdin:
+        text = read_text_file(Path(file), hint="name a plan file, or - for stdin")
+    elif sys.stdin.isatty():
+        raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
+    else:
+        text = read_limited_text(sys.stdin.buffer, "stdin")
+    planned = parse_plan_file(text, source)
+    limits = opt.check_flags(planned.limits, source)
+    session = Session(context.obj, options, options.settings() | opt.check_flags({"learning.check": check}))
     session.lower_limits(limits, source)
-    on_stdin = file == "-"
-    asked = _with_input(planned.question, question or (), files or (), session.attacher, plan_on_stdin=on_stdin)
+    # What the command line names stands in place of the plan's question and files.
+    words, paths = question or (), files or ()
+    attached = [session.attach(path) for path in paths if path != STDIN]
+    if STDIN in words or STDIN in paths:
+        if on_stdin:
+            raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")
+        attached.insert(0, session.attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
+    replaced = join_words(words) or planned.question.text
+    asked = replace(planned.question, text=replaced, files=tuple(attached) or planned.question.files)
     if not asked.text.strip():
         raise UsageError(f"{source} is not a plan: its question is empty", hint="conductor plan writes one")
-    raise typer.Exit(session.run(asked, only=only, plan=planned.plan))
-
-
-def _read_plan_text(file: str) -> str:
-    if file != "-":
-        return read_text_file(Path(file), hint="name a plan file, or - for stdin")
-    if sys.stdin.isatty():
-        raise UsageError("no plan was piped to stdin", hint='conductor plan "…" | conductor run -')
-    return read_text(sys.stdin.buffer, "stdin")
-
-
-def _with_input(
-    planned: Question, words: Sequence[str], paths: Sequence[Path], attacher: Attacher, *, plan_on_stdin: bool
-) -> Question:
-    """The question of a plan with the text and the files of the command line in place of its own."""
-    attached = [attacher.attach(path) for path in paths if path != STDIN]
-    if "-" in words or STDIN in paths:
-        if plan_on_stdin:
-            raise UsageError("stdin cannot be the plan and a file", hint="name the plan: conductor run PLAN.json -")
-        attached.insert(0, attacher.attach_stream(sys.stdin.buffer, STDIN_NAME))
-    text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
-    return replace(planned, text=text or planned.text, files=tuple(attached) or planned.files)
+    raise typer.Exit(session.run(asked, only=only, plan=planned.plan).exit_code)
 
 
 NOT_WHILE_PLANNING = (
@@ -136,20 +116,19 @@ NOT_WHILE_PLANNING = (
 
 
 @opt.with_run_options(omit=NOT_WHILE_PLANNING)
-def plan(
+def plan_command(
     context: typer.Context,
     options: opt.RunOptions,
     question: opt.Words = None,
     file: opt.Files = None,
-    fetch: opt.Fetch = None,
     system: opt.System = None,
     flow: opt.Flow = False,
 ) -> None:
     """Plan a question: print the plan and its estimated cost, or write the plan for conductor run to a file or pipe."""
     only = options.worker_names
     session = Session(context.obj, options)
-    asked = build_question(question or (), file or (), system, None, None, session.attacher, fetch or ())
-    result = session.plan(asked, only=only)
+    asked = build_question(session, question or (), file or (), system=system)
+    result = session.run(asked, only=only, plan_only=True)
     if not isinstance(result.run.trace.plan, Plan) or result.exit_code != 0:
         raise typer.Exit(result.exit_code or 1)
     print_plan(result.run, session.settings.limits, session.output_context, flow=flow)

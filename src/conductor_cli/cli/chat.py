@@ -6,13 +6,13 @@ import typer
 
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.chat_banner import is_interactive
-from conductor_cli.cli.repl.chat_session import ChatSession
-from conductor_cli.cli.repl.loop import run_chat
+from conductor_cli.cli.chat_loop import run_chat
+from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.core.errors import UsageError
 
 
 @opt.with_run_options(omit=("format",))
-def chat(
+def chat_command(
     context: typer.Context,
     options: opt.RunOptions,
     file: opt.Files = None,
@@ -24,7 +24,7 @@ def chat(
     if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
-    opened.files += [opened.session.attacher.attach(path) for path in file or ()]
+    opened.files += [opened.session.attach(name) for name in file or ()]
     if named := opt.run_to_continue(continued, continue_from):
         opened.continue_run(opened.session.read_ended(named))
     # No question could be answered, and no command of the chat would help, so it does not begin.

@@ -1,4 +1,4 @@
-"""`conductor config`: show, get, set, path."""
+"""`conductor config`: show and set."""
 
 from __future__ import annotations
 
@@ -25,37 +25,46 @@ Name = Annotated[str, typer.Argument(metavar="SECTION.KEY", help="For example li
 
 
 @app.command("show")
-def show(context: typer.Context, json: opt.Json = False) -> None:
-    """Show every setting, its value, and where it comes from."""
+def show_settings_command(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="SECTION.KEY", help="Only the value of this setting.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """Show every setting, its value, and where it comes from; then the files of settings."""
     settings = opt.stored_settings(context)
+    if name is not None:
+        name = find_setting(name).name
     if json:
-        print_json(
-            {name: {"value": dump(value), "from": settings.origins[name]} for name, value in settings.values.items()}
-        )
+        shown = settings.values if name is None else {name: settings[name]}
+        print_json({key: {"value": dump(value), "from": settings.origins[key]} for key, value in shown.items()})
+        return
+    if name is not None:
+        print_line(format_value(settings[name]))
         return
     rows = [[name, format_value(value), settings.origins[name]] for name, value in settings.values.items()]
     print_table((Column("SETTING"), Column("VALUE", shrink=12), Column("FROM", shrink=12, drop=1)), rows)
-
-
-@app.command("get")
-def get(context: typer.Context, name: Name) -> None:
-    """Print the value of one setting."""
-    item = find_setting(name)
-    print_line(format_value(opt.stored_settings(context)[item.name]))
+    print_line()
+    print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
+    print_line(f"conductor's:  {settings.paths.own_file}")
+    for file, _ in settings.projects:
+        print_line(f"project's:    {file}")
+    for notice in settings.dropped:
+        print_notice(notice)
 
 
 @app.command("set", context_settings={"ignore_unknown_options": True})  # a value may begin with a dash
-def set_(
+def set_setting_command(
     context: typer.Context,
     name: Name,
     value: Annotated[str, typer.Argument(help="The new value; default removes the setting.")],
 ) -> None:
     """Change one setting in conductor's own file. config.toml and the environment take precedence over it."""
-    from conductor_cli.app.worker_selection import unmatched_selectors  # a look at a setting starts without workers
-
     item, paths = find_setting(name), app_paths(os.environ)
+    file = Path(value).expanduser()
+    if name in FILE_SETTINGS and file.is_file():  # a setting applies in every directory
+        value = str(file.absolute())
     try:
-        new = None if value == "default" else item.parse(_absolute_path(name, value))
+        new = None if value == "default" else item.parse(value)
     except ConfigError as error:
         raise UsageError(error.message, hint="to restore the default: conductor config set NAME default") from None
     set_value(paths, name, new)
@@ -69,19 +78,3 @@ def set_(
             print_notice(note)
     if new is not None and after[name] != new:
         print_notice(f"{after.origins[name]} sets this value and takes precedence over {paths.own_file}")
-
-
-@app.command("path")
-def path(context: typer.Context) -> None:
-    """Print the files that settings come from."""
-    settings = opt.stored_settings(context)
-    print_line(f"yours:        {context.obj.config or settings.paths.user_file}")
-    print_line(f"conductor's:  {settings.paths.own_file}")
-    for file, _ in settings.projects:
-        print_line(f"project's:    {file}")
-
-
-def _absolute_path(name: str, value: str) -> str:
-    """The whole path of an existing file, since a setting applies in every directory. Other values are unchanged."""
-    file = Path(value).expanduser()
-    return str(file.absolute()) if name in FILE_SETTINGS and file.is_file() else value

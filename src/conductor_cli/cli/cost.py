@@ -16,7 +16,6 @@ from conductor_cli.cli.output import print_json, print_line, print_notice, print
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
-from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.usage import NO_USAGE, Usage
@@ -40,7 +39,7 @@ NO_KEY: Final = "(no key)"
 """Who asks without a key: the user of this machine, and clients of a server that has none."""
 
 
-def cost(
+def cost_command(
     context: typer.Context,
     days: Annotated[
         int, typer.Option("--days", metavar="N", min=1, max=3660, help="Number of days, including today.")
@@ -65,7 +64,7 @@ def cost(
             for row in rows
         ]
         limits = dump(settings.day_limits)
-        print_json({"today": str(today), "limits": limits, "total": _usage_data(_total(rows)), "rows": data})
+        print_json({"today": str(today), "limits": limits, "total": _usage_data(_total_usage(rows)), "rows": data})
         return
     if csv:
         print_line(_csv_text(rows, by))
@@ -75,22 +74,18 @@ def cost(
     else:
         print_notice(f"no calls in the last {days} days" if days > 1 else "no calls today")
     of_today = [row for row in rows if row.day == today]
-    for line in _limit_lines(settings.day_limits, of_today):
+    for line in _notes(settings, rows, of_today, by):
         print_notice(line)
-    for line in _open_lines(rows):
-        print_notice(line)
-    for line in _key_lines(settings, of_today) if by == "key" else ():
-        print_notice(line)
-
-
-def _total(rows: Iterable[SpentRow]) -> Usage:
-    return sum((row.usage for row in rows), NO_USAGE)
 
 
 def _usage_data(usage: Usage) -> dict[str, Any]:
     """Money is text, as in traces; null when nothing has a price."""
     names = ("calls", "tokens_in", "tokens_out", "cost", "unpriced")
     return {name: value for name, value in dump(usage).items() if name in names}
+
+
+def _total_usage(rows: Iterable[SpentRow]) -> Usage:
+    return sum((row.usage for row in rows), NO_USAGE)
 
 
 def _who_data(row: SpentRow, by: str) -> dict[str, Any]:
@@ -129,41 +124,29 @@ def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
     for day in days:
         of_day = [row for row in rows if row.day == day]
         for row in of_day:
-            who = [row.provider or UNKNOWN, _describe_worker(row)] if heads == 3 else [row.key or NO_KEY]
+            worker = row.worker
+            if worker == CONDUCTOR and row.model:  # a planner that is no worker of its own has no name
+                file = row.model.endswith(".gguf")
+                worker += f": {PurePath(row.model).name.removesuffix('.gguf') if file else row.model}"
+            who = [row.provider or UNKNOWN, worker] if heads == 3 else [row.key or NO_KEY]
             yield [str(day), *who, *_figures([row])]
         yield [str(day), "all", *[""] * (heads - 2), *_figures(of_day)]
     if len(days) > 1:
         yield ["all", *[""] * (heads - 1), *_figures(rows)]
 
 
-def _describe_worker(row: SpentRow) -> str:
-    """The worker's name; a planner that is no worker of its own has none, so its model is named."""
-    if row.worker != CONDUCTOR or not row.model:
-        return row.worker
-    return f"{row.worker}: {_short_name(row.model)}"
-
-
-def _short_name(model: str) -> str:
-    """The model as its server calls it, or a file's name without its directory."""
-    return PurePath(model).name.removesuffix(".gguf") if model.endswith(".gguf") else model
-
-
 def _figures(rows: Sequence[SpentRow]) -> list[str]:
-    usage = _total(rows)
+    """Calls, tokens, cost, and the failed calls with what they cost; one that fails before its first word is free."""
+    usage, failed = _total_usage(rows), sum((row.failed for row in rows), NO_USAGE)
+    told = f"{failed.calls:,}" if failed.calls else UNKNOWN
+    told += f", {format_money(failed.cost)}" if failed.cost else ""
     figures = [f"{usage.calls:,}", f"{usage.tokens_in:,}", f"{usage.tokens_out:,}", format_cost(usage) or UNKNOWN]
-    return [*figures, _describe_failed(sum((row.failed for row in rows), NO_USAGE))]
+    return [*figures, told]
 
 
-def _describe_failed(failed: Usage) -> str:
-    """`2, $0.0012`: failed calls, and what they cost; a call that fails before its first word is free."""
-    if not failed.calls:
-        return UNKNOWN
-    return f"{failed.calls:,}, {format_money(failed.cost)}" if failed.cost else f"{failed.calls:,}"
-
-
-def _limit_lines(limits: DayLimits, today: Sequence[SpentRow]) -> Iterator[str]:
-    """How much of each limit is used up today."""
-    usage = _total(today)
+def _notes(settings: Settings, rows: Sequence[SpentRow], today: Sequence[SpentRow], by: str) -> Iterator[str]:
+    """How much of each limit is used up today, and what counts of calls that have no end."""
+    usage, limits = _total_usage(today), settings.day_limits
     if limits.cost is not None:
         yield f"today: {format_money(usage.cost or 0)} of {format_money(limits.cost)} (limits.cost_day)"
     if limits.tokens is not None:
@@ -172,21 +155,14 @@ def _limit_lines(limits: DayLimits, today: Sequence[SpentRow]) -> Iterator[str]:
         # Calls of the conductor itself do not count.
         calls = sum(row.calls for row in today)
         yield f"today: {calls:,} of {format_count(limits.calls, 'worker call')} (limits.calls_day)"
-
-
-def _open_lines(rows: Sequence[SpentRow]) -> Iterator[str]:
-    """What counts of calls that have no end."""
     if calls := sum(row.open for row in rows):
         what = "1 call has" if calls == 1 else f"{calls:,} calls have"
         yield f"{what} not ended, or the process was killed; counted with the most that may be charged"
+    if by == "key":
+        from conductor_cli.server.client_keys import ClientKeys
 
-
-def _key_lines(settings: Settings, today: Sequence[SpentRow]) -> Iterator[str]:
-    """How much of its limit each key has used up today."""
-    from conductor_cli.server.client_keys import ClientKeys
-
-    spent = {row.key: row.usage.cost for row in today}
-    for key in ClientKeys(settings.paths.config).all():
-        if key.max_cost_day is not None:
-            amount = format_money(spent.get(key.name) or 0)
-            yield f"today: {amount} of {format_money(key.max_cost_day)} (key {key.name})"
+        spent = {row.key: row.usage.cost for row in today}
+        for key in ClientKeys(settings.paths.config).all():
+            if key.max_cost_day is not None:
+                amount = format_money(spent.get(key.name) or 0)
+                yield f"today: {amount} of {format_money(key.max_cost_day)} (key {key.name})"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.doctor import (
-    Check,
-    Report,
-    Start,
     check_demo,
     check_machine,
     check_planning,
@@ -21,14 +18,14 @@ from conductor_cli.app.doctor import (
     workers_to_check,
 )
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_notice, print_text
+from conductor_cli.cli.output import print_finding, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
-from conductor_cli.config import Settings, load_settings
+from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
 
 
-def doctor(
+def doctor_command(
     context: typer.Context,
     offline: Annotated[
         bool, typer.Option("--offline", help="Check this machine only: call no model and no server.")
@@ -40,15 +37,15 @@ def doctor(
 ) -> None:
     """Check the installation, the model and every worker. Each is called once, which costs next to nothing."""
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
-    checks: list[Check] = []
+    checks: list[CheckResult] = []
     workers: list[Worker] = []
     with show_running(quiet=context.obj.quiet) as running:
 
-        def report(check: Check) -> None:
+        def report(check: CheckResult) -> None:
             checks.append(check)
             with running.finished(check.name):
                 if not json:
-                    _print_check(check)
+                    print_finding(check.state, f"{check.name}: {check.text}", check.hint)
 
         running.start("this machine")
         for check in check_machine(settings, demo_only=rehearsal):
@@ -61,49 +58,29 @@ def doctor(
         else:
             workers = workers_to_check(settings, offline=offline)
             if not (json or offline or context.obj.quiet):
-                _announce(workers, plans=plans)
+                called = ["the conductor model"] if plans else []
+                called += [format_count(len(workers), "worker")] if workers else []
+                if called:
+                    told = f"calling {format_list(called)} once, which costs next to nothing"
+                    print_notice(f"{told}; --offline calls none …")
             if plans and not offline:
                 running.start("planning")
                 report(asyncio.run(check_planning(settings)))
-            _check_workers(settings, workers, running.start, report, offline=offline)
+            try:
+                asyncio.run(check_workers(settings, workers, running.start, report, offline=offline))
+            except ExceptionGroup as group:
+                if group.subgroup(typer.Exit):  # the reader of standard output is gone
+                    raise typer.Exit from None
+                raise
     # Workers answer in any order; JSON, the summary and the exit code have one order.
     names = [f"worker {worker.name}" for worker in workers]
     checks.sort(key=lambda check: names.index(check.name) if check.name in names else -1)
     if json:
         print_json(make_report(settings, checks))
     else:
-        print_text(_summary(checks))
+        failed = [check.name for check in checks if check.state == "failed"]
+        warned = [check.name for check in checks if check.state == "warning"]
+        parts = [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
+        parts += [f"{format_count(len(warned), 'warning')}: {', '.join(warned)}"] if warned else []
+        print_text("; ".join(parts) or f"all {len(checks)} checks passed")
     raise typer.Exit(next((check.code for check in checks if check.code), 0))
-
-
-def _check_workers(
-    settings: Settings, workers: Sequence[Worker], start: Start, report: Report, *, offline: bool
-) -> None:
-    try:
-        asyncio.run(check_workers(settings, workers, start, report, offline=offline))
-    except ExceptionGroup as group:
-        if group.subgroup(typer.Exit):  # the reader of standard output is gone
-            raise typer.Exit from None
-        raise
-
-
-def _announce(workers: Sequence[Worker], *, plans: bool) -> None:
-    called = ["the conductor model"] if plans else []
-    called += [format_count(len(workers), "worker")] if workers else []
-    if called:
-        print_notice(f"calling {format_list(called)} once, which costs next to nothing; --offline calls none …")
-
-
-def _print_check(check: Check) -> None:
-    """Print a check, and below it what to do. The state is a word: it reads the same on every terminal and in a log."""
-    print_text(f"{check.state:7}  {check.name}: {check.found}")
-    for line in check.hint.splitlines():
-        print_text(f"         {line}")
-
-
-def _summary(checks: Sequence[Check]) -> str:
-    failed = [check.name for check in checks if check.state == "failed"]
-    warned = [check.name for check in checks if check.state == "warning"]
-    parts = [f"{len(failed)} failed: {', '.join(failed)}"] if failed else []
-    parts += [f"{format_count(len(warned), 'warning')}: {', '.join(warned)}"] if warned else []
-    return "; ".join(parts) or f"all {len(checks)} checks passed"

@@ -6,11 +6,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,17 +21,9 @@ from conductor_cli.app.evaluation import (
     find_evaluation,
     load_cases,
     open_evaluation,
-    read_routers,
     stored_evaluations,
 )
 from conductor_cli.app.rehearsal import NAME as REHEARSAL
-from conductor_cli.app.router_training import (
-    kinds_to_train,
-    load_training_cases,
-    train_routers,
-    training_request,
-    with_trained_routers,
-)
 from conductor_cli.app.suites import fetch_suite
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -51,122 +42,113 @@ from conductor_cli.core.formatting import format_count, format_money, format_tim
 from conductor_cli.core.terminal_text import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
 from conductor_cli.evals.html_report import render_html
-from conductor_cli.evals.outcomes import Evaluation, Outcome
+from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.report import reach_verdict, report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.systems import DEFAULT, TEAM
+from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.models.disk import try_writing_file, write_atomically
 from conductor_cli.state.run_list import terminal_width
 
 CONTINUE: Final = "the same command continues"
 
-Cases = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="rehearsal|basics|SUITE|CASES.jsonl", show_default=False,
-        help="A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
-        "others your workers.",
-    ),
-]  # fmt: skip
-Systems = Annotated[
-    str | None,
-    typer.Option(
-        "--systems", metavar="all|A,B", show_default=False,
-        help=f"Ways of using the workers to compare. Default: {DEFAULT}.",
-    ),
-]  # fmt: skip
-Count = Annotated[
-    int | None,
-    typer.Option("--n", metavar="N", min=1, help="Number of cases. Default: rehearsal 500, basics 60, all of a file."),
-]
-Repeat = Annotated[
-    int,
-    typer.Option(
-        "--repeat", metavar="N", min=1, max=100,
-        help="How often each system runs each case, with another seed each time; intervals count what differs.",
-    ),
-]  # fmt: skip
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection and sampling.")]
-From = Annotated[
-    str | None, typer.Option("--from", metavar="FILE", help="The file of a published suite, as its authors publish it.")
-]
-Sandbox = Annotated[
-    str | None,
-    typer.Option(
-        "--sandbox", metavar="KIND[:PYTHON|:IMAGE]", show_default=False,
-        help="Where code is run: bubblewrap, docker or podman. Default: the first that works here.",
-    ),
-]  # fmt: skip
-Show = Annotated[
-    str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
-]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")]
-Train = Annotated[
-    str | None,
-    typer.Option(
-        "--train", metavar="CASES", show_default=False,
-        help="Cases that routerdc and masrouter learn from, other ones than those that are compared on.",
-    ),
-]  # fmt: skip
-Router = Annotated[
-    list[Path] | None, typer.Option("--router", metavar="FILE", help="A router that --train has stored. Repeatable.")
-]
-Embeddings = Annotated[
-    str | None,
-    typer.Option(
-        "--embeddings", metavar="WORKER", show_default=False,
-        help="The worker whose model compares texts for smoothie and routers. Default: by their spelling.",
-    ),
-]  # fmt: skip
-MaxCost = Annotated[
-    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
-]
-List = Annotated[bool, typer.Option("--list", help="List the published suites and the stored evaluations.")]
-PrintCases = Annotated[bool, typer.Option("--print-cases", help="Print the cases as JSON Lines and stop.")]
 
-
-def evaluate(
+def eval_command(
     context: typer.Context,
-    cases: Cases = None,
-    systems: Systems = None,
-    count: Count = None,
-    seed: Seed = 0,
-    repeat: Repeat = 1,
+    cases: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="rehearsal|basics|SUITE|CASES.jsonl",
+            show_default=False,
+            help="A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
+            "others your workers.",
+        ),
+    ] = None,
+    systems: Annotated[
+        str | None,
+        typer.Option(
+            "--systems",
+            metavar="all|A,B",
+            show_default=False,
+            help=f"Ways of using the workers to compare. Default: {DEFAULT}.",
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--n", metavar="N", min=1, help="Number of cases. Default: rehearsal 500, basics 60, all of a file."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection and sampling.")
+    ] = 0,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat",
+            metavar="N",
+            min=1,
+            max=100,
+            help="How often each system runs each case, with another seed each time; intervals include run-to-run "
+            "variance.",
+        ),
+    ] = 1,
     workers: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     conductor: opt.ConductorOption = None,
     allow: opt.Allow = None,
     deny: opt.Deny = None,
     local_only: opt.LocalOnly = False,
-    train: Train = None,
-    router: Router = None,
-    embeddings: Embeddings = None,
-    file: From = None,
-    sandbox: Sandbox = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="The file of a published suite, as its authors publish it."),
+    ] = None,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            "--sandbox",
+            metavar="KIND[:PYTHON|:IMAGE]",
+            show_default=False,
+            help="Where code is run: bubblewrap, docker or podman. Default: the first that works here.",
+        ),
+    ] = None,
     parallel: opt.ParallelRuns = 8,
-    show: Show = None,
-    html: Html = None,
+    show: Annotated[
+        str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")
+    ] = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
-    max_cost: MaxCost = None,
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
+    ] = None,
     progress: opt.ProgressOption = None,
-    list_: List = False,
-    print_cases: PrintCases = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the published suites and the stored evaluations.")
+    ] = False,
+    print_cases: Annotated[bool, typer.Option("--print-cases", help="Print the cases as JSON Lines and stop.")] = False,
 ) -> None:
     """Compare single workers, voting, routing and conducting on the same cases: accuracy, cost and time."""
     flags = {"conductor.model": conductor, "conductor.pool": pool, "output.progress": progress}
     flags |= opt.policy_settings(allow, deny, local_only)
-    flags = {**opt.check_settings(flags), "output.color": context.obj.color}
+    flags = {**opt.check_flags(flags), "output.color": context.obj.color}
     settings = load_settings(os.environ, flags, context.obj.config)
-    _check_options(cases, show, html, listed=list_)
+    if sum((cases is not None, show is not None, list_)) != 1:
+        hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
+        raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
+    if html is not None:
+        _check_place(html)
     if list_:
         _print_list(settings, json=json)
         return
     if show is not None:
         _print_report(find_evaluation(show, settings), html=html, json=json)
         return
-    file = file or _fetch(str(cases), settings, quiet=context.obj.quiet)
+    if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
+        with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
+            file = str(fetch_suite(SUITES[cases], settings, display.update))
     name, loaded = load_cases(str(cases), file=file, count=count, seed=seed)
     if print_cases:
         print_line(write_cases(loaded).rstrip("\n"))
@@ -174,42 +156,27 @@ def evaluate(
     request = EvaluationRequest(
         source=name, cases=loaded, seed=seed, repeat=repeat, rehearsal=name == REHEARSAL, systems=systems,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
-        sandbox=sandbox or "", routers=read_routers(router or ()), embeddings=embeddings or "",
+        sandbox=sandbox or "",
     )  # fmt: skip
-    run = partial(run_evaluation, settings=settings, yes=yes, quiet=context.obj.quiet)
-    if train is not None:
-        trained, code = _train(request, train, settings, run)
-        if trained is None:
-            raise typer.Exit(code)
-        request = trained
-    stored, code = run(request)
+    stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
         _print_report(stored, html=html, json=json)
-        code = code or _exit_code(stored.outcomes())
+        outcomes = stored.outcomes()
+        if not code and all(outcome.verdict == "failed" for outcome in outcomes):
+            message = f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
+            failure = Failure(kind="unreachable", message=message, hint="conductor workers test")
+            print_error(failure)
+            code = failure.exit_code
     raise typer.Exit(code)
 
 
-def _fetch(cases: str, settings: Settings, *, quiet: bool) -> str | None:
-    """The file of a suite, from the hub the first time; None for other cases."""
-    if cases not in SUITES or Path(cases).exists():
-        return None
-    with show_progress(settings, quiet=quiet, unit="bytes") as progress:
-        return str(fetch_suite(SUITES[cases], settings, progress.update))
-
-
-def _check_options(cases: str | None, show: str | None, html: Path | None, *, listed: bool) -> None:
-    """Raise `UsageError` for options that exclude each other, or a report that has no place."""
-    if sum((cases is not None, show is not None, listed)) != 1:
-        hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
-        raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
-    # Checked now, because nobody wants to pay for an evaluation whose report has no place.
-    if html is not None:
-        _check_place(html)
-
-
 def _check_place(html: Path) -> None:
-    """Raise `UsageError` where no report can be written there."""
-    problem = "" if html.absolute().parent.is_dir() and not html.is_dir() else "it is no file in an existing directory"
+    """Raise `UsageError` where no report can be written: nobody wants to pay for one that has no place."""
+    problem = (
+        ""
+        if html.absolute().parent.is_dir() and not html.is_dir()
+        else "its directory does not exist, or it is one itself"
+    )
     if not problem:
         try:
             try_writing_file(html)
@@ -217,24 +184,6 @@ def _check_place(html: Path) -> None:
             problem = describe_system_error(error)
     if problem:
         raise UsageError(f"cannot write --html {html}: {problem}", hint="name a file in a directory that exists")
-
-
-# Running
-
-
-def _train(
-    request: EvaluationRequest, train: str, settings: Settings, run: Callable[..., tuple[Evaluation | None, int]]
-) -> tuple[EvaluationRequest | None, int]:
-    """The request with the routers that were trained on the answers to other cases; None with an exit code if not."""
-    cases = load_training_cases(train, request)
-    collecting = training_request(request, *cases)
-    stored, code = run(collecting)
-    if stored is None or code:
-        return None, code
-    trained = asyncio.run(train_routers(collecting, kinds_to_train(request), stored, settings))
-    for router, path in trained:
-        print_notice(f"{router.kind} has learned from {format_count(len(router.hashes), 'case')}: --router {path}")
-    return with_trained_routers(request, stored, [router for router, _ in trained]), 0
 
 
 def run_evaluation(
@@ -294,46 +243,25 @@ async def _run(
             finally:
                 if problem := prepared.take_spending_problem():
                     print_notice(f"note: {problem}")
-        return evaluation, _limit_reached(prepared, done) if done < total else 0
-
-
-def _limit_reached(prepared: PreparedEvaluation, done: int) -> int:
-    """Say that the money is spent; the exit code."""
-    limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
-    message = f"the limit of {limit} is reached: {done:,} of {prepared.spec.runs:,} runs cost {spent}"
-    hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
-    failure = Failure(kind="limit", message=message, hint=hint)
-    print_error(failure)
-    return failure.exit_code
+        if done >= total:
+            return evaluation, 0
+        limit, spent = format_money(prepared.budget.limit or 0), format_money(prepared.budget.spent)
+        message = f"the limit of {limit} is reached: {done:,} of {total:,} runs cost {spent}"
+        hint = f"raise --max-cost, or wait for tomorrow if it is the limit of a day; {CONTINUE}"
+        failure = Failure(kind="limit", message=message, hint=hint)
+        print_error(failure)
+        return evaluation, failure.exit_code
 
 
 def _scope_lines(prepared: PreparedEvaluation) -> Iterator[str]:
     """What is compared now and what that takes; then what is not: all systems, and those that cannot run."""
-    names = ", ".join(system.name for system in prepared.systems if not system.name.startswith(f"{TEAM}:"))
-    if teams := sum(system.name.startswith(f"{TEAM}:") for system in prepared.systems):
-        names = ", ".join(filter(None, (names, format_count(teams, "team"))))
+    names = ", ".join(system.name for system in prepared.systems)
     cases = format_count(prepared.spec.cases, "case")
     cases += f", {prepared.spec.repeat:,} times each" if prepared.spec.repeat > 1 else ""
-    yield f"training: answers of {names} to {cases}" if prepared.request.reuse else f"comparing {names} on {cases}"
+    yield f"comparing {names} on {cases}"
     estimate, left = prepared.estimate, prepared.spec.runs - prepared.done
     yield from estimate.lines() if estimate is not None else (f"{left:,} runs, which cost nothing",)
-    everything = prepared.everything
-    if everything is not None and everything.runs > prepared.spec.runs:
-        yield f"not now: all systems (--systems all) would be {everything.runs:,} runs, {everything.brief()}"
     yield from prepared.left_out
-
-
-def _exit_code(outcomes: Sequence[Outcome]) -> int:
-    """0, or 8 with an error message if not one case could be judged."""
-    if any(outcome.verdict != "failed" for outcome in outcomes):
-        return 0
-    reason = outcomes[0].error if outcomes else "nothing was run"
-    failure = Failure(kind="unreachable", message=f"no case could be judged: {reason}", hint="conductor workers test")
-    print_error(failure)
-    return failure.exit_code
-
-
-# Output
 
 
 def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> None:

@@ -31,7 +31,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Plan and run in one pipe", 'conductor plan "…" | conductor run - --no-approve'),
     ),
     "trace": (
-        ("Find the runs about a subject", "conductor trace search migration --since 7d"),
+        ("Find the runs about a subject", "conductor trace list migration --since 7d"),
         ("See what the second step was sent", "conductor trace show last --step 2"),
         ("Repeat that step with another worker", "conductor trace rerun last --from 2 --worker fast"),
         ("Share a run as a page", "conductor trace export last > run.html"),
@@ -59,7 +59,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Add a program of your own, in a sandbox", "conductor workers add p --kind command --sandbox -- ./p"),
         ("Check that each worker answers", "conductor workers test"),
         ("Store which of them read images and PDFs", "conductor workers test --features --save"),
-        ("Keep a worker, but do not use it", "conductor workers disable fast"),
+        ("Keep a worker, but do not use it", "conductor config set policy.deny fast"),
     ),
     "tools": (
         ("Let workers look into a repository", "conductor tools add git -- uvx mcp-server-git"),
@@ -70,7 +70,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "pools": (
         ("Add a pool that ships with this tool", "conductor pools add published"),
         ("Name a set of your workers, and use it", "conductor pools add small fast local"),
-        ("Use all workers again", "conductor pools use"),
+        ("Use all workers again", "conductor config set conductor.pool default"),
     ),
     "keys": (
         ("Store a key in the keyring; it is asked for", "conductor keys set openai"),

@@ -122,7 +122,7 @@ def restore_terminal() -> None:
         termios.tcsetattr(file, termios.TCSANOW, before)
 
 
-def can_ask() -> bool:
+def has_terminal() -> bool:
     """Whether a person sees stderr and can answer."""
     try:
         Keyboard().close()

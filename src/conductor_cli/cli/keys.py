@@ -20,7 +20,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_duration, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.keys.key_store import LONGEST_KEY, KeyStore, address, checked_key, known_provider
+from conductor_cli.keys.key_store import MAX_KEY, KeyStore, address, checked_key, known_provider
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import is_loopback
 
@@ -32,12 +32,8 @@ Provider = Annotated[str, typer.Argument(metavar="PROVIDER", help="openai, anthr
 EXTRA_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _open_store() -> KeyStore:
-    return KeyStore(app_paths(os.environ).data, os.environ)
-
-
 @app.command("set", context_settings=EXTRA_ARGUMENTS)
-def set_key(
+def set_key_command(
     context: typer.Context,
     provider: Provider,
     base_url: Annotated[
@@ -54,14 +50,27 @@ def set_key(
         hint += 'printf %s "$KEY" | conductor keys set PROVIDER'
         raise UsageError("keys set takes a provider and no key: the key is asked for, or read from stdin", hint=hint)
     name = known_provider(provider)
-    url, store = address(name, base_url), _open_store()
+    url, store = address(name, base_url), KeyStore(app_paths(os.environ).data, os.environ)
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
     # A key that was typed and then cannot be stored would have to be looked up and typed again.
     if not insecure_storage and sys.stdin.isatty():
         store.check_keyring()
-    key = _read_key(name)
+    if not sys.stdin.isatty():
+        text = sys.stdin.buffer.read(64 * MAX_KEY).decode("utf-8-sig", errors="replace")
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GetPassWarning)
+            try:
+                text = getpass(f"key of {name} (not shown): ")
+            except GetPassWarning:
+                hint = f'printf %s "$KEY" | conductor keys set {name}'
+                raise UsageError("this terminal would show the key", hint=hint) from None
+            except EOFError:
+                text = ""
+    KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
+    key = checked_key(text)
     store.set(name, url, key, plaintext=insecure_storage)
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
     print_text(f"stored the key of {name} in {place}, for {url}; check it with: conductor keys test {name}")
@@ -76,9 +85,10 @@ def _print_set_variables(provider: str) -> None:
 
 
 @app.command("list")
-def list_keys(context: typer.Context, json: opt.Json = False) -> None:
+def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the keys that were found: where each one is, and how old. No key is shown."""
-    found = keys.list_keys(opt.stored_settings(context), _open_store())
+    settings = opt.stored_settings(context)
+    found = keys.find_keys(settings, KeyStore(settings.paths.data, os.environ))
     if json:
         print_json([key.data() for key in found])
     elif found:
@@ -94,10 +104,10 @@ def list_keys(context: typer.Context, json: opt.Json = False) -> None:
 
 
 @app.command("rm")
-def remove_key(provider: Provider) -> None:
+def remove_key_command(provider: Provider) -> None:
     """Remove a stored key."""
     name = known_provider(provider)
-    entry, fault = _open_store().remove(name)
+    entry, fault = KeyStore(app_paths(os.environ).data, os.environ).remove(name)
     print_line(f"removed the key of {name} from the {entry.where if fault is None else 'list of stored keys'}")
     if fault is not None:
         print_notice(f"{fault.message}: the key may still be in the keyring")
@@ -105,7 +115,7 @@ def remove_key(provider: Provider) -> None:
 
 
 @app.command("test")
-def ask_providers(
+def check_keys_command(
     context: typer.Context,
     providers: Annotated[
         list[str] | None, typer.Argument(metavar="PROVIDER", help="Providers to ask; default: all that have a key.")
@@ -114,42 +124,17 @@ def ask_providers(
 ) -> None:
     """Ask each provider whether it accepts its key: one free request each, all at once."""
     names = [known_provider(name) for name in providers or ()]
-    checks = keys.check_keys(opt.stored_settings(context), _open_store(), names)
+    settings = opt.stored_settings(context)
+    checks = keys.check_keys(settings, KeyStore(settings.paths.data, os.environ), names)
     if json:
-        print_json([check.data() for check in checks])
+        print_json([check.to_json("provider") for check in checks])
     else:
         rows = [
-            [
-                check.key.provider,
-                check.key.source,
-                check.verdict.state,
-                format_duration(check.verdict.seconds),
-                check.message,
-            ]
+            [check.name, check.data["source"], check.state, format_duration(check.seconds or 0), check.message]
             for check in checks
         ]
         columns = (Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), "STATE", Column("TIME", drop=2))
         print_table((*columns, "MESSAGE"), rows)
-    raise typer.Exit(keys.exit_code_of(checks))
-
-
-def _read_key(provider: str) -> str:
-    """The key, from a prompt that shows nothing or from stdin. Raises `UsageError`."""
-    if sys.stdin.isatty():
-        text = _prompt_for_key(provider)
-    else:
-        text = sys.stdin.buffer.read(64 * LONGEST_KEY).decode("utf-8-sig", errors="replace")
-    KNOWN_SECRETS.add(*text.split())  # even when it is refused, no message may repeat it
-    return checked_key(text)
-
-
-def _prompt_for_key(provider: str) -> str:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", GetPassWarning)
-        try:
-            return getpass(f"key of {provider} (not shown): ")
-        except GetPassWarning:
-            hint = f'printf %s "$KEY" | conductor keys set {provider}'
-            raise UsageError("this terminal would show the key", hint=hint) from None
-        except EOFError:
-            return ""
+    # That a key is refused, or cannot be read, counts for more than a provider that cannot be reached.
+    codes = {check.code for check in checks}
+    raise typer.Exit(4 if 4 in codes else max(codes, default=0))

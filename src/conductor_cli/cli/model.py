@@ -1,7 +1,4 @@
-"""`conductor model`: list, pull, prepare, import, use, verify, rm, path.
-
-Downloading a model at the terminal: what it needs, the progress, and the one question before a first run.
-"""
+"""`conductor model`: list, pull, import, use, verify, rm; and the offer to download one before a first run."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ import typer
 from conductor_cli.app.models import (
     describe_model,
     find_installed,
-    find_stored,
     is_worth_warming,
     list_models,
     model_to_pull,
@@ -29,14 +25,14 @@ from conductor_cli.app.models import (
     warm_prefix,
 )
 from conductor_cli.app.planner_resolution import (
-    describe_planner,
+    describe_planning_model,
     has_no_model,
     open_model_store,
     planner_manifest,
     resolve_planner,
 )
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice, print_table
 from conductor_cli.cli.terminal_input import can_ask, confirm, handle_signal
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.config.files import set_value
@@ -50,11 +46,7 @@ from conductor_cli.models.weights.registry import RegistryModel
 from conductor_cli.models.weights.verify import verify_model
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
-    from conductor_cli.models.weights.model_store import Manifest
-    from conductor_cli.models.weights.registry import RegistryModel
     from conductor_cli.models.weights.verify import Report
-
 
 _MEMORY_SOURCES: Final = {
     "registry": "",
@@ -105,7 +97,7 @@ def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
 
     Raises `ConductorUnusable` where the disk has no room for it.
     """
-    from conductor_cli.models.machine import read_memory
+    from conductor_cli.models.hardware import read_memory
 
     _check_room(model)
     memory = read_memory()
@@ -120,7 +112,7 @@ def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
 def describe_pull(model: RegistryModel) -> list[str]:
     """What a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
     from conductor_cli.models import disk
-    from conductor_cli.models.machine import read_memory
+    from conductor_cli.models.hardware import read_memory
     from conductor_cli.models.weights.download import missing_bytes
     from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
 
@@ -153,7 +145,7 @@ def describe_pull(model: RegistryModel) -> list[str]:
     return [*lines, line]
 
 
-def describe_files(manifest: Manifest, *, named: bool = False) -> list[str]:
+def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str]:
     """Where a model's files are, and what their SHA-256 was compared with; first what it is called, if `named`."""
     from conductor_cli.models.weights.verify import describe_hash_source
 
@@ -185,7 +177,7 @@ def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> 
     duration = format_duration(missing / USUAL_RATE, tenths=False)
     takes = f", about {duration} at {format_size(USUAL_RATE)}/s" if missing else ""
     if confirm(f"Download it now{takes}?", default=True):
-        for line in describe_files(download_model(model, settings, quiet=quiet)):
+        for line in describe_model_files(download_model(model, settings, quiet=quiet)):
             print_notice(line)
         set_value(settings.paths, "conductor.model", model.name)
     else:
@@ -200,14 +192,14 @@ Say = Callable[[str], None]
 
 Use = Annotated[bool | None, typer.Option("--use/--no-use", help="Make it the default; automatic if none is set.")]
 
-COLUMNS: Final = (
+MODEL_COLUMNS: Final = (
     Column("NAME", shrink=24), Column("SIZE", right=True, drop=1), Column("MEMORY", right=True, drop=2),
     Column("LICENCE", drop=3), Column("STATE", wrap=True), Column("SOURCE", drop=4),
 )  # fmt: skip
 
 
 @app.command("list")
-def list_(context: typer.Context, json: opt.Json = False) -> None:
+def list_models_command(context: typer.Context, json: opt.Json = False) -> None:
     """List installed models and those that can be downloaded."""
     settings = opt.stored_settings(context)
     rows = list_models(settings)
@@ -224,11 +216,11 @@ def list_(context: typer.Context, json: opt.Json = False) -> None:
             ", ".join(filter(None, [state, partial, "default" if row.default else ""])),
             row.source.removeprefix("hub:").partition("@")[0],
         ])  # fmt: skip
-    print_table(COLUMNS, cells)
+    print_table(MODEL_COLUMNS, cells)
 
 
 @app.command("pull")
-def pull(
+def pull_command(
     context: typer.Context,
     name: Annotated[
         str | None,
@@ -245,10 +237,16 @@ def pull(
 ) -> None:
     """Download a model and verify it. An interrupted download continues."""
     settings, quiet = opt.stored_settings(context), context.obj.quiet
-    notify = _ignore if quiet else print_notice
+    notify: Say = (lambda _: None) if quiet else print_notice
     say = notify if json else print_line
     model = model_to_pull(name, settings)
-    manifest = _find_undamaged(model, settings, quiet=quiet)
+    manifest = find_installed(model, settings)
+    if manifest is not None:  # a damaged file has the right size, so that it has to be read
+        with show_file_progress(settings, quiet=quiet) as report:
+            damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
+        if damaged:
+            print_notice(f"{model.name} is installed but damaged; downloading it again")
+            manifest = None
     if manifest is not None:
         say(f"{model.name} is already installed: {manifest.path}")
         if not model.listed and model.about:
@@ -261,42 +259,15 @@ def pull(
             print_notice("nothing was downloaded")
             raise typer.Exit
         manifest = download_model(model, settings, quiet=quiet)
-        for line in describe_files(manifest, named=not model.listed):
+        for line in describe_model_files(manifest, named=not model.listed):
             say(line)
         _use_if_wanted(manifest.name, context, settings, use=use, say=say)
-        _warm_if_used(manifest, context, notify)
+        after = opt.stored_settings(context)
+        if planner_manifest(after) == manifest and is_worth_warming(after):
+            notify("reading the fixed part of the prompt, so that the first question need not wait for it …")
+            notify(_describe_warmup(warm_prefix(after)))
     if json:
         print_json(describe_model(manifest, opt.stored_settings(context)))
-
-
-def _find_undamaged(model: RegistryModel, settings: Settings, *, quiet: bool) -> Manifest | None:
-    """The stored model if it is whole. A damaged file has the right size, so that it has to be read."""
-    manifest = find_installed(model, settings)
-    if manifest is None:
-        return None
-    with show_file_progress(settings, quiet=quiet) as report:
-        damaged = any(file.problem for file in verify_model(manifest, settings.environ, report))
-    if damaged:
-        print_notice(f"{model.name} is installed but damaged; downloading it again")
-    return None if damaged else manifest
-
-
-def _warm_if_used(manifest: Manifest, context: typer.Context, notify: Say) -> None:
-    """Read the fixed part of the prompt, if this model plans now."""
-    settings = opt.stored_settings(context)
-    if planner_manifest(settings) == manifest and is_worth_warming(settings):
-        notify("reading the fixed part of the prompt, so that the first question need not wait for it …")
-        notify(_describe_warmup(warm_prefix(settings)))
-
-
-def _ignore(text: str) -> None:
-    """In the place of a notice."""
-
-
-@app.command("prepare", rich_help_panel="Advanced")
-def prepare_prompt(context: typer.Context) -> None:
-    """Read the fixed part of the prompt now. Its state is kept on disk, so that the next question need not wait."""
-    print_line(_describe_warmup(warm_prefix(opt.stored_settings(context))))
 
 
 def _describe_warmup(warmed: Usage | None) -> str:
@@ -309,15 +280,13 @@ def _describe_warmup(warmed: Usage | None) -> str:
 
 
 @app.command("import")
-def import_(
+def import_command(
     context: typer.Context,
     path: Annotated[
         Path, typer.Argument(metavar="PATH", help="A GGUF file, or a LoRA in PEFT format: its directory or file.")
     ],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="What to call it.")] = "",
-    base: Annotated[
-        str, typer.Option("--base", metavar="NAME|FILE", help="The model that a LoRA was trained for.")
-    ] = "",
+    base: Annotated[str, typer.Option("--base", metavar="NAME|FILE", help="The model a LoRA was trained for.")] = "",
     copy: Annotated[bool, typer.Option("--copy", help="Copy the file instead of linking it.")] = False,
     use: Use = None,
 ) -> None:
@@ -328,7 +297,7 @@ def import_(
         result = import_model(request, open_model_store(settings), settings.environ, report)
     name = result.manifest.name
     print_line(f"{name} is already installed:" if result.existed else f"installed {name}:")
-    for line in describe_files(result.manifest):
+    for line in describe_model_files(result.manifest):
         print_line(line)
     if not result.stored:
         print_notice("the file is on another disk and is used from there: keep it, or import it with --copy")
@@ -360,7 +329,7 @@ def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings,
 
 
 @app.command("use")
-def use(
+def use_command(
     context: typer.Context,
     model: Annotated[
         str,
@@ -379,14 +348,14 @@ def use(
     is_name = is_name or any(item.worker.name == model for item in settings.workers)
     chosen = str(path.absolute()) if path.exists() and not is_name else model
     planner = resolve_planner(load_settings(os.environ, {"conductor.model": chosen}, context.obj.config))
-    name = describe_planner(planner)
+    name = describe_planning_model(planner)
     _choose(chosen, name if name == chosen else f"{chosen} ({name})", context, settings)
 
 
 @app.command("verify")
-def verify(
+def verify_models_command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Which; without one, all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="Model to verify (default: all).")] = None,
     json: opt.Json = False,
 ) -> None:
     """Verify the files of a model. The exit code is 5 if one is damaged."""
@@ -396,16 +365,14 @@ def verify(
     if json:
         print_json([result.data() for result in results])
     for result in () if json else results:
-        print_line(f"{'damaged' if result.problem else 'ok':8} {result.path}")
-        sha256 = f"SHA-256 {result.sha256}: {result.compared}"
-        for line in (result.problem, result.hint) if result.problem else (sha256,):
-            print_line(f"         {line}")
+        known = f"{result.problem}\n{result.hint}" if result.problem else f"SHA-256 {result.sha256}: {result.compared}"
+        print_finding("damaged" if result.problem else "ok", str(result.path), known)
     if any(result.problem for result in results):
         raise typer.Exit(ConductorUnusable("").exit_code)
 
 
 @app.command("rm")
-def rm(
+def remove_model_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="An installed or partly downloaded model.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -433,19 +400,3 @@ def rm(
         after = opt.stored_settings(context)
         named = f" and {after.origins['conductor.model']} still names it" if after["conductor.model"] else ""
         print_notice(f"{name} was the model that plans{named}; to choose another: conductor model use NAME")
-
-
-@app.command("path")
-def path(
-    context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="An installed model; without one, the model that plans.")
-    ] = None,
-) -> None:
-    """Print a model's file, or which model plans. That is a path, a URL, or provider/model."""
-    settings = opt.stored_settings(context)
-    if name is not None:
-        print_line(str(find_stored(name, settings).path))
-        return
-    planner = resolve_planner(settings)
-    print_line(planner.model if planner.kind == "llama" else settings["conductor.model"])

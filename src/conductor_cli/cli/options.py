@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import typer
@@ -39,35 +38,17 @@ class GlobalOptions:
             raise UsageError("--debug and --quiet exclude each other")
 
 
-HEADINGS: Final[dict[str, tuple[str, ...]]] = {
-    "Input": (
-        "--file",
-        "--fetch",
-        "--system",
-        "--schema",
-        "--continue",
-        "--continue-from",
-        "--resume",
-        "--cases",
-        "--base",
-        "--n",
-    ),
-    "Workers": (
-        "--workers",
-        "--pool",
-        "--tools",
-        "--no-tools",
-        "--allow-tools",
-        "--allow",
-        "--deny",
-        "--local-only",
-        "--rehearsal",
-    ),
-    "Plan": ("--conductor", "--mode", "--max-steps", "--recursion", "--approve", "--flow"),
-    "Limits": ("--max-cost", "--max-tokens", "--max-calls", "--max-time", "--minutes", "--parallel"),
-    "Output": ("--format", "--progress", "--check", "--no-trace", "--json", "--html", "--out"),
-    "Advanced": ("--seed", "--gpu-layers", "--adapter"),
-}  # fmt: skip
+HEADINGS: Final[dict[str, list[str]]] = {
+    heading: [f"--{name}" for name in names.split()]
+    for heading, names in {
+        "Input": "file system schema continue continue-from resume cases base n",
+        "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
+        "Plan": "conductor mode max-steps recursion approve flow",
+        "Limits": "max-cost max-tokens max-calls max-time minutes parallel",
+        "Output": "format progress check no-trace json html out",
+        "Advanced": "seed gpu-layers adapter set",
+    }.items()
+}
 """The headings in the help of a command that has many options, in order, and the options under each.
 
 An option that is not listed is shown under "Options".
@@ -83,11 +64,8 @@ Words = Annotated[
     typer.Argument(metavar="QUESTION", help="The question; - reads it from stdin.", show_default=False),
 ]
 Files = Annotated[
-    list[Path] | None,
-    typer.Option("--file", "-f", metavar="PATH...", help="Attach texts, images, PDFs: -f a.txt b.png; - is stdin."),
-]
-Fetch = Annotated[
-    list[str] | None, typer.Option("--fetch", metavar="URL", help="Attach what a URL gives; may be repeated.")
+    list[str] | None,
+    typer.Option("--file", "-f", metavar="PATH|URL...", help="Attach texts, images, PDFs: -f a.txt b.png; - is stdin."),
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
 Check = Annotated[
@@ -128,6 +106,13 @@ FormatOption = Annotated[
 ProgressOption = Annotated[Progress | None, typer.Option("--progress", help="Progress display on stderr.")]
 YesToCost = Annotated[bool, typer.Option("--yes", "-y", help="Start without asking, even if it may cost money.")]
 ParallelRuns = Annotated[int, typer.Option("--parallel", metavar="N", min=1, max=256, help="Number of parallel runs.")]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME", help="A variable that a program gets; may be repeated.")
+]
+SetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another setting; KEY= removes it; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -161,9 +146,10 @@ class RunOptions:
     conductor: ConductorOption = None
     tools: Annotated[
         str | None,
-        typer.Option("--tools", metavar="A,B", help="Let every worker use these tools, in place of its own."),
+        typer.Option(
+            "--tools", metavar="A,B", help="Let every worker use these tools, in place of its own; none for no tools."
+        ),
     ] = None
-    no_tools: Annotated[bool, typer.Option("--no-tools", help="Let no worker use tools.")] = False
     allow_tools: Annotated[
         str | None,
         typer.Option(
@@ -179,7 +165,7 @@ class RunOptions:
     ] = None
     recursion: Annotated[
         int | None,
-        typer.Option("--recursion", metavar="N", help="Review steps to append: the conductor checks its own answer."),
+        typer.Option("--recursion", metavar="N", help="Let the planner review the answer, N times at most."),
     ] = None
     max_cost: Annotated[
         str | None, typer.Option("--max-cost", metavar="USD", help="Maximum cost of the run in US dollars.")
@@ -227,12 +213,6 @@ class RunOptions:
         """Whether `--no-approve` was given. It is not a setting: no plan is shown, also where a policy asks for it."""
         return self.approve is False
 
-    def _tools(self) -> str | None:
-        """The servers of tools that every worker gets; None where that is left to the settings."""
-        if self.no_tools and self.tools is not None:
-            raise UsageError("--tools and --no-tools exclude each other")
-        return "none" if self.no_tools else self.tools and ",".join(split_names(self.tools) or ())
-
     def settings(self) -> dict[str, Any]:
         """What the options say, as checked settings by name. Raises `UsageError`."""
         given = {
@@ -241,7 +221,7 @@ class RunOptions:
             "conductor.pool": self.pool,
             "conductor.gpu_layers": self.gpu_layers,
             "conductor.adapter": self.adapter,
-            "conductor.tools": self._tools(),
+            "conductor.tools": self.tools and ",".join(split_names(self.tools) or ()),
             "conductor.allow_tools": split_names(self.allow_tools),
             "limits.steps": self.max_steps,
             "limits.recursion": self.recursion,
@@ -252,7 +232,7 @@ class RunOptions:
             "policy.approve": self.approve or None,
             "output.progress": self.progress,
         }
-        return check_settings(given | policy_settings(self.allow, self.deny, self.local_only))
+        return check_flags(given | policy_settings(self.allow, self.deny, self.local_only))
 
 
 def with_run_options(*, omit: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -295,9 +275,35 @@ def policy_settings(allow: str | None, deny: str | None, local_only: bool) -> di
     }
 
 
+def is_address(text: str) -> bool:
+    """Whether a file is named by its address in the web."""
+    return text.startswith(("http://", "https://"))
+
+
 def split_names(names: str | None) -> list[str] | None:
     """The names in `A,B`; None where there is no text."""
     return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def parse_assignments(texts: Sequence[str] | None, lists: Collection[str] = ()) -> dict[str, Any]:
+    """Return the settings of `--set KEY=VALUE`: true, false, numbers, text, and lists for the keys in `lists`.
+
+    None stands for one that is to be removed. Raises `UsageError`.
+    """
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not key or not equals:
+            raise UsageError(f"--set takes KEY=VALUE, not {text!r:.40}", hint="for example: --set temperature=0.2")
+        key = key.replace("-", "_")
+        number = re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value)
+        if key in lists:
+            found[key] = split_names(value) if value else None
+        elif value in ("true", "false"):
+            found[key] = value == "true"
+        else:
+            found[key] = (float(value) if number[1] or number[2] else int(value)) if number else value or None
+    return found
 
 
 def stored_settings(context: typer.Context) -> Settings:
@@ -307,7 +313,7 @@ def stored_settings(context: typer.Context) -> Settings:
     return load_settings(os.environ, {}, context.obj.config)
 
 
-def check_settings(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+def check_flags(settings: Mapping[str, Any], source: str = "") -> dict[str, Any]:
     """Settings by name, from options or from the file `source`; those that are None are left out.
 
     Raises `UsageError`.
@@ -334,6 +340,9 @@ def parse_names(text: str | None) -> tuple[str, ...]:
     return names
 
 
+FILE_LIKE: Final = re.compile(r"\S*/\S*|\S+\.[A-Za-z][A-Za-z0-9]{0,4}")
+"""Words that look like the name of a file."""
+
 _RUN_ID: Final = re.compile(r"last~\d+|\d{8}-\d{6}(-[0-9a-f]{0,6})?")
 
 
@@ -352,5 +361,5 @@ def run_to_continue(last: bool, named: str | None, question: Sequence[str] = ())
 
 def parse_cost(text: str | None) -> Decimal | None:
     """The amount of `--max-cost`, in US dollars; None where it is not given. Raises `UsageError`."""
-    cost: Decimal | None = check_settings({"limits.cost": text and text.removeprefix("$")}).get("limits.cost")
+    cost: Decimal | None = check_flags({"limits.cost": text and text.removeprefix("$")}).get("limits.cost")
     return cost

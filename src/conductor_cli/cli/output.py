@@ -61,6 +61,13 @@ def print_text(text: str) -> None:
     _write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
 
 
+def print_finding(state: str, text: str, more: str) -> None:
+    """Print what a check found in a line with its state, and each line of `more` below it."""
+    print_text(f"{state:7}  {text}")
+    for line in more.splitlines():
+        print_text(f"{'':7}  {line}")
+
+
 def print_page(lines: Sequence[Line], context: OutputContext) -> None:
     """Print a page on stdout: with colours and wrapped on a terminal, else as it is."""
     from conductor_cli.views.base import Stdout

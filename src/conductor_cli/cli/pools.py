@@ -1,4 +1,4 @@
-"""`conductor pools`: list, show, add, rm, use."""
+"""`conductor pools`: list, add, rm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import typer
 
 from conductor_cli.app import workers
 from conductor_cli.app.worker_selection import POOL_SETTING
-from conductor_cli.cli import config
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
-from conductor_cli.cli.workers import print_workers
+from conductor_cli.cli.workers import print_workers_table
 from conductor_cli.config import ConfiguredWorker, app_paths
 from conductor_cli.config.tables import NamedPool, find_pool, pool_members
 from conductor_cli.core.formatting import UNKNOWN
@@ -27,52 +26,46 @@ Name = Annotated[str, typer.Argument(help="The pool's name.")]
 
 
 @app.command("list")
-def list_pools(context: typer.Context, json: opt.Json = False) -> None:
-    """List the pools, and those that ship with this tool."""
+def list_pools_command(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this pool, with its workers.")] = None,
+    json: opt.Json = False,
+) -> None:
+    """List the pools, and those that ship with this tool; or the workers of one, for a shipped one with sources."""
     settings = opt.stored_settings(context)
-    added = {pool.name: pool for pool in settings.pools}
-    pools = [
-        *settings.pools,
-        *(
-            NamedPool(name=name, workers=tuple(worker.name for worker in pool.workers), about=pool.about)
-            for name, pool in shipped_pools().items() if name not in added
-        ),
-    ]  # fmt: skip
-    states = ["in use" if pool.name == settings[POOL_SETTING] else "added" for pool in settings.pools]
-    states += ["not added yet"] * (len(pools) - len(states))
-    if json:
-        print_json([dump(pool) | {"state": state} for pool, state in zip(pools, states, strict=True)])
+    own = {pool.name: pool for pool in settings.pools}
+    if name is not None:
+        shipped = None if name in own else shipped_pools().get(name)
+        members: Sequence[ConfiguredWorker] = (
+            workers.shipped_members(shipped, settings)
+            if shipped is not None
+            else pool_members(find_pool(settings.pools, name), settings.workers)
+        )
+        described = workers.describe_workers(members, settings)
+        if json:
+            print_json({"name": name, "workers": [row.data() for row in described]})
+            return
+        print_workers_table(described)
+        if shipped is not None:
+            print_text(f"{shipped.about}, from {shipped.source}; model ids as of {as_of()}. Not added yet.")
+            for item in members:
+                print_text(f"{item.worker.name}: source: {item.source}")
         return
-    rows = [
-        [pool.name, state, pool.about or UNKNOWN, ", ".join(pool.workers)]
-        for pool, state in zip(pools, states, strict=True)
-    ]
+    found = [(pool, "in use" if pool.name == settings[POOL_SETTING] else "added") for pool in settings.pools]
+    for key, pool in shipped_pools().items():
+        if key not in own:
+            names = tuple(worker.name for worker in pool.workers)
+            found.append((NamedPool(name=key, workers=names, about=pool.about), "not added yet"))
+    if json:
+        print_json([dump(pool) | {"state": state} for pool, state in found])
+        return
+    rows = [[pool.name, state, pool.about or UNKNOWN, ", ".join(pool.workers)] for pool, state in found]
     columns = (Column("NAME", shrink=14), Column("STATE", drop=1), Column("ABOUT", shrink=16, drop=2), "WORKERS")
     print_table(columns, rows)
 
 
-@app.command("show")
-def show_pool(context: typer.Context, name: Name, json: opt.Json = False) -> None:
-    """Show the workers of a pool; for one that ships, with their sources."""
-    settings = opt.stored_settings(context)
-    shipped = None if name in {pool.name for pool in settings.pools} else shipped_pools().get(name)
-    if shipped is not None:
-        members: Sequence[ConfiguredWorker] = workers.shipped_members(shipped, settings)
-    else:
-        members = pool_members(find_pool(settings.pools, name), settings.workers)
-    rows = workers.describe_workers(members, settings)
-    if json:
-        print_json({"name": name, "workers": [row.data() for row in rows]})
-        return
-    print_workers(rows)
-    if shipped is not None:
-        print_text(f"{shipped.about}, from {shipped.source}; model ids as of {as_of()}. Not added yet.")
-        for item in members:
-            print_text(f"{item.worker.name}: source: {item.source}")
-
-
 @app.command("add")
-def add_pool(
+def add_pool_command(
     context: typer.Context,
     name: Name,
     members: Annotated[
@@ -88,25 +81,13 @@ def add_pool(
 ) -> None:
     """Make a pool of workers, or add one that ships (published)."""
     settings = opt.stored_settings(context)
-    for notice in workers.add_pool(settings, name, members or (), about=about, without_keys=everyone):
+    for notice in workers.store_pool(settings, name, members or (), about=about, without_keys=everyone):
         print_notice(notice)
     print_line(f"added pool {name}; use it with: conductor ask --pool {name} …")
 
 
 @app.command("rm")
-def remove_pool(context: typer.Context, name: Name) -> None:
+def remove_pool_command(context: typer.Context, name: Name) -> None:
     """Remove a pool that was added and that is not in use; its workers stay."""
-    workers.remove_pool(app_paths(os.environ), name, lambda: opt.stored_settings(context))
+    workers.remove_tables(app_paths(os.environ), "pools", [name], lambda: opt.stored_settings(context))
     print_line(f"removed pool {name}; its workers stay")
-
-
-@app.command("use")
-def use_pool(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="The pool's name; none for every enabled worker.")] = None,
-) -> None:
-    """Choose the pool that runs use by default."""
-    settings = opt.stored_settings(context)
-    if name is not None:
-        pool_members(find_pool(settings.pools, name), settings.workers)
-    config.set_(context, POOL_SETTING, name or "default")

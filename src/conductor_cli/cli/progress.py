@@ -1,12 +1,7 @@
-"""The progress display of downloads, checks and evaluations, on standard error.
-
-    with show_progress(settings, quiet=quiet) as progress:
-        progress.update("downloading model.gguf", done, total)
+"""The progress display of downloads, checks and evaluations on standard error, and what still runs.
 
 It is a bar where the terminal can redraw, and a line every few seconds elsewhere. A pipe or a file gets these lines,
 too: minutes of silence while gigabytes arrive look like a program that hangs.
-
-What still runs, in one line at the bottom of a terminal, while results are printed above it.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from conductor_cli.cli.output import print_notice
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.terminal_text import crop_text, one_line
 from conductor_cli.state.run_list import terminal_width
-from conductor_cli.views.base import Clock, Timer
+from conductor_cli.views.base import Clock
 from conductor_cli.views.console import cannot_redraw
 
 if TYPE_CHECKING:
@@ -63,13 +58,10 @@ class ProgressLines(ProgressDisplay):
         # The end of a download is announced by its command; the end of an evaluation's runs is not.
         if due or (finished and self._unit != "bytes"):
             self._shown = now
-            print_notice(self._line(label, done, total, detail))
-
-    def _line(self, label: str, done: int, total: int, detail: str) -> str:
-        amount = f"{done:,} of {total:,} {self._unit}"
-        if self._unit == "bytes":
-            amount = f"{format_size(done)} of {format_size(total)}"
-        return ", ".join(filter(None, (one_line(label), amount if total else "", detail)))
+            amount = f"{done:,} of {total:,} {self._unit}"
+            if self._unit == "bytes":
+                amount = f"{format_size(done)} of {format_size(total)}"
+            print_notice(", ".join(filter(None, (one_line(label), amount if total else "", detail))))
 
 
 class ProgressBar(ProgressDisplay):
@@ -143,6 +135,29 @@ def crop_label(label: str, width: int) -> str:
     verb, _, name = one_line(label).rpartition(" ")
     most = max(8, width - 50)
     return f"{verb} {name if len(name) <= most else f'…{name[1 - most :]}'}".strip()
+
+
+class Timer:
+    """Calls `tick` every `seconds` on a thread, until it is stopped."""
+
+    def __init__(self, tick: Callable[[], None], seconds: float, name: str) -> None:
+        self._tick = tick
+        self._seconds = seconds
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when no call is running and none will come."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._done.wait(self._seconds):
+            self._tick()
 
 
 RUNNING_PERIOD: Final = 0.5

@@ -1,10 +1,7 @@
-"""`conductor serve`: the workers and the planner as one model of an HTTP server, for every client.
+"""The workers and the planner for other programs: `conductor serve`, `conductor launch` and `conductor mcp`.
 
-`conductor serve keys`: add, list, rm.
-
-`conductor launch`: a coding client over a server of its own, which ends with it.
-
-`conductor mcp`: the workers and the planner as tools of another program, over standard input and output.
+`serve` makes them a model of an HTTP server, whose keys `serve keys` keeps; `launch` starts a coding client over a
+server that ends with it; `mcp` makes them tools, over standard input and output.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from conductor_cli.server.client_keys import ClientKeys, make_key
 from conductor_cli.server.launch import CLIENTS, find_client, own_server, run_client
 from conductor_cli.server.mcp.process import check_sdk, serve_stdio
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.process import HttpServer, access_rules, check_packages, make_service, open_socket
+from conductor_cli.server.process import HttpServer, access_rules, check_packages, listen_at, make_registry
 
 keys_app = typer.Typer(help="Add and remove the keys with which clients use the server.", no_args_is_help=True)
 
@@ -42,7 +39,7 @@ def _open_keys() -> ClientKeys:
 
 
 @keys_app.command("add")
-def add_key(
+def add_client_key_command(
     context: typer.Context,
     name: Name,
     max_cost_day: Annotated[
@@ -67,7 +64,7 @@ def add_key(
 
 
 @keys_app.command("list")
-def list_keys(json: opt.Json = False) -> None:
+def list_client_keys_command(json: opt.Json = False) -> None:
     """List the keys with their limits. No key is shown."""
     keys = _open_keys().all()
     if json:
@@ -87,7 +84,7 @@ def list_keys(json: opt.Json = False) -> None:
 
 
 @keys_app.command("rm")
-def remove_key(name: Name) -> None:
+def remove_client_key_command(name: Name) -> None:
     """Remove a key. A server that runs refuses it from now on."""
     _open_keys().remove(name)
     print_text(f"removed the key {name}")
@@ -104,40 +101,28 @@ def _read_cost(option: str, text: str | None) -> Decimal | None:
         raise UsageError(error.message.replace("--max-cost", option, 1), hint=error.hint) from None
 
 
-NOT_FOR_MCP = ("format", "progress", "approve")
+NOT_FOR_A_SERVER = ("format", "progress", "approve")
 """Options that say how a person sees a run."""
 
 
-@opt.with_run_options(omit=NOT_FOR_MCP)
-def mcp(context: typer.Context, options: opt.RunOptions) -> None:
+def _server_options(context: typer.Context, options: opt.RunOptions) -> ServerOptions:
+    return ServerOptions(
+        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
+        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
+    )  # fmt: skip
+
+
+@opt.with_run_options(omit=NOT_FOR_A_SERVER)
+def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
 
     A client starts this command; docs/mcp.md says how for some of them. The options hold for every call, which can
     only narrow them.
     """
     check_sdk()
-    from conductor_cli.server.options import ServerOptions
-
     if sys.stdin.isatty() and not context.obj.quiet:
         print_notice("waiting for an MCP client on standard input; a client starts this command itself: docs/mcp.md")
-    server = ServerOptions(
-        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
-        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
-    )  # fmt: skip
-    raise typer.Exit(serve_stdio(server, __version__))
-
-
-NOT_FOR_A_SERVER = ("format", "progress", "approve")
-"""Options that say how a person sees a run."""
-
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port", metavar="N", min=0, max=65535, show_default=False,
-        help="The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
-    ),
-]  # fmt: skip
+    raise typer.Exit(serve_stdio(_server_options(context, options), __version__))
 
 
 app = typer.Typer(invoke_without_command=True)
@@ -146,7 +131,22 @@ app.add_typer(keys_app, name="keys")
 
 @app.callback()
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)
-def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0.1", port: Port = None) -> None:
+def serve_command(
+    context: typer.Context,
+    options: opt.RunOptions,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            show_default=False,
+            help="The port to listen at; 0 for a free one. Without it 8080, or a free one if that is taken.",
+        ),
+    ] = None,
+) -> None:
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
     The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold for every request,
@@ -155,12 +155,9 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
     if context.invoked_subcommand is not None:
         return
     check_packages()
-    server = ServerOptions(
-        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
-        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
-    )  # fmt: skip
+    server = _server_options(context, options)
     access = access_rules(server.settings(), host)
-    opened = open_socket(host, port)
+    opened = listen_at(host, port)
     shown, number = opened.getsockname()[:2]
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"
     print_line(f"conductor serves at {url}")
@@ -170,17 +167,18 @@ def serve(context: typer.Context, options: opt.RunOptions, host: Host = "127.0.0
         print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model conductor")
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
-    raise typer.Exit(HttpServer(lambda: make_service(server), access, opened).run())
-
-
-ClientName = Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of: {', '.join(CLIENTS)}.")]
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the client.", show_default=False)
-]
+    raise typer.Exit(HttpServer(lambda: make_registry(server), access, opened).run())
 
 
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)
-def launch(context: typer.Context, options: opt.RunOptions, client: ClientName, arguments: Words = None) -> None:
+def launch_command(
+    context: typer.Context,
+    options: opt.RunOptions,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help=f"One of: {', '.join(CLIENTS)}.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the client.", show_default=False)
+    ] = None,
+) -> None:
     """Start a coding client over a server of its own.
 
     The client is pointed at the server by flags and variables for this one start; its settings stay as they are. The
@@ -188,12 +186,6 @@ def launch(context: typer.Context, options: opt.RunOptions, client: ClientName, 
     """
     found, path = find_client(client)
     check_packages()
-    from conductor_cli.server.options import ServerOptions
-
-    server = ServerOptions(
-        flags=options.settings(), config=context.obj.config, workers=options.worker_names,
-        rehearsal=options.rehearsal, stores_traces=not options.no_trace, seed=options.seed,
-    )  # fmt: skip
-    with own_server(server) as (url, key):
+    with own_server(_server_options(context, options)) as (url, key):
         code = run_client(path, found.launch(url, key), arguments or ())
     raise typer.Exit(code)

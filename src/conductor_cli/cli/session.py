@@ -1,7 +1,4 @@
-"""What the commands that run a question share: settings from options, models, views, trace store, event loop.
-
-From a command line to a question: its words, stdin and files, in this order.
-"""
+"""What the commands that run a question share: settings from options, the question, models, views, trace store."""
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ from pathlib import Path
 from signal import SIGINT
 from typing import Any, BinaryIO, Final
 
-from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, check_total, decode_text
+from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
 from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
-from conductor_cli.app.rehearsal import check_question, is_rehearsal_run
-from conductor_cli.app.run_session import ALWAYS, RunResult, drive, keeps_trace
+from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
-from conductor_cli.cli.keypress import can_ask
+from conductor_cli.cli.keypress import has_terminal
 from conductor_cli.cli.model import offer_model
-from conductor_cli.cli.options import FLAGS, GlobalOptions, RunOptions
+from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions, is_address
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
 from conductor_cli.config import Settings, format_value, load_settings, with_lower_limits
+from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.follow_up import continue_conversation
 from conductor_cli.core.media import SUFFIXES
-from conductor_cli.core.plan import SELF, Plan
+from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
@@ -65,7 +62,7 @@ class Session:
         self.attachments = Attachments(self.settings.paths.attachments)
         self.output: OutputName = options.format
         self.quiet = common.quiet
-        self.stores_traces = keeps_trace(self.settings, wanted=not options.no_trace)
+        self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None
         self.rehearsal = options.rehearsal
 
     @property
@@ -82,6 +79,15 @@ class Session:
         """Reads the files of the command line."""
         return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
 
+    def attach(self, name: str) -> File:
+        """Return the file of this name, or what is at this address. Raises `UsageError`."""
+        return self.attacher.fetch(name) if is_address(name) else self.attacher.attach(Path(name))
+
+    def tell(self, text: str) -> None:
+        """Print a notice, unless only errors are wanted."""
+        if not self.quiet:
+            print_notice(text)
+
     @property
     def approves(self) -> bool:
         """Whether a person approves each plan before any worker is called."""
@@ -91,68 +97,52 @@ class Session:
         """The trace of an earlier run. Prints which of its lines are damaged. Raises `UsageError` as the store does."""
         trace = self.store.ended(name)
         for notice in trace.notices:
-            if notice.reason == "trace_damaged" and not self.quiet:
-                print_notice(f"run {trace.run}: {notice.text}")
+            if notice.reason == "trace_damaged":
+                self.tell(f"run {trace.run}: {notice.text}")
         return trace
 
     def keep_policy(self, earlier: Trace) -> None:
         """Keep the policy that an earlier run had, and print which of its rules the settings do not have."""
         self.settings, added = keep_policy_of(self.settings, earlier)
-        if added and not self.quiet:
-            print_notice(f"as in run {earlier.run}, these rules apply: {', '.join(added)}")
+        if added:
+            self.tell(f"as in run {earlier.run}, these rules apply: {', '.join(added)}")
 
     def lower_limits(self, limits: Mapping[str, Any], source: str) -> None:
         """Keep the limits of a plan, by setting name, where they are lower, and print which are not taken."""
         self.settings, refused = with_lower_limits(self.settings, limits, source)
-        for name, value in () if self.quiet else refused:
+        for name, value in refused:
             wanted, own = format_value(value), format_value(self.settings[name])
             how = f"{FLAGS[name]} {wanted}" if name in FLAGS else f"conductor config set {name} {wanted}"
-            print_notice(f"{one_line(source)} asks for {name} = {wanted}; yours is {own} and stays. To allow it: {how}")
+            self.tell(f"{one_line(source)} asks for {name} = {wanted}; yours is {own} and stays. To allow it: {how}")
 
     def run(
-        self,
-        question: Question,
-        *,
-        only: Sequence[str] = (),
-        plan: Plan | None = None,
-        resume: Trace | None = None,
-        needs: Sequence[str] = (),
-    ) -> int:
-        """Run a question to its end; returns the exit code.
+        self, question: Question, *, only: Sequence[str] = (), plan: Plan | None = None, resume: Trace | None = None,
+        needs: Sequence[str] = (), plan_only: bool = False,
+    ) -> RunResult:  # fmt: skip
+        """Run a question to its end, or only plan it.
 
         Raises `UsageError` or `PolicyError` before anything runs where one of the workers in `needs` is not available.
         """
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)
-        if self.approves:
+        if self.approves and not plan_only:
             from conductor_cli.cli.approval import check_terminal  # draws with Rich, which takes long to load
 
             check_terminal()
         self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
-        given = plan or (resume.plan if resume is not None and isinstance(resume.plan, Plan) else None)
-        # A given plan needs the conductor model all the same where a step is put to the conductor itself.
-        plans = given is None or self.settings.limits.recursion > 0 or any(step.worker == SELF for step in given.steps)
-        self._check(question, plans=plans)
-
+        streams = self.output == "answer" and sys.stdout.isatty() and not plan_only
+        job = self.job(question, plan=plan, resume=resume, plan_only=plan_only, streams=streams)
+        check_job(job)
+        if job.plans and not job.rehearsal:  # a person is offered a model where none plans
+            offer_model(self.settings, quiet=self.quiet)
         stored = (*resume.pool.names, *needs) if resume is not None else ()
-        streams = self.output == "answer" and sys.stdout.isatty()
-
-        async def run() -> int:
-            async with self._opened(only=only, stored=stored, planning=plans, streams=streams) as conductor:
-                check_allowed(conductor.pool_policy, needs)
-                conductor.pool.subset(needs)
-                return (await self.run_question(conductor, question, plan=plan, resume=resume)).exit_code
-
-        return asyncio.run(run())
-
-    def plan(self, question: Question, *, only: Sequence[str]) -> RunResult:
-        """Only plan a question. The models are closed when this returns."""
-        self._check(question, plans=True)
 
         async def run() -> RunResult:
-            async with self._opened(only=only) as conductor:
-                return await self.run_question(without_reviews(conductor), question, plan_only=True)
+            async with self._opened(only=only, stored=stored, planning=job.plans) as conductor:
+                check_allowed(conductor.pool_policy, needs)
+                conductor.pool.subset(needs)
+                return await self.run_job(conductor, job)
 
         return asyncio.run(run())
 
@@ -164,8 +154,7 @@ class Session:
             seed=self.options.seed,
             rehearsal=self.rehearsal,
             attachments=self.attachments,
-            learns=True,
-            explores=True,
+            learning="explore",
             **how,
         )
         try:
@@ -175,104 +164,111 @@ class Session:
             if opened.problem:
                 print_notice(opened.problem)
 
-    def _check(self, question: Question, *, plans: bool) -> None:
-        """Whether the question can be run: the demo models can read it, or a model that plans is there."""
-        if self.rehearsal:
-            check_question(question)
-        elif plans:
-            offer_model(self.settings, quiet=self.quiet)
+    def job(self, question: Question, **how: Any) -> Job:  # noqa: ANN401 - as `Job` takes them
+        """Return the job of a question under this session's settings; `how` is what else a `Job` is told."""
+        return Job(
+            question=question, settings=self.settings, store=self.store if self.stores_traces else None,
+            approves=self.approves and not how.get("plan_only"), rehearsal=self.rehearsal, **how,
+        )  # fmt: skip
 
-    async def run_question(
-        self,
-        conductor: Conductor,
-        question: Question,
-        *,
-        plan: Plan | None = None,
-        resume: Trace | None = None,
-        plan_only: bool = False,
-        chat: bool = False,
-    ) -> RunResult:
-        """Put a question to an open conductor: run, store and show it. Errors in writing are printed."""
-        check_total(question, self.settings)
+    async def run_job(self, conductor: Conductor, job: Job, *, chat: bool = False) -> RunResult:
+        """Run a job on an open conductor, store it and show it. Errors in writing are printed."""
         command = check_command(self.settings)
-        approve = self.approves and not plan_only
-        asks_about_tools = conductor.tools is not None and can_ask() and not plan_only
+        asks_about_tools = conductor.tools is not None and has_terminal() and not job.plan_only
         if conductor.tools is not None:
             conductor = replace(conductor, tools=replace(conductor.tools, asks=asks_about_tools))
-        run = conductor.run(question, plan=plan, resume=resume, plan_only=plan_only, approve=approve)
+        run = begin_run(job, conductor)
         around = replace(self.output_context, asked=chat)
         view = open_views(self.output, self.settings["output.progress"], around)
         with ExitStack() as stack:
             stack.enter_context(stop_on_signals(run, chat=chat))
-            approver = None
-            if approve:
-                from conductor_cli.cli.approval import PlanApprover
+            plans = tools = None
+            if job.approves or asks_about_tools:
+                from conductor_cli.cli.approval import PlanApprover, ToolApprover
 
-                approver = stack.enter_context(closing(PlanApprover(self.output_context)))
-            tool_approver = None
-            if asks_about_tools:
-                from conductor_cli.cli.approval import ToolApprover
+                plans = stack.enter_context(closing(PlanApprover(self.output_context))) if job.approves else None
+                tools = stack.enter_context(closing(ToolApprover(self.output_context))) if asks_about_tools else None
 
-                tool_approver = stack.enter_context(closing(ToolApprover(self.output_context)))
-            result = await drive(
-                run, view, self.store if self.stores_traces else None, approver, tool_approver,
-                required=self.settings["traces.keep"] == ALWAYS, on_output_lost=leave_stdout,
+            def wake() -> None:
+                for approver in (plans, tools):
+                    if approver is not None:
+                        approver.wake()
+
+            result = await run_to_end(
+                run, job, view, plans.decide if plans else None, tools.decide if tools else None, on_end=wake,
+                on_output_lost=leave_stdout,
             )  # fmt: skip
         for error in result.errors:
             print_error(error)
-        if command and not plan_only:
-            await self._check_answer(result.run.trace, command, chat=chat)
+        if command and not job.plan_only:
+            # Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and nothing else.
+            check = asyncio.ensure_future(check_run(self.settings, result.run.trace, command))
+            with show_running(quiet=self.quiet) as running, on_signal(SIGINT, check.cancel) if chat else nullcontext():
+                running.start("the check")
+                await asyncio.wait([check])
+            text = "the check was stopped" if check.cancelled() else await check
+            if text:
+                self.tell(text)
         return result
 
-    async def _check_answer(self, trace: Trace, command: Sequence[str], *, chat: bool) -> None:
-        """Have the check rate an answer, and print what it says. In a chat Ctrl-C stops it and nothing else."""
-        check = asyncio.ensure_future(check_run(self.settings, trace, command))
-        with show_running(quiet=self.quiet) as running, on_signal(SIGINT, check.cancel) if chat else nullcontext():
-            running.start("the check")
-            await asyncio.wait([check])
-        text = "the check was stopped" if check.cancelled() else await check
-        if text and not self.quiet:
-            print_notice(text)
 
-
-def without_reviews(conductor: Conductor) -> Conductor:
-    """A conductor that appends no review: the plan holds one already, or one is appended when the plan is run."""
-    return replace(conductor, limits=replace(conductor.limits, recursion=0))
-
-
-STDIN: Final = Path("-")
-"""The file that means stdin."""
+STDIN: Final = "-"
+"""The file and the word that mean stdin."""
 
 STDIN_NAME: Final = "stdin"
 """What stdin is called among the attached files."""
 
+MAX_NAMED: Final = 4
+"""Files that a notice names; it counts the others."""
+
 
 def build_question(
-    words: Sequence[str], files: Sequence[Path], system: str | None, schema: Path | None, earlier: Trace | None,
-    attacher: Attacher, urls: Sequence[str] = (),
+    session: Session, words: Sequence[str], files: Sequence[str], *, system: str | None = None,
+    schema: Path | None = None, earlier: Trace | None = None,
 ) -> Question:  # fmt: skip
-    """The question of a command line. Raises `UsageError` where there is none or a part cannot be read.
+    """Return the question of a command line. Raises `UsageError` where there is none or a part cannot be read.
 
-    Without words the question is what comes on stdin; with words, stdin is attached like a file.
+    Without words the question is what comes on stdin; with words, stdin is attached like a file. A notice says which
+    words of the question are names of files.
     """
-    # `-` only says that stdin is to be read; it is not part of the question.
-    text = " ".join(decode_argument(word, "the question") for word in words if word != "-").strip()
-    piped = _read_stdin(attacher, forced="-" in words or STDIN in files)
-    attached = [attacher.attach(path) for path in files if path != STDIN]
-    attached += [attacher.fetch(url) for url in urls]
+    text, attacher = join_words(words), session.attacher
+    piped = _read_stdin(attacher, forced=STDIN in words or STDIN in files)
+    attached = [session.attach(path) for path in files if path != STDIN]
     if not text and piped is not None and piped.attachment is None:
         text, piped = piped.text.strip(), None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):
         attached.insert(0, piped)
     if not text:
         raise UsageError("there is no question", hint='conductor ask "…", or pipe one: echo "…" | conductor ask -')
-    question = Question(
-        text=text,
-        system=decode_argument(system or "", "--system"),
-        files=tuple(attached),
-        schema=None if schema is None else _read_schema(schema),
-    )
+    # A name without a slash or a suffix, such as make, is more likely just a word.
+    names = [word for word in words if FILE_LIKE.fullmatch(word) and os.path.isfile(word)]  # noqa: PTH113 - longer words
+    shown = session.settings["output.progress"] != "none"
+    if names and shown:
+        verb = "is" if len(names) == 1 else "are"
+        session.tell(f"{_listed(names)} {verb} read as a part of the question; to attach a file: -f {names[0]}")
+    if len(files) > 1 and shown:
+        session.tell(f"{len(files)} files are attached: {_listed(files)}")
+    answer: dict[str, Any] | None = None
+    if schema is not None:
+        try:
+            answer = json.loads(read_text_file(schema))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{schema} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
+        if not isinstance(answer, dict):
+            raise UsageError(f"{schema} is not a JSON object", hint="--schema takes a JSON Schema")
+    system_text = decode_argument(system or "", "--system")
+    question = Question(text=text, system=system_text, files=tuple(attached), schema=answer)
     return question if earlier is None else continue_conversation(question, earlier, keep_system=system is None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Return the words of a question; `-` only says that stdin is to be read. Raises `UsageError`."""
+    return " ".join(decode_argument(word, "the question") for word in words if word != STDIN).strip()
 
 
 def pasted_file(line: str) -> str | None:
@@ -320,24 +316,14 @@ def read_text_file(path: Path, hint: str = "check its name") -> str:
     """The text of a file. Raises `UsageError`, with `hint` where the file cannot be opened."""
     try:
         with path.open("rb") as file:
-            return read_text(file, str(path))
+            return read_limited_text(file, str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
-def read_text(stream: BinaryIO, source: str) -> str:
+def read_limited_text(stream: BinaryIO, source: str) -> str:
     """What a stream holds, as text. Raises `UsageError` where it is not UTF-8, holds NUL bytes, or is too large."""
     data = stream.read(TEXT_LIMIT + 1)
     if len(data) > TEXT_LIMIT:
         raise UsageError(f"{source} is larger than {TEXT_LIMIT >> 20} MiB", hint="attach only the part that matters")
     return decode_text(data, source)
-
-
-def _read_schema(path: Path) -> dict[str, Any]:
-    try:
-        schema = json.loads(read_text_file(path))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}", hint="--schema takes a JSON Schema") from None
-    if not isinstance(schema, dict):
-        raise UsageError(f"{path} is not a JSON object", hint="--schema takes a JSON Schema")
-    return schema

@@ -24,9 +24,9 @@ from conductor_cli.app.setup import (
     propose_workers,
 )
 from conductor_cli.cli import options as opt
+from conductor_cli.cli.entry import run_command_line
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_text
-from conductor_cli.cli.start import run as run_command
-from conductor_cli.cli.terminal_input import can_ask, confirm, read_line
+from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.state.trace_store import TraceStore
@@ -39,7 +39,7 @@ NOTHING_FITS: Final = (
 )
 
 
-def setup(
+def setup_command(
     context: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do everything that is proposed, without asking.")] = False,
     model: Annotated[
@@ -104,7 +104,15 @@ class Interview:
         for topic, text in self.findings.lines().items():
             print_text(f"  {topic:<8} {text}")
         if self.asks:
-            self._ask_for_keys()
+            _print_heading("Keys")
+            storage = [] if self.findings.keyring else ["--insecure-storage"]
+            if storage:
+                print_text("  no working keyring found: a key would be stored in a file that is not encrypted")
+            while name := ask_line("Provider for a key (e.g. openai; Enter to skip):"):
+                if self._run(["keys", "set", name, *storage]) == 0:
+                    self._run(["keys", "test", name])
+                    # A new key may bring a worker, which the next step then proposes.
+                    self.findings = look_at_keys(self.findings, self.settings)
         added = self._go_through(
             "Workers, the models that answer", propose_workers(self.findings, self.settings),
             "none found, so the conductor model answers too; a key adds one: conductor keys set PROVIDER",
@@ -141,17 +149,6 @@ class Interview:
         if self.asks and confirm("Measure them now?", default=False):
             self.exit_code = self.exit_code or self._run(command)
 
-    def _ask_for_keys(self) -> None:
-        _print_heading("Keys")
-        storage = [] if self.findings.keyring else ["--insecure-storage"]
-        if storage:
-            print_text("  no working keyring found: a key would be stored in a file that is not encrypted")
-        while name := read_line("Whose key to store? A provider, such as openai, or Enter for none:"):
-            if self._run(["keys", "set", name, *storage]) == 0:
-                self._run(["keys", "test", name])
-                # A new key may bring a worker, which the next step then proposes.
-                self.findings = look_at_keys(self.findings, self.settings)
-
     def _go_through(self, heading: str, steps: Sequence[SetupStep], otherwise: str) -> bool:
         """Show steps of one kind and do the new ones together, where that is agreed to; whether it was.
 
@@ -180,7 +177,7 @@ class Interview:
         common = self._common
         before = [*(["--config", common.config] if common.config else []), *(["--quiet"] if common.quiet else [])]
         # So a step does exactly what the command shown with it does, with the same messages and exit code.
-        code = run_command([*before, *command])
+        code = run_command_line([*before, *command])
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         self.settings = self._read_settings()

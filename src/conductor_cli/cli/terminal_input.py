@@ -1,6 +1,4 @@
-"""What signals do while a run or a chat goes on.
-
-Questions to a person at the terminal: yes or no, or a line of text.
+"""What signals do while a run or a chat goes on, and questions to a person: yes or no, or a line of text.
 
 Questions go to standard error, so that standard output holds results only. The end of input (Ctrl-D) always means no.
 """
@@ -135,7 +133,7 @@ def can_ask() -> bool:
 def confirm(question: str, *, default: bool) -> bool:
     """A yes or a no; a bare Enter is the `default`, the end of input a no. Any other word is asked about again."""
     while True:
-        answer = read_line(f"{question} [{'Y/n' if default else 'y/N'}]")
+        answer = ask_line(f"{question} [{'Y/n' if default else 'y/N'}]")
         if answer is None:
             return False
         if not answer or answer.lower() in YES_NO:
@@ -143,7 +141,7 @@ def confirm(question: str, *, default: bool) -> bool:
         print_notice("answer with yes or no")
 
 
-def read_line(question: str) -> str | None:
+def ask_line(question: str) -> str | None:
     """A line from the terminal without the spaces around it; None at the end of input."""
     sys.stderr.write(f"{wrap_lines(question, terminal_width(sys.stderr))} ")
     sys.stderr.flush()

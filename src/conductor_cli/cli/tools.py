@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from conductor_cli.app import tools
-from conductor_cli.app.tools import ToolsTest
+from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
 from conductor_cli.config import app_paths
@@ -23,7 +22,7 @@ Name = Annotated[str, typer.Argument(help="The name of the tools.")]
 
 
 @app.command("list")
-def list_tools(context: typer.Context, json: opt.Json = False) -> None:
+def list_tools_command(context: typer.Context, json: opt.Json = False) -> None:
     """List the servers of tools in the settings; none is started."""
     rows = tools.list_tool_servers(opt.stored_settings(context))
     if json:
@@ -42,92 +41,61 @@ def list_tools(context: typer.Context, json: opt.Json = False) -> None:
 
 
 @app.command("add")
-def add_tools(
+def add_tools_command(
     context: typer.Context,
     name: Name,
     server: Annotated[
         list[str] | None, typer.Argument(metavar="URL|COMMAND", help="An address, or after -- a command.")
     ] = None,
     about: Annotated[str | None, typer.Option("--about", help="What they are for, for the conductor.")] = None,
-    env: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME", help="A variable the command gets; may be repeated.")
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", metavar="'NAME: VALUE'", help="A header, with $VARIABLE for a secret; may be repeated."
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", metavar="S", help="Most seconds of one call (60).")
-    ] = None,
-    only: Annotated[str | None, typer.Option("--only", metavar="A,B", help="Offer only these of its tools.")] = None,
-    read_only: Annotated[
-        str | None, typer.Option("--read-only", metavar="A,B", help="These tools change nothing; '*' for all.")
-    ] = None,
+    env: opt.Env = None,
     allow: Annotated[
         str | None, typer.Option("--allow", metavar="A,B", help="Call these tools without asking; '*' for all.")
     ] = None,
-    trust: Annotated[
-        bool | None,
-        typer.Option(
-            "--trust/--no-trust", help="Believe the server which tools are read-only (yes).", show_default=False
-        ),
-    ] = None,
-    local: Annotated[
-        bool | None,
-        typer.Option(
-            "--local/--no-local", help="It sends nothing from this machine, for policies (no).", show_default=False
-        ),
-    ] = None,
+    more: opt.SetOptions = None,
 ) -> None:
-    """Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND…, or … NAME URL."""
-    given = {
-        **_server(server or ()), "about": about, "env": env or None, "headers": _headers(header), "seconds": seconds,
-        "only": opt.split_names(only), "read_only": opt.split_names(read_only), "allow": opt.split_names(allow),
-        "trust": trust, "local": local,
-    }  # fmt: skip
+    """Add a server of tools, or change one that was added: conductor tools add NAME -- COMMAND…, or … NAME URL.
+
+    --set takes its other settings: only=A,B to offer only these of its tools; read_only=A,B for tools that change
+    nothing, '*' for all; trust=false not to trust the server's read-only hints; local=true to treat it as local in
+    policies; seconds=S for the longest call; 'headers=NAME: VALUE', with $VARIABLE for a secret.
+    """
+    given: dict[str, Any] = {"about": about, "env": env or None, "allow": opt.split_names(allow)}
+    if server and opt.is_address(server[0]):
+        if len(server) > 1:
+            raise UsageError(f"nothing may follow the address {server[0]!r:.80}", hint="put options before it")
+        given["url"] = server[0]
+    elif server and "://" in server[0]:
+        raise UsageError(f"{server[0]!r:.80} is not an address of http or https", hint="a command goes after --")
+    elif server:
+        given["command"] = list(server)
+    headers = {}
+    for text in more or ():
+        given |= opt.parse_assignments([text], lists=("only", "read_only"))
+        if isinstance(found := given.get("headers"), str):
+            key, _, value = (part.strip() for part in found.partition(":"))
+            if not key or not value:
+                hint = "--set 'headers=Authorization: Bearer $MY_TOKEN'"
+                raise UsageError("a header needs a name and a value", hint=hint)
+            headers[key] = value
+            given["headers"] = headers
     existed = tools.add_tool_server(opt.stored_settings(context), name, given)
     print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
 
 
-def _server(words: Sequence[str]) -> dict[str, Any]:
-    """The words after the name as the settings have them; none where they do not change."""
-    if not words:
-        return {}
-    if words[0].startswith(("http://", "https://")):
-        if len(words) > 1:
-            raise UsageError(f"nothing may follow the address {words[0]!r:.80}", hint="put options before it")
-        return {"url": words[0]}
-    if "://" in words[0]:
-        raise UsageError(f"{words[0]!r:.80} is not an address of http or https", hint="a command goes after --")
-    return {"command": list(words)}
-
-
-def _headers(given: Sequence[str] | None) -> dict[str, str] | None:
-    """The headers of `--header`. Raises `UsageError`."""
-    headers = {}
-    for text in given or ():
-        name, colon, value = text.partition(":")
-        if not colon or not name.strip() or not value.strip():
-            raise UsageError("--header needs a name and a value", hint="--header 'Authorization: Bearer $MY_TOKEN'")
-        headers[name.strip()] = value.strip()
-    return headers or None
-
-
 @app.command("rm")
-def remove_tools(
+def remove_tools_command(
     context: typer.Context,
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="The name of the tools; may be repeated.")],
 ) -> None:
     """Remove servers of tools that were added and that no worker has."""
-    tools.remove_tool_servers(app_paths(os.environ), names, lambda: opt.stored_settings(context))
+    remove_tables(app_paths(os.environ), "tools", names, lambda: opt.stored_settings(context))
     for name in names:
         print_text(f"removed {name}")
 
 
 @app.command("test")
-def try_tools(
+def try_tools_command(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Tools to test; default: all.")] = None,
     json: opt.Json = False,
@@ -135,32 +103,21 @@ def try_tools(
     """Start each server and list what it offers; nothing is called."""
     results = tools.try_tool_servers(opt.stored_settings(context), names or ())
     if json:
-        print_json([result.data() for result in results])
-    else:
-        for result in results:
-            _print_result(result)
-    raise typer.Exit(1 if any(result.problem for result in results) else 0)
-
-
-def _print_result(result: ToolsTest) -> None:
-    if result.problem:
-        print_text(f"{result.name} failed: {one_line(result.problem)}")
-        return
-    offered = format_count(len(result.tools), "tool")
-    print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds)}")
-    for notice in result.notices:
-        print_notice(notice)
-    cells = [
-        [
-            one_line(tool.own_name)[:64],
-            _approval(tool.read_only, tool.allowed),
-            one_line(tool.tool.description) or UNKNOWN,
-        ]
-        for tool in result.tools
-    ]
-    if cells:
-        print_table(("TOOL", "CALLED", "WHAT IT DOES"), cells)
-
-
-def _approval(read_only: bool, allowed: bool) -> str:
-    return "freely: read-only" if read_only else "freely: allowed" if allowed else "if you agree"
+        print_json([result.to_json() for result in results])
+    for result in () if json else results:
+        if result.code:
+            print_text(f"{result.name} failed: {one_line(result.text)}")
+            continue
+        offered = format_count(len(result.data["tools"]), "tool")
+        print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds or 0)}")
+        for notice in result.data["notices"]:
+            print_notice(notice)
+        cells = []
+        for tool in result.data["tools"]:
+            called = (
+                "freely: read-only" if tool["read_only"] else "freely: allowed" if tool["allowed"] else "asks first"
+            )
+            cells.append([one_line(tool["name"])[:64], called, one_line(tool["description"]) or UNKNOWN])
+        if cells:
+            print_table(("TOOL", "CALLED", "WHAT IT DOES"), cells)
+    raise typer.Exit(max((result.code for result in results), default=0))

@@ -1,13 +1,12 @@
-"""`conductor trace`: list, search, show, replay, diff, verify, rerun, rate, export, prune, path, rm."""
+"""`conductor trace`: list, show, replay, diff, verify, rerun, rate, export, prune, rm."""
 
 from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -37,68 +36,47 @@ from conductor_cli.cli.output import (
     print_text,
 )
 from conductor_cli.cli.terminal_input import can_ask, confirm
+from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.follow_up import check_step_exists, reset_from_step
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.state.run_list import COUNT, list_data, list_text, run_names, terminal_width
+from conductor_cli.state.run_list import COUNT, list_data, list_text, terminal_width
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.console import OutputContext, page_screen
-from conductor_cli.views.json_output import run_data
+from conductor_cli.views.json_output import run_json
 from conductor_cli.views.replay import open_replay_view, replay_events
 from conductor_cli.views.trace_text import comparison_text, step_lines, trace_lines
 
-if TYPE_CHECKING:
-    from conductor_cli.state.stored_run import RunQuery
-
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 """Faults of one trace that are printed."""
 
 app = typer.Typer(
-    help="Stored runs: list, search, show, replay, compare, verify, run again, rate, export, remove.",
+    help="Stored runs: list, show, replay, compare, verify, run again, rate, export, remove.",
     no_args_is_help=True,
 )
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, last, or last~1 and so on.")]
-OtherRun = Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
-Count = Annotated[int, typer.Option("-n", "--count", min=1, help="How many, newest first.")]
-State = Annotated[RunState | None, typer.Option("--state", help="Only runs in this state.")]
-Worker = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")]
-Since = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Only runs started since: 30min, 12h, 7d, 2w or a date, 2026-11-20."),
-]
 
 
 @app.command("list")
-def list_runs(
-    count: Count = COUNT,
-    state: State = None,
-    worker: Worker = None,
-    since: Since = None,
-    json: opt.Json = False,
-) -> None:
-    """List stored runs, newest first."""
-    _print_runs(make_run_query(state, worker, since, ()), count, json=json)
-
-
-@app.command("search")
-def search(
+def list_runs_command(
     text: Annotated[
-        list[str], typer.Argument(metavar="TEXT", help="Texts that a run must all contain; case is ignored.")
-    ],
-    count: Count = COUNT,
-    state: State = None,
-    worker: Worker = None,
-    since: Since = None,
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Only runs that contain all these texts; case is ignored."),
+    ] = None,
+    count: Annotated[int, typer.Option("-n", min=1, help="How many, newest first.")] = COUNT,
+    state: Annotated[RunState | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only runs since: 30min, 12h, 7d, 2w or a date, 2026-11-20."),
+    ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Search the questions, subtasks and answers of stored runs."""
-    _print_runs(make_run_query(state, worker, since, text), count, json=json)
-
-
-def _print_runs(query: RunQuery, count: int, *, json: bool) -> None:
-    """Print the newest matching runs, and where their texts contain the search terms."""
+    """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
+    query = make_run_query(state, worker, since, text or ())
     directory = str(open_trace_store().directory)
     try:
         if json:
@@ -114,7 +92,7 @@ def _print_runs(query: RunQuery, count: int, *, json: bool) -> None:
 
 
 @app.command("show")
-def show(
+def show_run_command(
     context: typer.Context,
     run: Run = "last",
     step: Annotated[
@@ -137,7 +115,7 @@ def show(
     if step is not None:
         check_step_exists(trace, step)
     if json:
-        data = run_data(trace, store.path(found), live=live, prompts=prompts)
+        data = run_json(trace, store.path(found), live=live, prompts=prompts)
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
@@ -151,7 +129,7 @@ def show(
 
 
 @app.command("replay")
-def replay(
+def replay_command(
     context: typer.Context,
     run: Run = "last",
     speed: Annotated[
@@ -163,7 +141,8 @@ def replay(
     """Show a stored run again as it happened. Uses no network; exits with 0 however the run ended."""
     flags = {"output.color": context.obj.color, "output.progress": progress}
     settings, store = display_settings(context.obj.config, flags), open_trace_store()
-    events = store.events(store.find(run))
+    # Only a replay with pauses, or of the events, needs the streamed pieces.
+    events = store.events(store.find(run), pieces=speed > 0 or format_ != "answer")
     view = open_replay_view(settings, format_, store, quiet=context.obj.quiet)
     try:
         code = replay_events(events, view, speed)
@@ -174,7 +153,9 @@ def replay(
 
 
 @app.command("diff")
-def diff(run: Run, other: OtherRun) -> None:
+def diff_command(
+    run: Run, other: Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
+) -> None:
     """Compare two stored runs, as diff -u does: question, plan, steps, answers and usage."""
     store = open_trace_store()
     one, two = (store.trace(store.find(name)) for name in (run, other))
@@ -182,12 +163,10 @@ def diff(run: Run, other: OtherRun) -> None:
 
 
 @app.command("verify")
-def verify(
+def verify_runs_command(
     run: Run = "last",
     all_: Annotated[bool, typer.Option("--all", help="Verify all stored runs.")] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Keep what is whole; the file as it was gets another name.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Keep intact lines; rename the original.")] = False,
     json: opt.Json = False,
 ) -> None:
     """Check that stored runs are whole: which lines were changed, cut or added. Exits with 0 only if they are.
@@ -207,7 +186,7 @@ def verify(
         if all_:
             print_line(f"{format_count(len(found), 'run')}, {damaged} not whole")
         if any(each.check.faults for each in found) and not repair:
-            print_notice("to keep what is whole: --repair")
+            print_notice("to keep the intact lines: --repair")
     raise typer.Exit(0 if all(each.whole for each in found) else 1)
 
 
@@ -223,15 +202,15 @@ def _print_verified(found: VerifiedTrace) -> None:
     else:
         state = "whole so far" if check.running else "whole"
         print_line(f"{check.run}: {state}, {format_count(check.lines, 'line')}, hash {check.link}")
-    for fault in check.faults[:MOST_FAULTS]:
+    for fault in check.faults[:MAX_FAULTS]:
         print_line(f"  {fault.text}")
-    if len(check.faults) > MOST_FAULTS:
-        print_line(f"  and {len(check.faults) - MOST_FAULTS} more: --json")
+    if len(check.faults) > MAX_FAULTS:
+        print_line(f"  and {len(check.faults) - MAX_FAULTS} more: --json")
 
 
 @app.command("rerun")
 @opt.with_run_options(omit=("mode", "workers", "pool", "max_steps", "recursion", "adapter", "rehearsal"))
-def rerun(
+def rerun_command(
     context: typer.Context,
     options: opt.RunOptions,
     run: Run = "last",
@@ -249,11 +228,11 @@ def rerun(
         hint = f"conductor trace show {trace.run} shows the run"
         raise UsageError(f"run {trace.run} has no steps to run again", hint=hint)
     again = reset_from_step(trace, from_, worker)
-    raise typer.Exit(session.run(again.question, resume=again, needs=(worker,) if worker else ()))
+    raise typer.Exit(session.run(again.question, resume=again, needs=(worker,) if worker else ()).exit_code)
 
 
 @app.command("rate")
-def rate(
+def rate_command(
     context: typer.Context,
     run: Run,
     verdict: Annotated[Verdict, typer.Argument(metavar="good|bad", help="What you think of the answer.")],
@@ -273,7 +252,7 @@ def rate(
 
 
 @app.command("export")
-def export(
+def export_command(
     run: Run = "last",
     format_: Annotated[ExportFormat, typer.Option("--format", help="Output format.")] = "html",
 ) -> None:
@@ -284,7 +263,7 @@ def export(
 
 
 @app.command("prune")
-def prune(
+def prune_command(
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="TIME", help="Runs that started longer ago: 12h, 30d, 8w.")
     ] = None,
@@ -318,17 +297,8 @@ def prune(
         raise errors[0]
 
 
-@app.command("path")
-def path(
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="A run; without it, the directory.")] = None,
-) -> None:
-    """Print the directory of traces, or the file of one run."""
-    store = open_trace_store()
-    print_line(str(store.directory if run is None else store.path(store.find(run))))
-
-
 @app.command("rm")
-def rm(runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to delete.")]) -> None:
+def remove_runs_command(runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to delete.")]) -> None:
     """Delete stored runs."""
     store = open_trace_store()
     try:
@@ -337,13 +307,3 @@ def rm(runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to de
             print_line(f"removed {found}")
     finally:
         forget_removed(store)
-
-
-@app.command("names", hidden=True)
-def names() -> None:
-    """Print the ids of the newest runs, one per line, for shell completion."""
-    found = list[str]()
-    with suppress(OSError):  # a directory that cannot be read has no names
-        found = run_names(str(open_trace_store().directory))
-    if found:
-        print_line("\n".join(found))

@@ -6,103 +6,88 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from conductor_cli.app.doctor import Check
+from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice
+from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice
 from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.train.job import is_first
-from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
+from conductor_cli.train.recipe import PUBLISHED, LoraSettings
 
 INCOMPLETE: Final = 3
 """The exit code if --minutes ended before all steps were done."""
 
 INTERRUPTED: Final = 130
 
-Cases = Annotated[
-    str | None, typer.Option("--cases", metavar="basics|SUITE|CASES.jsonl", help="The cases to train on, as for eval.")
-]
-Validation = Annotated[
-    str | None,
-    typer.Option("--validation", metavar="CASES.jsonl", help="Cases to choose the best checkpoint by; else a fifth."),
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="FILE", help="The file of the published suite that --cases names, as for eval."),
-]
-Base = Annotated[
-    str | None,
-    typer.Option("--base", metavar="DIR|ID", help="The base model, in Hugging Face format; never downloaded."),
-]
-Profile = Annotated[
-    Literal["prompted", "brief", "published"] | None,
-    typer.Option("--profile", help="The prompt format: with examples, without, or workers by number only."),
-]
-UseLora = Annotated[bool, typer.Option("--lora/--full", help="Train a low-rank adapter, or all weights.")]
-Steps = Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Number of training steps.")]
-Prompts = Annotated[int | None, typer.Option("--prompts", metavar="N", min=1, help="Cases in each step.")]
-Group = Annotated[int | None, typer.Option("--group", metavar="N", min=2, help="Plans sampled for each case.")]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", metavar="R", min=0.0, help="Highest learning rate; the default is the recipe's."),
-]
-PlanTokens = Annotated[int | None, typer.Option("--plan-tokens", metavar="N", min=8, help="Most tokens of a plan.")]
-Offer = Annotated[
-    int | None, typer.Option("--offer", metavar="N", min=2, help="Most workers that are offered for a case.")
-]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed for cases, pools and plans.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Directory of the training; run again to resume there.")
-]
-MaxCost = Annotated[
-    str | None, typer.Option("--max-cost", metavar="USD", help="Stop when the workers have cost this much in total.")
-]
-CostWeight = Annotated[
-    float | None,
-    typer.Option(
-        "--cost-weight", metavar="W", min=0.0, help="Reward penalty for the most expensive correct plan; 0 disables it."
-    ),
-]
-Vllm = Annotated[bool, typer.Option("--vllm", help="Sample the plans with vLLM, on the GPU that trains.")]
-Minutes = Annotated[
-    float | None, typer.Option("--minutes", metavar="M", min=0.0, help="Stop after this time; exit code 3 if not done.")
-]
-Export = Annotated[bool, typer.Option("--export", help="With --lora: write the adapter as a GGUF file at the end.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")]
+TUNED: Final = {
+    "group": (2, "plans sampled for each case"), "rate": (0, "highest learning rate"),
+    "max_plan_tokens": (8, "most tokens of a plan"), "max_workers": (2, "most workers that are offered for a case"),
+    "cost_weight": (0, "penalty for the most expensive correct plan"), "vllm": (False, "sample the plans with vLLM"),
+}  # fmt: skip
+"""What `--set` changes in the recipe: the least value, and what it is."""
 
 OUT: Final = Path("build/conductor")
 
 
-def train(
+def train_command(
     context: typer.Context,
-    cases: Cases = None,
-    case_file: From = None,
-    validation: Validation = None,
-    base: Base = None,
+    cases: Annotated[
+        str | None,
+        typer.Option("--cases", metavar="basics|SUITE|CASES.jsonl", help="The cases to train on, as for eval."),
+    ] = None,
+    case_file: Annotated[
+        str | None,
+        typer.Option("--from", metavar="FILE", help="The file of the published suite that --cases names, as for eval."),
+    ] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(
+            "--validation", metavar="CASES.jsonl", help="Cases to choose the best checkpoint by; else a fifth."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="DIR|ID", help="The base model, in Hugging Face format; never downloaded."),
+    ] = None,
     workers: opt.WorkersOption = None,
-    profile: Profile = None,
-    lora: UseLora = False,
-    steps: Steps = None,
-    prompts: Prompts = None,
-    group: Group = None,
-    rate: Rate = None,
-    plan_tokens: PlanTokens = None,
-    offer: Offer = None,
-    seed: Seed = None,
-    out: Out = None,
-    max_cost: MaxCost = None,
-    cost_weight: CostWeight = None,
-    vllm: Vllm = False,
-    minutes: Minutes = None,
-    export: Export = False,
-    dry_run: DryRun = False,
+    profile: Annotated[
+        Literal["prompted", "brief", "published"] | None,
+        typer.Option("--profile", help="The prompt format: with examples, without, or workers by number only."),
+    ] = None,
+    lora: Annotated[bool, typer.Option("--lora", help="Train a low-rank adapter instead of all weights.")] = False,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Number of training steps.")] = None,
+    prompts: Annotated[int | None, typer.Option("--prompts", metavar="N", min=1, help="Cases in each step.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed for cases, pools and plans.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Directory of the training; run again to resume there.")
+    ] = None,
+    max_cost: Annotated[
+        str | None,
+        typer.Option("--max-cost", metavar="USD", help="Stop when the workers have cost this much in total."),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", metavar="M", min=0.0, help="Stop after this time; exit code 3 if not done."),
+    ] = None,
+    tuned: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help=f"Change the recipe: {', '.join(TUNED)}; may be repeated."),
+    ] = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="With --lora: write the adapter as a GGUF file at the end.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check model, workers, cases, memory and cost; do not train.")
+    ] = False,
     yes: opt.YesToCost = False,
     json: opt.Json = False,
 ) -> None:
@@ -114,11 +99,21 @@ def train(
             "--export needs --lora", hint="convert a fully trained checkpoint with llama.cpp's convert_hf_to_gguf.py"
         )
     settings = load_settings(os.environ, {"output.color": context.obj.color}, context.obj.config)
-    recipe = _build_recipe(
-        base=base, profile=profile, steps=steps, prompts=prompts, group=group, seed=seed, cost_weight=cost_weight,
-        vllm=vllm, max_plan_steps=settings.limits.steps or MAX_STEPS, max_plan_tokens=plan_tokens, max_workers=offer,
-        **_learning_rate(rate, lora=lora),
-    )  # fmt: skip
+    changes = {
+        "base": base, "profile": profile, "steps": steps, "prompts": prompts, "seed": seed,
+        "max_plan_steps": settings.limits.steps or MAX_STEPS, **_tuned(tuned),
+    }  # fmt: skip
+    if lora:
+        rate = changes.pop("rate", None)
+        changes["lora"] = LoraSettings() if rate is None else LoraSettings(rate=rate)
+    recipe = replace(PUBLISHED, **{name: value for name, value in changes.items() if value is not None})
+    highest = 1 - recipe.format_bonus
+    if recipe.cost_weight >= highest:
+        raise UsageError(
+            f"with cost_weight {recipe.cost_weight:g}, a correct plan could earn no more than a wrong one",
+            hint=f"use less than {highest:g}",
+        )
+    recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
         recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or OUT).expanduser(),
         validation=validation or "", workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
@@ -152,23 +147,19 @@ def _train(training: Training, *, yes: bool, quiet: bool) -> None:
         _finish(training)
 
 
-def _build_recipe(**changes: object) -> Recipe:
-    """The published recipe with the options of the command line. Raises `UsageError`."""
-    recipe = replace(PUBLISHED, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
-    highest = 1 - recipe.format_bonus
-    if recipe.cost_weight >= highest:
-        raise UsageError(
-            f"with --cost-weight {recipe.cost_weight:g}, a correct plan could earn no more than a wrong one",
-            hint=f"use less than {highest:g}",
-        )
-    return replace(recipe, warmup=min(recipe.warmup, recipe.steps))
-
-
-def _learning_rate(rate: float | None, *, lora: bool) -> dict[str, object]:
-    """The settings of the recipe that have the rate: an adapter has one of its own."""
-    if lora:
-        return {"lora": LoraSettings() if rate is None else LoraSettings(rate=rate)}
-    return {"rate": rate}
+def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return what `--set` changes in the recipe. Raises `UsageError`."""
+    changes = opt.parse_assignments(texts)
+    for name, value in changes.items():
+        if name not in TUNED:
+            raise UsageError(f"--set knows no {name!r:.40}", hint=f"known: {', '.join(TUNED)}")
+        least, about = TUNED[name]
+        whole = isinstance(least, bool) or name in ("group", "max_plan_tokens", "max_workers")
+        right = type(value) is type(least) if whole else type(value) in (int, float)
+        if not right or value < least:
+            expected = "true or false" if isinstance(least, bool) else f"a number, at least {least}"
+            raise UsageError(f"{name} ({about}) takes {expected}, not {value!s:.40}")
+    return changes
 
 
 def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
@@ -183,21 +174,17 @@ def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
     return True
 
 
-def _print_checks(checks: Sequence[Check], *, json: bool) -> None:
+def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> None:
     if json:
-        print_json({"ok": not any(check.code for check in checks), "checks": [check.data() for check in checks]})
+        print_json({"ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks]})
         return
-    width = max(len(check.name) for check in checks)
     for check in checks:
-        print_line(f"{check.state:8} {check.name:{width}}  {check.found}")
-        if check.hint:
-            print_line(f"{'':8} {'':{width}}  {check.hint}")
+        print_finding(check.state, f"{check.name}: {check.text}", check.hint)
 
 
 def _finish(training: Training) -> None:
     """Export the result if that is wanted, and say how to use it."""
     request = training.request
-    print_line(f"all steps are done: {training.result()}")
     for line in training.summary():
         print_line(line)
     if not request.export:

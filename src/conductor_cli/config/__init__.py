@@ -11,10 +11,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from conductor_cli.config.cards import Cards, cards_file, read_cards
+from conductor_cli.config.cards import Cards, cards_file, load_cards
 from conductor_cli.config.files import AppPaths, Source, app_paths, read_toml
 from conductor_cli.config.project import RULES, SWITCH, apply_project_file, narrow, project_files
-from conductor_cli.config.schema import PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
+from conductor_cli.config.schema import DROPPED, PREFIX, SETTINGS, SETTINGS_BY_NAME, Setting, find_setting
 from conductor_cli.config.tables import (
     ConfiguredProvider,
     ConfiguredTools,
@@ -25,7 +25,6 @@ from conductor_cli.config.tables import (
     tool_servers_of,
     workers_of,
 )
-from conductor_cli.core.breaker import BreakerRules
 from conductor_cli.core.errors import ConfigError, suggest
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.pool import DayLimits, Limits, Timeouts
@@ -64,6 +63,8 @@ class Settings:
     projects: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The project files that apply here, with the settings that each narrowed."""
     environ: Mapping[str, str] = field(repr=False, default_factory=dict)
+    dropped: tuple[str, ...] = ()
+    """What to say of settings that were dropped and are still given somewhere."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The part of `values` that the command line set, alone: its rules are held to more than those of a file."""
 
@@ -85,11 +86,6 @@ class Settings:
         return Policy(**{item.name: self[f"policy.{item.name}"] for item in fields(Policy)})
 
     @property
-    def breaker(self) -> BreakerRules:
-        """When a worker that fails is skipped."""
-        return BreakerRules(**{item.name: self[f"breaker.{item.name}"] for item in fields(BreakerRules)})
-
-    @property
     def timeouts(self) -> Timeouts:
         return Timeouts(**{item.name: self[f"timeouts.{item.name}"] for item in fields(Timeouts)})
 
@@ -105,9 +101,10 @@ def load_settings(
     sources = [read_toml(paths.own_file), user_file]
     values: dict[str, Any] = {item.name: item.default for item in SETTINGS}
     origins = dict.fromkeys(values, "default")
+    dropped: list[str] = []
     for source in sources:
-        _apply_file(values, origins, source)
-    _check_variables(environ)
+        dropped += _apply_file(values, origins, source)
+    dropped += _check_variables(environ)
     for item in SETTINGS:
         text = environ.get(item.variable, "")
         if text:
@@ -129,13 +126,13 @@ def load_settings(
     # Last, because a project file can only narrow what all other sources say.
     projects = project_files() if values[SWITCH] else ()
     narrowed = tuple((str(source.path), apply_project_file(values, origins, source)) for source in projects)
-    cards = read_cards(cards_file(paths))
+    cards = load_cards(cards_file(paths))
     workers = tuple(replace(item, worker=cards.on(item.worker)) for item in workers_of(sources))
     return Settings(
         values=values, origins=origins, workers=workers, paths=paths, pools=pools_of(sources),
         tool_servers=tool_servers_of(sources), cards=cards,
         providers=providers_of(sources),
-        projects=narrowed, environ=environ, given=given,
+        projects=narrowed, environ=environ, given=given, dropped=tuple(dropped),
     )  # fmt: skip
 
 
@@ -156,20 +153,27 @@ def with_lower_limits(
     return replace(settings, values=values, origins=origins), tuple(refused)
 
 
-def _check_variables(environ: Mapping[str, str]) -> None:
-    """Raise `ConfigError` for a variable that begins like a setting and is none.
+def _check_variables(environ: Mapping[str, str]) -> list[str]:
+    """Raise `ConfigError` for a variable that begins like a setting and is none; return notices of dropped settings.
 
     Ignored, a mistyped `CONDUCTOR_LLM_POLICY_LOCALONLY` would protect nothing and say nothing.
     """
     known = {item.variable for item in SETTINGS}
     sections = tuple({f"{PREFIX}{item.name.partition('.')[0].upper()}_" for item in SETTINGS})
+    old = {f"{PREFIX}{name.upper().replace('.', '_')}": name for name in DROPPED}
     for name, text in environ.items():
-        if text and name.startswith(sections) and name not in known:
+        if text and name.startswith(sections) and name not in known and name not in old:
             raise ConfigError(f"the variable {name:.80} is no setting", hint=suggest(name, sorted(known), "unset it"))
+    return [_say_dropped(name, old[name]) for name in old if environ.get(name)]
 
 
-def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> None:
-    sections = {name.split(".")[0] for name in SETTINGS_BY_NAME}
+def _say_dropped(where: str, name: str) -> str:
+    return f"{where}: the setting {name} was dropped and is ignored: {DROPPED[name]}"
+
+
+def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source) -> list[str]:
+    """Take the settings of a file; return notices of dropped ones. Raises `ConfigError`."""
+    sections, dropped = {name.split(".")[0] for name in (*SETTINGS_BY_NAME, *DROPPED)}, []
     for section, content in source.values.items():
         if section in _TABLES:
             continue
@@ -178,6 +182,9 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
             raise ConfigError(f"{source.where(section)}: unknown section {section!r}", hint=f"known: {known}")
         for key, value in content.items():
             name, where = f"{section}.{key}", source.where(section, key)
+            if name in DROPPED:
+                dropped.append(_say_dropped(where, name))
+                continue
             if name not in SETTINGS_BY_NAME:
                 keys = [known.split(".")[1] for known in SETTINGS_BY_NAME if known.startswith(f"{section}.")]
                 raise ConfigError(f"{where}: [{section}] has no key {key!r}", hint=suggest(key, keys))
@@ -186,6 +193,7 @@ def _apply_file(values: dict[str, Any], origins: dict[str, str], source: Source)
             except ConfigError as error:
                 raise ConfigError(f"{where}: {error.message}", hint="fix the line") from None
             origins[name] = str(source.path)
+    return dropped
 
 
 def format_value(value: Any) -> str:  # noqa: ANN401 - any TOML value

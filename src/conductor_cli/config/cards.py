@@ -133,7 +133,7 @@ def cards_file(paths: AppPaths) -> Path:
     return paths.data / "cards.json"
 
 
-def read_cards(path: Path) -> Cards:
+def load_cards(path: Path) -> Cards:
     """The cards of a file. Damage is reported in `problem` and never raised: a run goes on without cards."""
     if not path.is_file():  # a pipe would be waited for
         return Cards()
@@ -158,7 +158,7 @@ def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
         make_private_directory(path.parent)
         # Under the lock, two processes that add cards both succeed.
         with exclusive_lock(path.with_name(f".{path.name}.lock")):
-            known = read_cards(path)
+            known = load_cards(path)
             aside = None
             if known.problem:
                 names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config.schema import PREFIX
-from conductor_cli.core.bounded import LARGEST_TOML, parse_toml
+from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 
@@ -131,7 +131,7 @@ def read_toml(path: Path, *, required: bool = False) -> Source:
     """A TOML file; an empty source where it does not exist and need not. Raises `ConfigError`."""
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST_TOML + 1)
+            data = file.read(MAX_TOML + 1)
     except FileNotFoundError:
         if required:
             raise ConfigError(f"{path} does not exist", hint="name an existing file with --config") from None

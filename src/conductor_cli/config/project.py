@@ -109,7 +109,7 @@ def _forbidden(source: Source, section: str, key: str, rest: str) -> ConfigError
     name = one_line(f"{section}{rest}")
     return ConfigError(
         f"{source.where(section, key)}: a project file can only narrow settings, so it cannot set {name:.80}",
-        hint="it may lower [limits] and add rules to [policy]; your own settings belong in: conductor config path",
+        hint="it may lower [limits] and add rules to [policy]; your own settings belong in: conductor config show",
     )
 
 

@@ -145,8 +145,6 @@ SETTINGS: Final = (
             help="context size of a local model, in tokens"),
     Setting(name="conductor.threads", type="whole", default=0, least=0,
             help="threads of a local model; 0 uses one per physical core"),
-    Setting(name="conductor.prepare", type="yes-no", default=True,
-            help="read the fixed part of the prompt at once after model pull, so that the first question is faster"),
     Setting(name="conductor.revise", type="yes-no", default=True,
             help="ask the planner once for the rest of the plan where no worker can do a step"),
     Setting(name="limits.steps", type="whole", default=None, most=MAX_STEPS,
@@ -168,10 +166,6 @@ SETTINGS: Final = (
             help="maximum seconds to the first token of an attempt"),
     Setting(name="timeouts.idle", type="number", default=90.0, help="maximum seconds between two tokens"),
     Setting(name="timeouts.total", type="number", default=900.0, help="maximum seconds for one attempt"),
-    Setting(name="breaker.failures", type="whole", default=3, least=0,
-            help="failures in a row after which a worker or a provider is skipped for a time; 0 skips nobody"),
-    Setting(name="breaker.seconds", type="number", default=30.0,
-            help="seconds until one call tries a skipped worker again; doubled each time it fails, up to 10 minutes"),
     Setting(name="policy.allow", type="groups", default=(),
             help="ask only these workers: names, tag:… or provider:…"),
     Setting(name="policy.deny", type="names", default=(), help="never ask these workers"),
@@ -195,42 +189,44 @@ SETTINGS: Final = (
             help="maximum size of an attached image, in MB; providers take 5 to 20"),
     Setting(name="attachments.pdf_mb", type="whole", default=32,
             help="maximum size of an attached PDF, in MB; providers take 20 to 50"),
-    Setting(name="attachments.files", type="whole", default=20,
-            help="maximum number of images and PDFs in a question, those of earlier turns included"),
-    Setting(name="attachments.total_mb", type="whole", default=64,
-            help="maximum size of all of them together, in MB: each worker is sent a copy"),
     Setting(name="learning.enabled", type="yes-no", default=True,
             help="let ratings and checks of answers change the cards that the planner reads"),
     Setting(name="learning.check", type="text", default="",
             help="a program that says whether an answer is good: it reads the answer, and exit code 0 means good"),
-    Setting(name="learning.check_seconds", type="number", default=60.0, help="maximum seconds of that program"),
     Setting(name="learning.explore", type="whole", default=5, least=0, most=50,
             help="percent of steps that go to another worker which may be as good; only where answers are rated"),
-    Setting(name="learning.explore_dearer", type="yes-no", default=False,
-            help="let such a step go to a worker that costs more"),
     Setting(name="serve.parallel", type="whole", default=32, help="maximum runs of conductor serve at the same time"),
-    Setting(name="serve.queue", type="whole", default=256, least=0,
-            help="maximum requests of conductor serve that wait for their turn; more are refused"),
-    Setting(name="serve.grace", type="whole", default=20, least=0,
-            help="seconds after which conductor serve stops a run that no client reads any more"),
-    Setting(name="serve.drain", type="whole", default=30, least=0,
-            help="seconds that running requests have to end when conductor serve is stopped"),
     Setting(name="serve.origins", type="names", default=(), pattern=r"\*|[a-z][a-z0-9+.-]*://[^\s/,]+",
             form="a list of origins such as https://chat.example.com",
             help="web pages that may use conductor serve from a browser, beside its own"),
     Setting(name="serve.background", type="yes-no", default=True,
             help="titles, commit messages and the like, which clients ask for on their own, are not planned"),
-    Setting(name="serve.body_mb", type="whole", default=48,
-            help="maximum size of a request to conductor serve, in MB; files in it are a third larger than on disk"),
     Setting(name="traces.keep", type="text", default="auto", choices=("auto", "always", "never"),
             help="store a trace of each run; auto runs without one where none can be stored, always does not"),
 )  # fmt: skip
+
+DROPPED: Final[dict[str, str]] = {
+    "conductor.prepare": "the fixed part of the prompt is always read after model pull",
+    "learning.explore_dearer": "a step never goes to a worker that costs more",
+    "learning.check_seconds": "a check may take 60 s",
+    "breaker.failures": "a worker is skipped after 3 failures in a row",
+    "breaker.seconds": "a skipped worker is tried again after 30 s, then after twice as long",
+    "attachments.files": "a question takes 20 images and PDFs",
+    "attachments.total_mb": "they may be 64 MB together",
+    "serve.queue": "256 requests may wait",
+    "serve.grace": "a run that no client reads is stopped after 20 s",
+    "serve.drain": "running requests have 30 s to end",
+    "serve.body_mb": "a request may have 48 MB",
+}
+"""Settings of the release before, and what holds instead. They are ignored with a notice."""
 
 SETTINGS_BY_NAME: Final[dict[str, Setting]] = {item.name: item for item in SETTINGS}
 
 
 def find_setting(name: str) -> Setting:
-    """The setting of this name. Raises `UsageError`."""
+    """Return the setting of this name. Raises `UsageError`."""
+    if name in DROPPED:
+        raise UsageError(f"the setting {name} was dropped", hint=f"it is fixed now: {DROPPED[name]}")
     if name not in SETTINGS_BY_NAME:
         hint = suggest(name, SETTINGS_BY_NAME, "conductor config show lists them all")
         raise UsageError(f"unknown setting {name!r}", hint=hint)

@@ -1,14 +1,7 @@
-"""Named tables in the files, `[workers.NAME]` and `[pools.NAME]`: merging, checking and changing them.
+"""Named tables in the files: `[workers.NAME]`, `[pools.NAME]`, `[providers.NAME]` and `[tools.NAME]`.
 
-What a table may hold is declared by a dataclass, whose annotations say what each key must be.
-
-Named pools: `[pools.NAME]` tables in the files. A pool holds names of workers, in the order they are offered in.
-
-What holds for all workers at one provider: `[providers.NAME]` tables in the files.
-
-Servers of tools in the files: `[tools.NAME]` tables, and changes to those in the tool's own file.
-
-Workers in the files: `[workers.NAME]` tables, and changes to those in the tool's own file.
+What a table may hold is declared by a dataclass, whose annotations say what each key must be. Changes are written to
+the tool's own file, and checked before.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import is_free, shipped_pools
+from conductor_cli.models.presets import costs_nothing, shipped_pools
 from conductor_cli.models.worker_options import OptionError, check_options
 
 T = TypeVar("T")
@@ -87,7 +80,7 @@ class Table:
                 raise self.error(key or name, message, f"known: {', '.join(known)}")
 
 
-def tables_of(sources: Sequence[Source], section: str) -> list[Table]:
+def merged_tables(sources: Sequence[Source], section: str) -> list[Table]:
     """The tables of a section, merged key by key, in the order of their first mention. Raises `ConfigError`."""
     tables: dict[str, Table] = {}
     for source in sources:
@@ -139,17 +132,16 @@ class ConfiguredProvider:
 
 def providers_of(sources: Sequence[Source]) -> tuple[ConfiguredProvider, ...]:
     """The providers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
-    return tuple(_parse_provider(table) for table in tables_of(sources, "providers"))
-
-
-def _parse_provider(table: Table) -> ConfiguredProvider:
-    table.refuse_unknown("", ("parallel",), table.values)
-    if "parallel" not in table.values:
-        raise table.error("", f"provider {table.name!r} has no parallel", "for example: parallel = 4")
-    provider = table.read(ConfiguredProvider, {**table.values, "name": table.name})
-    if provider.parallel < 1:
-        raise table.error("parallel", f"parallel is {provider.parallel}; expected a whole number of at least 1")
-    return provider
+    providers = []
+    for table in merged_tables(sources, "providers"):
+        table.refuse_unknown("", ("parallel",), table.values)
+        if "parallel" not in table.values:
+            raise table.error("", f"provider {table.name!r} has no parallel", "for example: parallel = 4")
+        provider = table.read(ConfiguredProvider, {**table.values, "name": table.name})
+        if provider.parallel < 1:
+            raise table.error("parallel", f"parallel is {provider.parallel}; expected a whole number of at least 1")
+        providers.append(provider)
+    return tuple(providers)
 
 
 KEY_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -195,7 +187,7 @@ def workers_of(sources: Sequence[Source]) -> tuple[ConfiguredWorker, ...]:
 
     Raises `ConfigError` with file, line and what was expected.
     """
-    return tuple(_parse_worker(table) for table in tables_of(sources, "workers"))
+    return tuple(_parse_worker(table) for table in merged_tables(sources, "workers"))
 
 
 def validate_worker(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> Worker:
@@ -210,7 +202,9 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
     worker = Worker(
         name=table.name, kind=found.kind, model=found.model, about=found.about,
         options=_CONTEXT.get(found.kind, {}) | options, card=found.card, price=found.price,
-        parallel=found.parallel or _usual_parallel(found.kind, options), tags=tuple(dict.fromkeys(found.tags)),
+        # One step at once where several would share a model file or a working directory.
+        parallel=found.parallel or (1 if found.kind == "llama" or options.get("cwd") else 4),
+        tags=tuple(dict.fromkeys(found.tags)),
         accepts=None if found.accepts is None else tuple(dict.fromkeys(found.accepts)),
         tools=tuple(dict.fromkeys(found.tools)),
     )  # fmt: skip
@@ -218,14 +212,9 @@ def _parse_worker(table: Table) -> ConfiguredWorker:
         check_options(worker)
     except OptionError as error:
         raise table.error(error.option, error.message, error.hint) from None
-    if worker.price is None and is_free(worker):
+    if worker.price is None and costs_nothing(worker):
         worker = replace(worker, price=FREE)
     return ConfiguredWorker(worker=worker, enabled=found.enabled, source=table.file_of(""))
-
-
-def _usual_parallel(kind: str, options: Mapping[str, Any]) -> int:
-    """How many steps a worker does at once: one where they would share a model file or a working directory."""
-    return 1 if kind == "llama" or options.get("cwd") else 4
 
 
 def _check_values(table: Table, found: WorkerTable) -> None:
@@ -240,7 +229,12 @@ def _check_values(table: Table, found: WorkerTable) -> None:
         least = _LEAST.get(key, -math.inf)
         if isinstance(value, float | int) and not least <= value < math.inf:
             raise table.error(key, f"{key} is {value!r:.60}; expected at least {_LEAST.get(key, 'a finite number')}")
-        _refuse_secret(table, key, value)
+        # An API key in a settings file would be shown and backed up.
+        names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
+        is_url = isinstance(value, str) and key == "base_url"
+        has_password = is_url and "@" in value.partition("://")[2].partition("/")[0]
+        if has_password or any(_SECRET.fullmatch(name) for name in names):
+            raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
     variable = table.values.get("key_env", "KEY")
     if isinstance(variable, str) and not KEY_VARIABLE.fullmatch(variable):
         raise table.error("key_env", "key_env is not the name of a variable", "name the variable that holds the key")
@@ -267,14 +261,6 @@ def _check_parts(table: Table, found: WorkerTable) -> None:
             raise table.error("tags", f"tags: {tag!r:.60} is not a valid tag", hint)
 
 
-def _refuse_secret(table: Table, key: str, value: object) -> None:
-    """Refuse an API key in a settings file, where it would be shown and backed up."""
-    names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
-    has_password = isinstance(value, str) and key == "base_url" and "@" in value.partition("://")[2].partition("/")[0]
-    if has_password or any(_SECRET.fullmatch(name) for name in names):
-        raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPool:
     """A pool as the files have it. `source` is the file that lists its workers, `where` that and the line.
@@ -292,7 +278,7 @@ class NamedPool:
 
 def pools_of(sources: Sequence[Source]) -> tuple[NamedPool, ...]:
     """The pools of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
-    return tuple(_parse_pool(table) for table in tables_of(sources, "pools"))
+    return tuple(_parse_pool(table) for table in merged_tables(sources, "pools"))
 
 
 def _parse_pool(table: Table) -> NamedPool:
@@ -368,7 +354,7 @@ class ConfiguredTools:
 
 def tool_servers_of(sources: Sequence[Source]) -> tuple[ConfiguredTools, ...]:
     """The servers of all files, later files over earlier ones by name. Raises `ConfigError` with file and line."""
-    return tuple(_parse_server(table) for table in tables_of(sources, "tools"))
+    return tuple(_parse_server(table) for table in merged_tables(sources, "tools"))
 
 
 def update_tool_server(paths: AppPaths, name: str, changes: Mapping[str, Any]) -> None:
@@ -384,7 +370,16 @@ def _parse_server(table: Table) -> ConfiguredTools:
         hint = 'for example: command = ["uvx", "mcp-server-git"], or url = "https://example.com/mcp"'
         raise table.error("", f"the tools {table.name!r} need a command or a url, and not both", hint)
     if found.url:
-        _check_url(table, found.url)
+        try:
+            parts = urlsplit(found.url)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            fits = False
+        if not fits:
+            message = f"url is {found.url!r:.80}; expected an address"
+            raise table.error("url", message, 'url = "https://example.com/mcp"')
+        if parts.username or parts.password:
+            raise table.error("url", "url: a password does not belong in a file", "use headers with a variable")
     if not 0 < found.seconds < math.inf:
         raise table.error("seconds", f"seconds is {found.seconds:g}; expected a number above 0")
     for name in found.env:
@@ -396,15 +391,3 @@ def _parse_server(table: Table) -> ConfiguredTools:
             hint = f'name a variable: headers = {{ {name} = "Bearer $MY_TOKEN" }}'
             raise table.error("headers", f"headers: {name}: secrets do not belong in a file", hint)
     return ConfiguredTools(name=table.name, table=found, source=table.file_of(""))
-
-
-def _check_url(table: Table, url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        fits = False
-    if not fits:
-        raise table.error("url", f"url is {url!r:.80}; expected an address", 'url = "https://example.com/mcp"')
-    if parts.username or parts.password:
-        raise table.error("url", "url: a password does not belong in a file", "use headers with a variable")

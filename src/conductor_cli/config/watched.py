@@ -15,7 +15,7 @@ from conductor_cli.config import Settings, app_paths, load_settings
 from conductor_cli.config.cards import cards_file
 from conductor_cli.config.project import project_places
 
-MOST: Final = 64
+MAX_KEPT: Final = 64
 """Sets of flags whose settings are kept: one for each model that clients name."""
 
 SETTLED_SECONDS: Final = 1.0
@@ -47,7 +47,8 @@ class WatchedSettings:
         known = self._kept.get(key)
         if known is None:
             known = load_settings(self._environ, flags, self._file)
-            if len(self._kept) < MOST and all(map(_is_settled, stamps)):
+            newest = max(written for stamp in stamps for written in stamp[-2:])
+            if len(self._kept) < MAX_KEPT and time.time_ns() - newest > SETTLED_SECONDS * 1e9:
                 self._kept[key] = known
         return known
 
@@ -59,7 +60,3 @@ def _stamp(path: Path) -> Stamp:
     except OSError as error:
         return (error.errno or 0, 0)
     return (found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_ctime_ns, found.st_mtime_ns)
-
-
-def _is_settled(stamp: Stamp) -> bool:
-    return time.time_ns() - max(stamp[-2:]) > SETTLED_SECONDS * 1e9

@@ -1,7 +1,4 @@
-"""What passes through the interface of models: a request goes in, chunks come out. Values only.
-
-Separating a reply's thinking from its text, while the reply is still arriving.
-"""
+"""What passes through the interface of models: a request goes in, chunks come out, thinking apart from text."""
 
 from __future__ import annotations
 
@@ -16,12 +13,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 Finish = Literal["stop", "length", "refusal", "tool", "other"]
 """Why a model ended: by itself, cut off by a limit, refused (also a content filter), asked for a tool, unknown."""
 
-Feature = Literal["tools", "image", "pdf"]
-"""What a request may carry besides text."""
+Feature = Literal["tools", "image", "pdf"]  # What a request may carry besides text
 
 
-MediaKind = Literal["image", "pdf"]
-"""What an attachment is to a worker: each worker accepts some of these kinds."""
+MediaKind = Literal["image", "pdf"]  # What an attachment is to a worker: each worker accepts some of these kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +96,7 @@ class Message:
 
 
 def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
-    """The whole calls of a reply, in order."""
+    """Return the whole calls of a reply, in order."""
     calls: dict[int, tuple[ToolCallDelta, list[str]]] = {}
     for delta in deltas:
         calls.setdefault(delta.index, (delta, []))[1].append(delta.arguments)
@@ -110,8 +105,7 @@ def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
     )
 
 
-ToolChoice = Literal["auto", "none", "required"]
-"""Whether a model may call tools, may not, or must call at least one."""
+ToolChoice = Literal["auto", "none", "required"]  # Whether a model may call tools, may not, or must call at least one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +172,7 @@ CLOSE: Final = "</think>"
 
 
 def held_back(text: str, marks: Iterable[str]) -> int:
-    """How many characters at the end of `text` may be the start of an incomplete one of `marks`."""
+    """Return how many characters at the end of `text` may be the start of an incomplete one of `marks`."""
     longest = 0
     for mark in marks:
         for length in range(min(len(mark) - 1, len(text)), longest, -1):
@@ -208,11 +202,22 @@ class ThinkingSplitter:
         return self._place == "inside"
 
     def feed(self, piece: str) -> tuple[str, str]:
-        """The text and the thinking that are certain after `piece`."""
+        """Return the text and the thinking that are certain after `piece`."""
         self._held += piece
         if self._place == "start":
-            self._begin()
-        thinking = self._think() if self._place == "inside" else ""
+            words = self._held.lstrip()
+            # White space before the tag is dropped only if the tag really comes.
+            if words.startswith(OPEN):
+                self._held, self._place = words[len(OPEN) :], "inside"
+            elif not OPEN.startswith(words):
+                self._place = "text"
+        thinking = ""
+        if self._place == "inside":
+            thinking, closed, rest = self._held.partition(CLOSE)
+            if closed:
+                self._held, self._place = rest, "closed"
+            else:
+                thinking = self._take(len(thinking) - held_back(thinking, (CLOSE,)))
         if self._place == "closed":
             self._held = self._held.lstrip()
             self._place = "text" if self._held else "closed"
@@ -220,24 +225,9 @@ class ThinkingSplitter:
         return text, thinking
 
     def end(self) -> tuple[str, str]:
-        """What was held back, as text or as thinking, now that nothing more will come."""
+        """Return what was held back, as text or as thinking, now that nothing more will come."""
         rest = self._take(len(self._held))
         return ("", rest) if self._place == "inside" else (rest, "")
-
-    def _begin(self) -> None:
-        words = self._held.lstrip()
-        # White space before the tag is dropped only if the tag really comes.
-        if words.startswith(OPEN):
-            self._held, self._place = words[len(OPEN) :], "inside"
-        elif not OPEN.startswith(words):
-            self._place = "text"
-
-    def _think(self) -> str:
-        thinking, closed, rest = self._held.partition(CLOSE)
-        if closed:
-            self._held, self._place = rest, "closed"
-            return thinking
-        return self._take(len(thinking) - held_back(thinking, (CLOSE,)))
 
     def _take(self, length: int) -> str:
         taken, self._held = self._held[:length], self._held[length:]

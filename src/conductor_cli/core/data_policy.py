@@ -8,9 +8,7 @@ The subtasks go to every worker, and the conductor writes them. So it is shown t
 may see them. In a nested run the existing answer cannot be hidden from the conductor, so there the workers that may not
 see that answer are excluded.
 
-Who can see the attachments of a question that have no text, such as images: a plan must ask one of them. Pure.
-
-A step on the conductor itself counts where it sees no earlier answer: its own plan is then held to the same rule.
+`MediaAccess` says who can see the attachments of a question that have no text, such as images.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ from conductor_cli.core.tools import tool_party
 from conductor_cli.core.trace import Trace
 
 _PARTS: Final = {"history": "the earlier turns", "files": "the attached files"}
-_QUOTES_FILES: Final = "may quote the attached files, which policy.files_only keeps from"
 
 
 class DataPolicy:
@@ -92,26 +89,26 @@ class DataPolicy:
     # What a model is shown
 
     def withheld(self, name: str) -> tuple[str, ...]:
-        """The parts of the question that a worker is not shown: history, files."""
+        """Return the parts of the question that a worker is not shown: history, files."""
         return () if self._is_shown_files(name) else self._parts_with_files()
 
     def withheld_from_conductor(self) -> tuple[str, ...]:
-        """The parts of the question that the conductor is not shown."""
+        """Return the parts of the question that the conductor is not shown."""
         return () if self._conductor_sees_files else self._parts_with_files()
 
     def _parts_with_files(self) -> tuple[str, ...]:
         return tuple(part for part in _PARTS if getattr(self.question, part))
 
     def question_for(self, name: str) -> Question:
-        """The question as a worker is shown it."""
+        """Return the question as a worker is shown it."""
         return self.question if self._is_shown_files(name) else _without_files(self.question)
 
     def question_for_conductor(self) -> Question:
-        """The question as the conductor is shown it."""
+        """Return the question as the conductor is shown it."""
         return self.question if self._conductor_sees_files else _without_files(self.question)
 
     def rules_for_planner(self, context: PlanFormatContext) -> tuple[str, ...]:
-        """What the conductor is told about who may see what, a line each."""
+        """Return what the conductor is told about who may see what, a line each."""
         hidden = self.withheld_from_conductor()
         rule = "is not shown the attached files, nor answers that come from them."
         lines = [f"{context.label(name)} {rule}" for name in context.rules.workers if self.withheld(name)]
@@ -125,7 +122,7 @@ class DataPolicy:
         return bool(self.question.files) and (before or (plans and self._conductor_sees_files))
 
     def reveals_files(self, step: Step) -> bool:
-        """Whether a subtask may reveal the files: it is reused from a run whose planner was shown them.
+        """Return whether a subtask may reveal the files: it is reused from a run whose planner was shown them.
 
         A subtask planned now reveals nothing that a worker may not see: the conductor was not shown it.
         """
@@ -135,13 +132,13 @@ class DataPolicy:
         return any(record.step.subtask == step.subtask for record in earlier.steps)
 
     def may_show_steps(self, steps: Sequence[Step]) -> bool:
-        """Whether the conductor may see these steps: they may reveal files that are hidden from it."""
+        """Return whether the conductor may see these steps: they may reveal files that are hidden from it."""
         return not self.withheld_from_conductor() or not any(map(self.reveals_files, steps))
 
     # What a plan may hold
 
     def hold_files(self, steps: Sequence[Step]) -> list[bool]:
-        """For item 0 and for each step, whether its subtask or answer may quote the files.
+        """Return, for item 0 and for each step, whether its subtask or answer may quote the files.
 
         The workers of `steps` are those that were really asked. A step that was done under other rules may quote all
         that could be seen then.
@@ -160,7 +157,7 @@ class DataPolicy:
         return self.reveals_files(step) or any(holds[item] for item in step.access if item < len(holds))
 
     def plan_violation(self, plan: Plan) -> Failure | None:
-        """Why the policy forbids a whole plan; None where it allows it."""
+        """Return why the policy forbids a whole plan; None where it allows it."""
         for index, step in enumerate(plan.steps):
             why = self.violation(plan.steps[:index], step)
             if why:
@@ -168,34 +165,26 @@ class DataPolicy:
         return None
 
     def violation(self, before: Sequence[Step], step: Step) -> str:
-        """Why `step` may not follow those `before` it, empty where it may."""
+        """Return why `step` may not follow those `before` it, empty where it may."""
         if self._is_empty:
             return ""
         name, number = step.worker, len(before) + 1
-        denied = self._denial_of_step(name)
-        if denied:
-            return f"step {number} asks {name}, {denied}"
-        text = "" if self._may_see_answers_with_files(name) else self._text_with_files(before, step)
-        return f"step {number} shows {name} {text}, which {_QUOTES_FILES} {name}" if text else ""
-
-    def _denial_of_step(self, name: str) -> str:
         # The conductor may plan although steps on it are denied: `deny = ["self"]` is only about such steps.
-        if name == SELF and SELF in self.pool_policy.policy.deny:
-            return f"and policy.deny names {SELF}"
-        denied = self.pool_policy.denial_reason(name)
+        no_nesting = name == SELF and SELF in self.pool_policy.policy.deny
+        denied = f"policy.deny names {SELF}" if no_nesting else self.pool_policy.denial_reason(name)
         if denied:
-            return f"and {denied}"
-        return "which may not be shown what this run is about" if name in self.excluded else ""
-
-    def _text_with_files(self, before: Sequence[Step], step: Step) -> str:
-        """The first text that a step is shown and that may quote the files; empty if there is none."""
-        if self.reveals_files(step):
-            return "its subtask"
-        holds = self.hold_files(before)
-        item = next((item for item in step.access if item < len(holds) and holds[item]), None)
-        if item is None:
+            return f"step {number} asks {name}, and {denied}"
+        if name in self.excluded:
+            return f"step {number} asks {name}, which may not be shown what this run is about"
+        if self._may_see_answers_with_files(name):
             return ""
-        return f"the answer of step {item}" if item else "what was given"
+        text = "its subtask" if self.reveals_files(step) else ""
+        if not text:
+            holds = self.hold_files(before)
+            shown = (item for item in step.access if item < len(holds) and holds[item])
+            text = next((f"the answer of step {item}" if item else "what was given" for item in shown), "")
+        files = "may quote the attached files, which policy.files_only keeps from"
+        return f"step {number} shows {name} {text}, which {files} {name}" if text else ""
 
     def _may_see_answers_with_files(self, name: str) -> bool:
         # A nested run shows an existing answer to its conductor, and needs a worker that may see it as well.
@@ -203,7 +192,7 @@ class DataPolicy:
         return self._may_see_files(name) and inside
 
     def tool_objection(self, server: str, before: Sequence[Step], step: Step) -> str:
-        """Why `step`, after those `before` it, may not call the tools of a server; empty where it may.
+        """Return why `step`, after those `before` it, may not call the tools of a server; empty where it may.
 
         What a tool is called with may quote all that the step's worker reads, so the server is a recipient like a
         worker.
@@ -217,14 +206,14 @@ class DataPolicy:
         return "policy.files_only keeps from it what this step is shown of the attached files"
 
     def without_hidden(self, before: Sequence[Step], step: Step) -> Step:
-        """`step` with those items of its access list that its worker may see."""
+        """Return `step` with those items of its access list that its worker may see."""
         if self._is_empty or self._may_see_answers_with_files(step.worker):
             return step
         holds = self.hold_files(before)
         return replace(step, access=tuple(item for item in step.access if not holds[item]))
 
     def may_replace(self, name: str, planned: str) -> bool:
-        """Whether a worker sees of the question all that the planned one would."""
+        """Return whether a worker sees of the question all that the planned one would."""
         return self._is_shown_files(name) or not self._is_shown_files(planned)
 
     # Before anything is called
@@ -246,12 +235,12 @@ class DataPolicy:
 
 
 def _without_files(question: Question) -> Question:
-    """The question without the files, and without earlier turns, which may quote them."""
+    """Return the question without the files, and without earlier turns, which may quote them."""
     return replace(question, history=(), files=(), conversation=None, context=())
 
 
 def withheld_note(parts: Sequence[str]) -> str:
-    """What a model is told about the parts of the question that it is not shown."""
+    """Return what a model is told about the parts of the question that it is not shown."""
     return f"Not shown to you: {', '.join(_PARTS[part] for part in parts)}." if parts else ""
 
 
@@ -260,10 +249,11 @@ _PLURALS: Final[Mapping[MediaKind, str]] = {"image": "images", "pdf": "PDFs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Viewers:
+class MediaAccess:
     """For each kind of attachment without text that a question has: one file of it, and the workers that can see it.
 
-    `hidden` are those that could if the policy did not hide the file from them.
+    `hidden` are those that could if the policy did not hide the file from them. A step on the conductor itself counts
+    where it sees no earlier answer: its own plan is then held to the same rule.
     """
 
     files: Mapping[MediaKind, str]
@@ -271,20 +261,20 @@ class Viewers:
     hidden: Mapping[MediaKind, tuple[str, ...]]
 
     def seen_by(self, worker: str) -> frozenset[MediaKind]:
-        """The kinds that a worker can see."""
+        """Return the kinds that a worker can see."""
         return frozenset(kind for kind, names in self.names.items() if worker in names)
 
     def best_of(self, workers: Sequence[str]) -> tuple[str, ...]:
-        """Those of these workers that see the most kinds; all of them where there is nothing to see."""
+        """Return those of these workers that see the most kinds; all of them where there is nothing to see."""
         most = max((len(self.seen_by(worker)) for worker in workers), default=0)
         return tuple(worker for worker in workers if len(self.seen_by(worker)) == most)
 
     def may_replace(self, worker: str, planned: str) -> bool:
-        """Whether a worker sees all that the planned one would."""
+        """Return whether a worker sees all that the planned one would."""
         return self.seen_by(planned) <= self.seen_by(worker)
 
     def unseen(self, steps: Iterable[Step]) -> tuple[MediaKind, ...]:
-        """The kinds that no step sees."""
+        """Return the kinds that no step sees."""
         steps = tuple(steps)
         if any(step.worker == SELF and not step.access for step in steps):
             return ()
@@ -292,7 +282,7 @@ class Viewers:
         return tuple(kind for kind in self.files if kind not in seen)
 
     def fault(self, steps: Iterable[Step]) -> str:
-        """Why these steps are not a valid plan; empty where they are."""
+        """Return why these steps are not a valid plan; empty where they are."""
         for kind in self.unseen(steps):
             who = format_list(self.names[kind]) or "nobody"
             # Without the name of the file: the planner may not be shown the files.
@@ -300,8 +290,8 @@ class Viewers:
         return ""
 
 
-def find_viewers(question: Question, shown: Mapping[str, Question], pool: Pool) -> Viewers:
-    """Who can see what. `shown` is the question as each worker of the pool is shown it by the policy.
+def find_media_access(question: Question, shown: Mapping[str, Question], pool: Pool) -> MediaAccess:
+    """Return who can see what. `shown` is the question as each worker of the pool is shown it by the policy.
 
     A nested run that was given an answer needs nobody to look again.
     """
@@ -320,20 +310,20 @@ def find_viewers(question: Question, shown: Mapping[str, Question], pool: Pool) 
         kind: tuple(one.name for one in pool if kind in (one.accepts or ()) and one.name not in names[kind])
         for kind in files
     }
-    return Viewers(files=files, names=names, hidden=hidden)
+    return MediaAccess(files=files, names=names, hidden=hidden)
 
 
-def nobody_sees(viewers: Viewers, absent: Collection[str]) -> tuple[str, str]:
+def nobody_sees(media_access: MediaAccess, absent: Collection[str]) -> tuple[str, str]:
     """What to say and to advise where nobody can see a file, else nothing. The workers in `absent` cannot be asked."""
-    for kind, names in viewers.names.items():
+    for kind, names in media_access.names.items():
         if set(names) - set(absent):
             continue
         could = f"{format_list(names)} could, but cannot be used; " if names else ""
-        if hidden := viewers.hidden.get(kind):
+        if hidden := media_access.hidden.get(kind):
             hint = f"{format_list(hidden)} could, but a rule hides the files: conductor config show"
-            return f"nobody who may see {viewers.files[kind]} accepts {_PLURALS[kind]}", hint
-        hint = f"{could}if a worker can, say so: conductor workers add NAME --accepts {kind}"
-        return f"no worker of this run accepts {_PLURALS[kind]}, so nobody could see {viewers.files[kind]}", hint
+            return f"nobody who may see {media_access.files[kind]} accepts {_PLURALS[kind]}", hint
+        hint = f"{could}if a worker can, say so: conductor workers add NAME --set accepts={kind}"
+        return f"no worker of this run accepts {_PLURALS[kind]}, so nobody could see {media_access.files[kind]}", hint
     return "", ""
 
 

@@ -20,11 +20,9 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import tool_party
 
-HEAD: Final = 40
-"""How many characters identify a text whose middle or end was left out."""
+HEAD: Final = 40  # How many characters identify a text whose middle or end was left out
 CONDUCTOR: Final = "conductor"
-UNKNOWN: Final = "unknown"
-"""The recipient if the trace does not say it."""
+UNKNOWN: Final = "unknown"  # The recipient if the trace does not say it
 FOR_WORKERS: Final = frozenset({"the system text", "the schema", "the client's context"})
 """Texts that the conductor is not sent."""
 
@@ -43,12 +41,11 @@ class Disclosure:
     attempt: int = 1
 
 
-RecipientOf = Callable[[Worker], str]
-"""The recipient of what a worker is sent."""
+RecipientOf = Callable[[Worker], str]  # The recipient of what a worker is sent
 
 
 def disclosures_of(events: Iterable[ev.Event], recipient_of: RecipientOf) -> tuple[Disclosure, ...]:
-    """Every call of a run, in the order in which they began."""
+    """Return every call of a run, in the order in which they began."""
     run = _RunReader(recipient_of)
     for event in events:
         run.follow(event)
@@ -61,7 +58,7 @@ def expected_disclosures(
     recipients: Mapping[str, Iterable[str]],
     tools_of: Callable[[int], Iterable[str]] = lambda _: (),
 ) -> list[Disclosure]:
-    """The calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
+    """Return the calls that a plan makes; for a step on the conductor itself, one for each recipient it may reach.
 
     `question_for` is the question as a worker is sent it, by its name: without images that it does not accept.
     `tools_of` are the servers of the tools that a step may call, by its number: their arguments may quote all that the
@@ -79,7 +76,7 @@ def expected_disclosures(
 
 
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
-    """The call of the conductor, as it is before its prompt is known."""
+    """Return the call of the conductor, as it is before its prompt is known."""
     texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in FOR_WORKERS)
     return Disclosure(step=(0,), worker=CONDUCTOR, recipient=recipient, texts=texts)
 
@@ -90,7 +87,7 @@ def _names_of(question: Question) -> tuple[str, ...]:
 
 
 def _texts_of(question: Question) -> Iterator[tuple[str, str]]:
-    """The texts of a question, each with what it is called."""
+    """Yield the texts of a question, each with what it is called."""
     yield "the question", question.text
     yield "the system text", question.system
     for text in question.context:
@@ -115,7 +112,7 @@ def _name_of_answer(step: int) -> str:
 
 
 def _normalized(text: str) -> str:
-    """A text without what a profile's own prompt may change: spaces, capitals, the final full stop."""
+    """Return a text without what a profile's own prompt may change: spaces, capitals, the final full stop."""
     return " ".join(text.casefold().split()).strip(".?!")
 
 
@@ -135,8 +132,7 @@ class _RunReader:
     nested: dict[int, _RunReader] = field(default_factory=dict)
     feedback: list[tuple[str, str]] = field(default_factory=list)
     plans: int = 0
-    planning: bool = False
-    """The conductor is writing, and no event has reported the call yet."""
+    planning: bool = False  # The conductor is writing, and no event has reported the call yet
 
     def follow(self, event: ev.Event) -> None:
         match event:
@@ -154,11 +150,25 @@ class _RunReader:
             case ev.PlanDecided(feedback=feedback) if feedback:
                 self.feedback.append(("the feedback on a plan", feedback))
             case ev.StepStarted() if event.worker != SELF:
-                self._add_call(event)
+                numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
+                answers = [(_name_of_answer(number), self.answers.get(number, "")) for number in numbers]
+                recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
+                texts = _held([*_texts_of(self.question), *answers], event.prompt)
+                self._add(event.step, event.attempt, event.worker, recipient, texts)
             case ev.ToolCalled() if event.server:
-                self._add_tool_call(event)
+                # What a tool is called with is text of the worker's own, which may quote all that it reads.
+                reader = tool_party(event.server)
+                key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, event.server)
+                before = self.sent[key].texts if key in self.sent else ()
+                self.sent[key] = Disclosure(
+                    step=(*self.path, event.step), worker=reader, recipient=reader, attempt=event.attempt,
+                    texts=tuple(dict.fromkeys((*before, f"arguments of {event.call.name}"))),
+                )  # fmt: skip
             case ev.StepFinished():
-                self._finish_step(event)
+                self.answers[event.step] = event.text
+                # Without a call, an earlier run had done the step: nothing was sent.
+                if not event.usage.calls:
+                    self.sent.pop((*self.path, event.step, event.attempt), None)
             case ev.NestedEvent():
                 path = (*self.path, event.step)
                 nested = self.nested.setdefault(event.step, _RunReader(self.recipient_of, path, self.sent))
@@ -166,33 +176,10 @@ class _RunReader:
             case _:
                 pass
 
-    def _finish_step(self, event: ev.StepFinished) -> None:
-        self.answers[event.step] = event.text
-        # Without a call, an earlier run had done the step: nothing was sent.
-        if not event.usage.calls:
-            self.sent.pop((*self.path, event.step, event.attempt), None)
-
     def _add_planning(self, texts: tuple[str, ...]) -> None:
         self.plans += not self.planning
         self.planning = True
         self._add(0, self.plans, CONDUCTOR, self.recipient, texts)
-
-    def _add_call(self, event: ev.StepStarted) -> None:
-        numbers = [number for number in self.access.get(event.step, ()) if number != GIVEN]
-        answers = [(_name_of_answer(number), self.answers.get(number, "")) for number in numbers]
-        recipient = self.recipient_of(self.pool[event.worker]) if event.worker in self.pool else UNKNOWN
-        texts = _held([*_texts_of(self.question), *answers], event.prompt)
-        self._add(event.step, event.attempt, event.worker, recipient, texts)
-
-    def _add_tool_call(self, event: ev.ToolCalled) -> None:
-        """What a tool is called with is text of the worker's own, which may quote all that it reads."""
-        reader = tool_party(event.server)
-        key: tuple[int | str, ...] = (*self.path, event.step, event.attempt, event.server)
-        before = self.sent[key].texts if key in self.sent else ()
-        texts = tuple(dict.fromkeys((*before, f"arguments of {event.call.name}")))
-        self.sent[key] = Disclosure(
-            step=(*self.path, event.step), worker=reader, recipient=reader, texts=texts, attempt=event.attempt
-        )
 
     def _add(self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]) -> None:
         path = (*self.path, step)
@@ -202,7 +189,7 @@ class _RunReader:
 
 
 def _held(known: Iterable[tuple[str, str]], messages: Iterable[Message]) -> tuple[str, ...]:
-    """The names of those texts of which a prompt holds at least the beginning."""
+    """Return the names of those texts of which a prompt holds at least the beginning."""
     messages = tuple(messages)
     prompt = _normalized("\n\n".join(message.content for message in messages))
     attached = {f"file {each.name}" for message in messages for each in message.attachments}

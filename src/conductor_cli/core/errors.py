@@ -11,10 +11,6 @@
     └── ModelError           one call to one model failed; never leaves the run: it becomes a `Failure` in the stream
 
 Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
-
-Why the operating system refused something, in words for a person: no error number, no name of a library. Pure.
-
-What somebody probably meant who typed a name that does not exist. Pure.
 """
 
 from __future__ import annotations
@@ -225,13 +221,13 @@ _EMPTY: Final = re.compile(r"all connection attempts failed\.?", re.IGNORECASE)
 
 
 def describe_system_error(error: BaseException) -> str:
-    """What went wrong, such as `Permission denied`; empty where the error says nothing about it."""
+    """Return what went wrong, such as `Permission denied`; empty where the error says nothing about it."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return without_numbers(words)
 
 
 def without_numbers(text: str) -> str:
-    """A library's text about a system error without the error's number and the place in the library's source."""
+    """Return a library's text about a system error without the error's number and the place in the library's source."""
     text = _PLACE.sub("", _NUMBER.sub("", text)).strip()
     if _NO_SUCH_HOST.search(text):
         return "there is no host of this name, or no network"
@@ -239,7 +235,7 @@ def without_numbers(text: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The one of these names that looks most like `name`, also in another case; empty where none does."""
+    """Return the one of these names that looks most like `name`, also in another case; empty where none does."""
     from difflib import get_close_matches  # only where a name is wrong
 
     by_lower = {each.lower(): each for each in known}

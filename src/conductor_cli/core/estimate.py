@@ -16,20 +16,17 @@ from conductor_cli.core.media import attachment_tokens
 from conductor_cli.core.plan import MAX_STEPS, SELF, Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
+from conductor_cli.core.prompt_text import question_text
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import question_text
 from conductor_cli.core.usage import CHARS_PER_TOKEN, MILLION, Price, Usage
 
-SHORT_ANSWER: Final = 150
-"""Tokens of an answer at the low end of the range."""
-OVERHEAD: Final = 120
-"""Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees."""
-PLANNING: Final = (60, 300)
-"""Tokens that a conductor writes for a plan, from a short one to a long one."""
+SHORT_ANSWER: Final = 150  # Tokens of an answer at the low end of the range
+OVERHEAD: Final = 120  # Tokens of a worker's prompt in addition to the question, the subtask and the answers it sees
+PLANNING: Final = (60, 300)  # Tokens that a conductor writes for a plan, from a short one to a long one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class PlanEstimate:
     """From the least to the most: tokens over all calls, and dollars over those with a price."""
 
     calls: int = 0
@@ -37,8 +34,8 @@ class Estimate:
     cost: tuple[Decimal, Decimal] = (Decimal(0), Decimal(0))
     unpriced: int = 0
 
-    def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(
+    def __add__(self, other: PlanEstimate) -> PlanEstimate:
+        return PlanEstimate(
             calls=self.calls + other.calls,
             tokens=(self.tokens[0] + other.tokens[0], self.tokens[1] + other.tokens[1]),
             cost=(self.cost[0] + other.cost[0], self.cost[1] + other.cost[1]),
@@ -46,11 +43,11 @@ class Estimate:
         )
 
 
-ZERO: Final = Estimate()
+ZERO: Final = PlanEstimate()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planner:
+class PlannerCost:
     """What counts of a conductor: `read` tokens in its prompt, and at most `steps` steps in a plan of a nested run."""
 
     read: int
@@ -59,9 +56,9 @@ class Planner:
 
 
 def estimate_plan(
-    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: Planner | None = None
-) -> Estimate:
-    """The range for a plan: every answer short, or every answer as long as its worker may make it."""
+    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: PlannerCost | None = None
+) -> PlanEstimate:
+    """Return the range for a plan: every answer short, or every answer as long as its worker may make it."""
     return sum(estimate_steps(lambda _: question, plan, pool, profile, planner), ZERO)
 
 
@@ -70,9 +67,9 @@ def estimate_steps(
     plan: Plan,
     pool: Pool,
     profile: WorkerProfile,
-    planner: Planner | None = None,
-) -> tuple[Estimate, ...]:
-    """The range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
+    planner: PlannerCost | None = None,
+) -> tuple[PlanEstimate, ...]:
+    """Return the range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
 
     A step on the conductor itself ranges from a kept answer to all steps of the most expensive worker; without a
     `planner` it is a call with an unknown price.
@@ -83,9 +80,10 @@ def estimate_steps(
     longest = [_longest(worker, profile) for worker in workers]
     found = []
     for step, worker in zip(plan.steps, workers, strict=True):
-        fixed = (
-            _tokens_of_question(question_for(step.worker), worker) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
-        )
+        question, accepts = question_for(step.worker), (worker.accepts if worker else None) or ()
+        asked = question_text(question, accepts=accepts)
+        fixed = int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
+        fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
         seen = tuple(longest[number - 1] for number in step.access)
         if step.worker == SELF and planner is not None:
             found.append(_estimate_nested(fixed, pool, profile, planner, seen))
@@ -94,23 +92,16 @@ def estimate_steps(
     return tuple(found)
 
 
-def _tokens_of_question(question: Question, worker: Worker | None) -> int:
-    """Tokens of the question as a worker is sent it, with its attachments."""
-    accepts = (worker.accepts if worker else None) or ()
-    attached = sum(map(attachment_tokens, question.attachments_for(accepts)))
-    return int(len(question_text(question, accepts=accepts)) / CHARS_PER_TOKEN) + attached
-
-
 def _longest(worker: Worker | None, profile: WorkerProfile) -> int:
-    """The most tokens of an answer."""
+    """Return the most tokens of an answer."""
     return int((worker.options.get("max_tokens") if worker else None) or profile.max_tokens)
 
 
-def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
-    """The range for what the conductor itself uses: one short plan, or `times` long ones."""
+def estimate_planning(planner: PlannerCost, times: int = 1) -> PlanEstimate:
+    """Return the range for what the conductor itself uses: one short plan, or `times` long ones."""
     least, most = PLANNING[0], times * PLANNING[1]
     low, high = _cost(planner.read, least, planner.price), planner.price
-    return Estimate(
+    return PlanEstimate(
         calls=times,
         tokens=(planner.read + least, times * planner.read + most),
         cost=(low, Decimal(0) if high is None else times * high.most(planner.read, PLANNING[1])),
@@ -118,13 +109,13 @@ def estimate_planning(planner: Planner, times: int = 1) -> Estimate:
     )
 
 
-def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> Estimate:
-    """The range for one call that reads `fixed` tokens, and answers of at most `seen` tokens each."""
+def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, seen: tuple[int, ...]) -> PlanEstimate:
+    """Return the range for one call that reads `fixed` tokens, and answers of at most `seen` tokens each."""
     longest = _longest(worker, profile)
     short = min(SHORT_ANSWER, longest)
     price = worker.price if worker else None
     low_in, high_in = fixed + _short_answers(seen), fixed + sum(seen)
-    return Estimate(
+    return PlanEstimate(
         calls=1,
         tokens=(low_in + short, high_in + longest),
         cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
@@ -133,14 +124,14 @@ def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, se
 
 
 def _short_answers(seen: tuple[int, ...]) -> int:
-    """The tokens of short answers."""
+    """Return the tokens of short answers."""
     return sum(min(SHORT_ANSWER, longest) for longest in seen)
 
 
 def _estimate_nested(
-    fixed: int, pool: Pool, profile: WorkerProfile, planner: Planner, seen: tuple[int, ...]
-) -> Estimate:
-    """A step on the conductor itself: it reads what the step sees, and keeps that answer or plans again."""
+    fixed: int, pool: Pool, profile: WorkerProfile, planner: PlannerCost, seen: tuple[int, ...]
+) -> PlanEstimate:
+    """Return the range for a step on the conductor itself: it keeps the answer that the step sees, or plans again."""
     low, high = (
         estimate_planning(replace(planner, read=planner.read + more)) for more in (_short_answers(seen), sum(seen))
     )
@@ -148,7 +139,7 @@ def _estimate_nested(
     others = planner.steps - 1
     steps = [_estimate_call(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
     most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=ZERO)
-    return Estimate(
+    return PlanEstimate(
         calls=1,
         tokens=(low.tokens[0], high.tokens[1] + planner.steps * most.tokens[1]),
         cost=(low.cost[0], high.cost[1] + planner.steps * most.cost[1]),
@@ -164,12 +155,12 @@ def _cost(tokens_in: int, tokens_out: int, price: Price | None) -> Decimal:
 
 
 def estimated_usage(messages: Iterable[Message], written: str) -> Usage:
-    """Tokens by length, for a call that ended before its model reported any."""
-    return Usage(tokens_in=estimated_tokens(messages), tokens_out=_tokens(written), calls=1)
+    """Return tokens by length, for a call that ended before its model reported any."""
+    return Usage(tokens_in=prompt_tokens(messages), tokens_out=_tokens(written), calls=1)
 
 
-def estimated_tokens(messages: Iterable[Message]) -> int:
-    """Tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
+def prompt_tokens(messages: Iterable[Message]) -> int:
+    """Return tokens of a prompt by its length: the tokenizer of a worker's model is not available."""
     messages = tuple(messages)
     attached = sum(attachment_tokens(each) for message in messages for each in message.attachments)
     return _tokens("".join(message.content for message in messages)) + attached

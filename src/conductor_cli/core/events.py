@@ -19,7 +19,7 @@ from conductor_cli.core.policy import NO_POLICY, Policy
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.redact import Secrets
-from conductor_cli.core.serialization import DecodeError, dump, dump_brief, load
+from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.terminal_text import escape_json
 from conductor_cli.core.usage import Usage
 
@@ -133,7 +133,6 @@ class PlanOffered(_TimedEvent):
     """The plan is shown to the user. No step starts before they have decided."""
 
     kind: ClassVar[str] = "plan_offered"
-    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,29 +331,22 @@ KINDS: Final[dict[str, type]] = {kind.kind: kind for kind in get_args(Event)}
 
 
 def innermost_event(event: Event) -> Event:
-    """The event itself, in whatever nested run it happened."""
+    """Return the event itself, in whatever nested run it happened."""
     while isinstance(event, NestedEvent):
         event = event.event
     return event
 
 
-def to_json(event: Event) -> dict[str, Any]:
-    """The JSON object of an event, its `kind` first."""
+def to_json(event: Event, *, brief: bool = False) -> dict[str, Any]:
+    """Return the JSON object of an event, its `kind` first. A `brief` one has no fields that have their default."""
     if isinstance(event, NestedEvent):
-        return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_json(event.event)}
-    return {"kind": event.kind, **dump(event)}
-
-
-def to_brief_json(event: Event) -> dict[str, Any]:
-    """The same without fields that have their default, beside the format."""
-    if isinstance(event, NestedEvent):
-        return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_brief_json(event.event)}
-    begins = {"format": event.format} if isinstance(event, RunStarted) else {}
-    return {"kind": event.kind, **begins, **dump_brief(event)}
+        return {"kind": event.kind, "at": event.at, "step": event.step, "event": to_json(event.event, brief=brief)}
+    begins = {"format": event.format} if brief and isinstance(event, RunStarted) else {}
+    return {"kind": event.kind, **begins, **dump(event, brief=brief)}
 
 
 def from_json(data: Any) -> Event:  # noqa: ANN401 - any JSON value
-    """The event of a JSON object. Raises `DecodeError`."""
+    """Return the event of a JSON object. Raises `DecodeError`."""
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise DecodeError(f"not an event: {kind!r:.40}")
@@ -370,20 +362,20 @@ _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).enc
 
 
 def to_line(event: Event, secrets: Secrets | None = None, *, brief: bool = False) -> str:
-    """One event as one line of JSON, without the newline and without any of `secrets`.
+    """Return one event as one line of JSON, without the newline and without any of `secrets`.
 
     Whatever breaks lines or terminals is an escape in it. A `brief` one has no fields that have their default.
     """
-    to_data = to_brief_json if brief else to_json
-    line = escape_json(_ENCODE(to_data(event)))
+    data = to_json(event, brief=brief)
+    line = escape_json(_ENCODE(data))
     # Searching the finished line is cheap. Redacting value by value, which keeps the JSON valid, is done only on a hit.
     if secrets is None or not secrets.holds(line):
         return line
-    return escape_json(_ENCODE(secrets.redact_data(to_data(event))))
+    return escape_json(_ENCODE(secrets.redact_data(data)))
 
 
 def from_line(line: str) -> Event:
-    """The event of one line. Raises `DecodeError`, also for text that is not JSON."""
+    """Return the event of one line. Raises `DecodeError`, also for text that is not JSON."""
     try:
         return from_json(json.loads(line))
     except DecodeError:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from conductor_cli.core.usage import Usage
 
-UNKNOWN = "-"
-"""Stands in a table where a value is not known."""
+UNKNOWN = "-"  # Stands in a table where a value is not known
 
 
 def format_money(amount: Decimal | float) -> str:
@@ -43,7 +42,7 @@ def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:
 
 
 def format_duration(seconds: float, *, tenths: bool = True) -> str:
-    """`3.2 s`, `42 s`, `2 min 5 s`, `2 h 5 min`. Without `tenths`, `3 s`: for clocks and estimates."""
+    """Return `3.2 s`, `42 s`, `2 min 5 s`, `2 h 5 min`. Without `tenths`, `3 s`: for clocks and estimates."""
     seconds = max(0.0, seconds)
     if tenths and round(seconds, 1) < 10:
         return f"{round(seconds, 1)} s"
@@ -56,7 +55,7 @@ def format_duration(seconds: float, *, tenths: bool = True) -> str:
 
 
 def format_size(size: int) -> str:
-    """Bytes in decimal units, as disks are sold: `264 kB`, `4.68 GB`."""
+    """Return bytes in decimal units, as disks are sold: `264 kB`, `4.68 GB`."""
     for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             value = size / factor
@@ -65,24 +64,24 @@ def format_size(size: int) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """`1 step`, `1,302 tokens`."""
+    """Return `1 step`, `1,302 tokens`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_list(names: Sequence[str]) -> str:
-    """`1`, `1 and 3`, `1, 2 and 3`."""
+    """Return `1`, `1 and 3`, `1, 2 and 3`."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def without_file_hash(planner: str) -> str:
-    """The name of a planner without the hash of its file."""
+    """Return the name of a planner without the hash of its file."""
     return planner.partition(" sha256")[0].partition(" (sha256")[0]
 
 
 def format_age(seconds: float) -> str:
-    """`now`, `5 min ago`, `3 h ago`, `12 d ago`."""
+    """Return `now`, `5 min ago`, `3 h ago`, `12 d ago`."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{int(seconds // length)} {unit} ago"
@@ -90,7 +89,7 @@ def format_age(seconds: float) -> str:
 
 
 def format_time(time: str, now: datetime) -> str:
-    """An ISO 8601 time as its age; as its date after a month. `-` when it is no time."""
+    """Return an ISO 8601 time as its age; as its date after a month. `-` when it is no time."""
     try:
         then = datetime.fromisoformat(time)
     except ValueError:

@@ -4,11 +4,9 @@ A verdict about an answer is one observation, however many steps led to it. `sha
 `estimate_of` puts a worker's shares together with its capability card: a beta distribution whose prior is the card's
 figure, in which old shares weigh less.
 
-Now and then a step goes to another worker than the planned one, so that a worker nobody asks is not misjudged. Pure.
-
-With a small probability, one of the workers that may be as good takes the step, each with the same chance. So the
-probability of what was done is known exactly; it is stored with the step, and from it an evaluation of stored runs can
-tell what another choice would have given (inverse propensity weighting).
+So that a worker nobody asks is not misjudged, one of the workers that may be as good now and then takes a step, each
+with the same chance. The probability of what was done is stored with the step: from it an evaluation of stored runs
+can tell what another choice would have given (inverse propensity weighting).
 """
 
 from __future__ import annotations
@@ -19,31 +17,24 @@ from math import sqrt
 from typing import Final, Literal
 
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
-from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, Trace
 
 Verdict = Literal["good", "bad"]
 RatedBy = Literal["user", "check"]
 
-PRIOR: Final = 10.0
-"""So many ratings weigh as much as a figure of a card."""
-
-NO_PRIOR: Final = 2.0
-"""So many ratings weigh as much as not knowing anything, which counts as one half."""
-
-HALF_LIFE_DAYS: Final = 90.0
-"""After so many days a rating weighs half."""
+PRIOR: Final = 10.0  # So many ratings weigh as much as a figure of a card
+NO_PRIOR: Final = 2.0  # So many ratings weigh as much as not knowing anything, which counts as one half
+HALF_LIFE_DAYS: Final = 90.0  # After so many days a rating weighs half
 
 HALF_LIFE_RATINGS: Final = 20.0
 """After so many newer ratings of the same worker a rating weighs half, so that a worker that changed is noticed."""
 
-OTHER_KIND: Final = 0.5
-"""The weight of a rating whose kind of task is not known, in the figure for one kind."""
+OTHER_KIND: Final = 0.5  # The weight of a rating whose kind of task is not known, in the figure for one kind
 
 FAILED: Final = 0.5
 """The weight of an answer that a worker failed to give. It is half, because the fault may be the network's."""
 
-ENOUGH: Final = 3.0
-"""A worker without figures gets one as soon as its ratings weigh so much."""
+ENOUGH: Final = 3.0  # A worker without figures gets one as soon as its ratings weigh so much
 
 _NOT_ITS_FAULT: Final = frozenset({"auth", "worker_unknown", "worker_excluded", "nesting_limit", "output_closed"})
 """Failures that say nothing about what a worker can do."""
@@ -66,7 +57,7 @@ _KINDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class RatingShare:
     """The part of a verdict that concerns one worker.
 
     `key` is what the worker was (`config.cards.worker_key`), `kind` the kind of task, a tag of its card, empty if it
@@ -90,11 +81,11 @@ class Rating:
     verdict: Verdict
     by: RatedBy
     time: float
-    shares: tuple[Share, ...]
+    shares: tuple[RatingShare, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class SkillEstimate:
     """What is believed about a worker at one kind of task.
 
     `card` is the card's figure, None if it has none. `good` and `bad` count the ratings that say something about it,
@@ -131,8 +122,8 @@ class Estimate:
 # From a verdict to shares
 
 
-def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[Share, ...]:
-    """What a verdict about a whole run, or with `step` about one step, says about the workers.
+def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[RatingShare, ...]:
+    """Return what a verdict about a whole run, or with `step` about one step, says about the workers.
 
     The steps that the answer depends on share a verdict about the run equally, so that it weighs 1 in all. A verdict
     about one step weighs 1 for its worker. A worker that failed at one of these steps gave a bad answer of weight
@@ -145,17 +136,20 @@ def shares_of(trace: Trace, verdict: Verdict, step: int = 0) -> tuple[Share, ...
         kind = kind_of_task(record.step.subtask, trace.pool)
         if record in done and record.worker in trace.pool:
             weight = round(1 / len(done), 4)
-            shares.append(Share(worker=record.worker, step=record.number, kind=kind, weight=weight, good=good))
+            shares.append(RatingShare(worker=record.worker, step=record.number, kind=kind, weight=weight, good=good))
+        # Those that were asked and gave this step up.
+        gone = [item for item in record.failed if item.retry_in is None and item.started is not None]
+        asked = [item for item in gone if item.error.kind != "limit"]
         shares += [
-            Share(worker=name, step=record.number, kind=kind, weight=FAILED, good=False)
-            for name in _failed_at(record)
+            RatingShare(worker=name, step=record.number, kind=kind, weight=FAILED, good=False)
+            for name in dict.fromkeys(item.worker for item in asked if item.error.reason not in _NOT_ITS_FAULT)
             if name in trace.pool
         ]
     return tuple(shares)
 
 
 def steps_behind_answer(trace: Trace) -> list[StepRecord]:
-    """The step that answers and those that it reads, directly or not; all steps where none is the last."""
+    """Return the step that answers and those that it reads, directly or not; all steps where none is the last."""
     by_number = {record.number: record for record in trace.steps}
     wanted = [record.number for record in trace.steps if record.last]
     if not wanted:
@@ -163,13 +157,6 @@ def steps_behind_answer(trace: Trace) -> list[StepRecord]:
     for number in wanted:
         wanted += [item for item in by_number[number].step.access if item in by_number and item not in wanted]
     return [record for record in trace.steps if record.number in wanted]
-
-
-def _failed_at(record: StepRecord) -> list[str]:
-    """The workers that were asked and gave this step up."""
-    gone: list[FailedAttempt] = [attempt for attempt in record.failed if attempt.retry_in is None]
-    asked = [attempt for attempt in gone if attempt.started is not None and attempt.error.kind != "limit"]
-    return list(dict.fromkeys(item.worker for item in asked if item.error.reason not in _NOT_ITS_FAULT))
 
 
 def kind_of_task(subtask: str, pool: Pool) -> str:
@@ -183,7 +170,7 @@ def kind_of_task(subtask: str, pool: Pool) -> str:
 
 
 def describe_rating(rating: Rating) -> str:
-    """`rated run 20261120-… good: alpha 0.50, beta 0.50`, with the weight for each worker."""
+    """Return `rated run 20261120-… good: alpha 0.50, beta 0.50`, with the weight for each worker."""
     what = f"step {rating.step} of run {rating.run}" if rating.step else f"run {rating.run}"
     good = rating.verdict == "good"
     parts = [
@@ -201,15 +188,15 @@ class Learned:
     """What all ratings say at the time `now`. `shares` are by worker key, each with its time, the oldest first."""
 
     now: float = 0.0
-    shares: Mapping[str, Sequence[tuple[float, Share]]] = field(default_factory=dict)
+    shares: Mapping[str, Sequence[tuple[float, RatingShare]]] = field(default_factory=dict)
 
-    def estimate(self, key: str, card: Card, kind: str = "") -> Estimate:
+    def estimate(self, key: str, card: Card, kind: str = "") -> SkillEstimate:
         """The estimate for a worker with this key and card. Without a `kind` that its card has, over all kinds."""
-        tagged = kind in card.strengths
-        prior = card.strengths[kind] if tagged else card.mean() if card.strengths else None
-        return self._estimate(key, prior, kind if tagged else "")
-
-    def _estimate(self, key: str, prior: float | None, kind: str) -> Estimate:
+        prior = card.mean() if card.strengths else None
+        if kind in card.strengths:
+            prior = card.strengths[kind]
+        else:
+            kind = ""
         counts, weights, newer = {True: 0, False: 0}, {True: 0.0, False: 0.0}, 0.0
         for time, share in reversed(self.shares.get(key, ())):
             relevance = 1.0 if not kind or share.kind == kind else 0.0 if share.kind else OTHER_KIND
@@ -220,16 +207,16 @@ class Learned:
             counts[share.good] += 1
             weights[share.good] += share.weight * relevance * decay
             newer += share.weight * relevance
-        return Estimate(
+        return SkillEstimate(
             card=prior, good=counts[True], bad=counts[False], weight_good=weights[True], weight_bad=weights[False]
         )
 
-    def estimates(self, key: str, card: Card) -> dict[str, Estimate]:
-        """The estimate for each tag of a card; for a card without figures one over all kinds, under `RATED`."""
+    def estimates(self, key: str, card: Card) -> dict[str, SkillEstimate]:
+        """Return the estimate for each tag of a card; for a card without figures one over all kinds, under `RATED`."""
         return {tag: self.estimate(key, card, tag) for tag in card.strengths or (RATED,)}
 
     def on(self, worker: Worker, key: str) -> Worker:
-        """The worker with the card that the planner reads: the estimates in place of its figures."""
+        """Return the worker with the card that the planner reads: the estimates in place of its figures."""
         card = worker.card
         found = {
             tag: round(item.mean, 4)
@@ -243,7 +230,7 @@ class Learned:
 
 
 def learn(ratings: Iterable[Rating], now: float) -> Learned:
-    """What ratings say at the time `now`.
+    """Return what ratings say at the time `now`.
 
     Of two ratings of the same run or step the later one counts. A step that was rated itself has no part in the rating
     of its run.
@@ -252,7 +239,7 @@ def learn(ratings: Iterable[Rating], now: float) -> Learned:
     for rating in ratings:
         newest.pop((rating.run, rating.step), None)
         newest[rating.run, rating.step] = rating
-    shares: dict[str, list[tuple[float, Share]]] = {}
+    shares: dict[str, list[tuple[float, RatingShare]]] = {}
     for rating in sorted(newest.values(), key=lambda rating: rating.time):
         for share in rating.shares:
             if rating.step or (rating.run, share.step) not in newest:
@@ -263,17 +250,15 @@ def learn(ratings: Iterable[Rating], now: float) -> Learned:
 REACH: Final = 1.5
 """A worker may be as good if its figure and so many standard deviations reach the figure of the planned one."""
 
-ALL_KINDS: Final = ""
-"""The key of an estimate over all kinds of tasks."""
+ALL_KINDS: Final = ""  # The key of an estimate over all kinds of tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exploration:
-    """How a run explores. `estimates` are by worker and by tag of its card; `dearer` allows workers that cost more."""
+    """How a run explores. `estimates` are by worker and by tag of its card."""
 
     probability: float
-    estimates: Mapping[str, Mapping[str, Estimate]]
-    dearer: bool = False
+    estimates: Mapping[str, Mapping[str, SkillEstimate]]
 
     def candidates(self, planned: Worker, others: Collection[Worker], kind: str) -> tuple[str, ...]:
         """The workers, of `others`, that may be as good as the planned one and may be asked in its place, in order."""
@@ -286,17 +271,17 @@ class Exploration:
             if estimate is None or worker.name == planned.name or set(worker.tools) != set(planned.tools):
                 continue
             may_be_as_good = estimate.mean + REACH * estimate.deviation >= wanted.mean
-            if may_be_as_good and (self.dearer or costs_at_most(worker, planned)):
+            if may_be_as_good and costs_at_most(worker, planned):
                 found.append(worker.name)
         return tuple(found)
 
-    def _estimate(self, name: str, kind: str) -> Estimate | None:
+    def _estimate(self, name: str, kind: str) -> SkillEstimate | None:
         known = self.estimates.get(name, {})
         return known.get(kind) or known.get(ALL_KINDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class WorkerChoice:
     """Who does a step. `preferred` is the planned worker where another one is tried, else empty.
 
     `propensity` is the probability with which `worker` was chosen; None where there was nothing to choose from.
@@ -307,19 +292,19 @@ class Choice:
     propensity: float | None = None
 
 
-def choose_worker(planned: str, candidates: Sequence[str], probability: float, draw: float) -> Choice:
-    """The choice that `draw`, uniform in [0, 1), makes: each candidate has the same part of `probability`."""
+def choose_worker(planned: str, candidates: Sequence[str], probability: float, draw: float) -> WorkerChoice:
+    """Return the choice that `draw`, uniform in [0, 1), makes: each candidate has the same part of `probability`."""
     if not candidates or not probability:
-        return Choice(worker=planned)
+        return WorkerChoice(worker=planned)
     if draw >= probability:
-        return Choice(worker=planned, propensity=round(1 - probability, 6))
+        return WorkerChoice(worker=planned, propensity=round(1 - probability, 6))
     index = min(int(draw / probability * len(candidates)), len(candidates) - 1)
     share = round(probability / len(candidates), 6)
-    return Choice(worker=candidates[index], preferred=planned, propensity=share)
+    return WorkerChoice(worker=candidates[index], preferred=planned, propensity=share)
 
 
 def costs_at_most(worker: Worker, planned: Worker) -> bool:
-    """Whether a worker is known to cost no more than another one, whatever is asked."""
+    """Return whether a worker is known to cost no more than another one, whatever is asked."""
     price, limit = worker.price, planned.price
     if price is not None and not any(price.amounts()):
         return True

@@ -43,8 +43,7 @@ class DayBudget:
     calls: int = 0
 
 
-NO_DAY_LIMITS: Final = DayBudget()
-"""A day without limits."""
+NO_DAY_LIMITS: Final = DayBudget()  # A day without limits
 
 
 class Ledger:
@@ -59,12 +58,19 @@ class Ledger:
     def reserve(
         self, tokens_in: int, answer: int, price: Price | None, *, call: bool = True, today: DayBudget = NO_DAY_LIMITS
     ) -> Reservation | None:
-        """Room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of reply.
+        """Return room for a call with `tokens_in` tokens of prompt and at most `answer` tokens of reply.
 
         None: not now, but running calls may leave room. Raises `LimitReached` if they cannot.
         """
-        if call:
-            self._check_calls(today)
+        used = self._calls + sum(held.call for held in self._held)
+        counted: list[tuple[int | None, int, str, LimitReason]] = [
+            (self._limits.calls, used, "the limit", "limit_calls"),
+            (today.limits.calls, today.calls, "today's limit", "limit_calls_day"),
+        ]
+        for limit, made, name, reason in counted:
+            if call and limit is not None and made >= limit:
+                message = f"{name} of {limit} worker calls is reached"
+                raise LimitReached(message, reason=reason, suggested=str(2 * limit))
         # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)
         bounds = list(self._bounds(tokens_in, least, price, today))
@@ -93,16 +99,6 @@ class Ledger:
         """The call is not made after all."""
         self._held.remove(reservation)
 
-    def _check_calls(self, today: DayBudget) -> None:
-        limit = self._limits.calls
-        if limit is not None and self._calls + sum(held.call for held in self._held) >= limit:
-            message = f"the limit of {limit} worker calls is reached"
-            raise LimitReached(message, reason="limit_calls", suggested=str(2 * limit))
-        limit = today.limits.calls
-        if limit is not None and today.calls >= limit:
-            message = f"today's limit of {limit} worker calls is reached"
-            raise LimitReached(message, reason="limit_calls_day", suggested=str(2 * limit))
-
     def _bounds(self, tokens_in: int, least: int, price: Price | None, today: DayBudget) -> Iterator[_Bound]:
         """How many tokens of answer each limit leaves room for; the first that is too tight is the one reported."""
         limits, day = self._limits, today.limits
@@ -118,7 +114,9 @@ class Ledger:
             if isinstance(limit, Decimal):
                 room, amount = _affordable(limit - before, tokens_in, price), format_money(limit)
                 needed = Decimal(0) if price is None else price.most(tokens_in, least)
-                suggested = _round_up(max(2 * limit, before + needed))
+                most = max(2 * limit, before + needed)
+                # Rounded up to two significant digits.
+                suggested = f"{most.quantize(Decimal(1).scaleb(most.adjusted() - 1), ROUND_UP).normalize():f}"
             elif limit is not None:
                 room, amount = limit - int(before) - tokens_in, format_count(limit, "token")
                 suggested = str(max(2 * limit, int(before) + tokens_in + least))
@@ -128,7 +126,7 @@ class Ledger:
 
 
 def _affordable(left: Decimal, tokens_in: int, price: Price | None) -> int:
-    """How many tokens of answer the money that is left can pay, after the prompt."""
+    """Return how many tokens of answer the money that is left can pay, after the prompt."""
     if price is None:
         return _PLENTY
     left -= price.most(tokens_in, 0)
@@ -145,8 +143,3 @@ class _Bound(NamedTuple):
     limit: str
     reason: LimitReason
     suggested: str
-
-
-def _round_up(amount: Decimal) -> str:
-    """An amount of money, rounded up to two significant digits."""
-    return f"{amount.quantize(Decimal(1).scaleb(amount.adjusted() - 1), ROUND_UP).normalize():f}"

@@ -6,7 +6,6 @@ its pixels: that is enough to tell how large it is, and whether its end is missi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from conductor_cli.core.chat import Attachment
@@ -28,8 +27,7 @@ SUFFIXES: Final = {
 }  # fmt: skip
 """What a file claims to be by the end of its name, in small letters."""
 
-_PDF_HEAD: Final = 1024
-"""Bytes in which a PDF's first line may stand (ISO 32000-2, annex I.2)."""
+_PDF_HEAD: Final = 1024  # Bytes in which a PDF's first line may stand (ISO 32000-2, annex I.2)
 
 _REFUSED: Final = (
     (b"PK\x03\x04", 0, "a ZIP archive, as .docx and .xlsx files are"),
@@ -61,7 +59,7 @@ _REFUSED: Final = (
 
 
 def media_type_of(data: bytes) -> str:
-    """The media type of an image or a PDF; empty for anything else, text included."""
+    """Return the media type of an image or a PDF; empty for anything else, text included."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -74,21 +72,26 @@ def media_type_of(data: bytes) -> str:
 
 
 def describe_refused(data: bytes) -> str:
-    """What bytes are that cannot be attached, as far as their beginning says it; empty where it does not."""
+    """Return what bytes are that cannot be attached, as far as their beginning says it; empty where it does not."""
     return next((words for head, at, words in _REFUSED if data[at : at + len(head)] == head), "")
 
 
 def image_size(data: bytes, media_type: str) -> tuple[int, int] | None:
-    """Width and height of an image in pixels; None where it is damaged or its end is missing."""
+    """Return width and height of an image in pixels; None where it is damaged or its end is missing."""
     try:
-        size = _SIZES[media_type](data)
+        if media_type == "image/gif":
+            # Its screen descriptor (GIF89a, section 18); the trailer ends the file, which some programs pad.
+            whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
+            size = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")) if whole else None
+        else:
+            size = {"image/png": _png_size, "image/jpeg": _jpeg_size, "image/webp": _webp_size}[media_type](data)
     except IndexError:
         return None
     return size if size is not None and min(size) > 0 else None
 
 
 def _png_size(data: bytes) -> tuple[int, int] | None:
-    """By its chunks (PNG, third edition, section 5): IHDR is the first, IEND the last."""
+    """Return by its chunks (PNG, third edition, section 5): IHDR is the first, IEND the last."""
     at = 8
     while data[at + 4 : at + 8] != b"IEND":
         if at + 8 > len(data):
@@ -116,14 +119,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _gif_size(data: bytes) -> tuple[int, int] | None:
-    """By its screen descriptor (GIF89a, section 18); the trailer ends the file, which some programs pad."""
-    whole = len(data) > 13 and data.rstrip(b"\x00").endswith(b";")
-    return (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little")) if whole else None
-
-
 def _webp_size(data: bytes) -> tuple[int, int] | None:
-    """By its first chunk (RFC 9649, section 2): VP8X, VP8L or VP8."""
+    """Return by its first chunk (RFC 9649, section 2): VP8X, VP8L or VP8."""
     if int.from_bytes(data[4:8], "little") + 8 > len(data) or len(data) < 30:
         return None
     kind = data[12:16]
@@ -137,16 +134,8 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-_SIZES: Final[dict[str, Callable[[bytes], tuple[int, int] | None]]] = {
-    "image/png": _png_size,
-    "image/jpeg": _jpeg_size,
-    "image/gif": _gif_size,
-    "image/webp": _webp_size,
-}
-
-
 def describe_media(attachment: Attachment) -> str:
-    """What an attachment is, in words: `PNG image, 800 x 600 pixels, 1.2 MB`."""
+    """Return what an attachment is, in words: `PNG image, 800 x 600 pixels, 1.2 MB`."""
     facts = [NAMES.get(attachment.media_type, attachment.media_type)]
     if attachment.width:
         facts.append(f"{attachment.width} x {attachment.height} pixels")
@@ -161,7 +150,7 @@ PAGE_TOKENS: Final = 3000
 
 
 def attachment_tokens(attachment: Attachment) -> int:
-    """About how many tokens a model reads of an attachment: one figure for all providers, rather too high.
+    """Return about how many tokens a model reads of an attachment: one figure for all providers, rather too high.
 
     Anthropic counts width x height / 750 and scales an image down to about 1,600 tokens (docs.claude.com, "Vision");
     Gemini counts 258 per tile of 768 x 768 pixels, up to 1,120 for a whole image; OpenAI's larger models count 70 to

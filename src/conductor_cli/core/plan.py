@@ -3,10 +3,7 @@
 A plan names workers. Labels exist only in the text that a conductor reads and writes (see `plan_formats`).
 Step numbers start at 1. In a nested run item 0 is `given`, the text that the nested question is about.
 The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its `"all"` is resolved while parsing.
-
-What a plan must not lose of its question, where workers read nothing but their subtasks. Pure.
-
-Which steps may start now. Nothing here starts or waits for anything.
+`Schedule` says which steps may start now; nothing here starts or waits for anything.
 """
 
 from __future__ import annotations
@@ -18,14 +15,9 @@ from typing import Final
 
 from conductor_cli.core.errors import PlanError
 
-MAX_STEPS: Final = 5
-"""The most steps in a plan written by a model, whatever the limits say."""
-
-GIVEN: Final = 0
-"""The number of the given text in the access lists of a nested run."""
-
-SELF: Final = "self"
-"""The worker name and kind of the conductor itself: such a step is a nested run."""
+MAX_STEPS: Final = 5  # The most steps in a plan written by a model, whatever the limits say
+GIVEN: Final = 0  # The number of the given text in the access lists of a nested run
+SELF: Final = "self"  # The worker name and kind of the conductor itself: such a step is a nested run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +93,23 @@ class PlanRules:
     given: bool = False
 
 
-def check_step(step: Step, number: int, rules: PlanRules) -> None:
-    """Raise `PlanError` unless `step` may stand as step `number` (from 1) of a plan under `rules`."""
+def check_step(step: Step, number: int, rules: PlanRules, line: str = "") -> None:
+    """Raise `PlanError` unless `step`, read from `line`, may stand as step `number` (from 1) under `rules`."""
+    problem, hint = "", ""
     if number > rules.steps:
-        raise PlanError(f"step {number} exceeds the limit of {rules.steps} steps")
-    if step.worker not in rules.workers:
-        known = f"known: {', '.join(rules.workers)}"
-        raise PlanError(f"step {number} names a worker that is not in the pool: {step.worker!r}", hint=known)
-    if not step.subtask.strip():
-        raise PlanError(f"step {number} has an empty subtask")
-    for item in step.access:
-        if item not in range(GIVEN if rules.given else 1, number):
-            what = "itself or a later step" if item >= number else "a step that does not exist"
-            raise PlanError(f"step {number} cannot see {what}: {item}")
-    if len(set(step.access)) != len(step.access):
-        raise PlanError(f"step {number} names a step twice in its access list")
+        problem = f"exceeds the limit of {rules.steps} steps"
+    elif step.worker not in rules.workers:
+        problem = f"names a worker that is not in the pool: {step.worker!r}"
+        hint = f"known: {', '.join(rules.workers)}"
+    elif not step.subtask.strip():
+        problem = "has an empty subtask"
+    elif unseen := [item for item in step.access if item not in range(GIVEN if rules.given else 1, number)]:
+        what = "itself or a later step" if unseen[0] >= number else "a step that does not exist"
+        problem = f"cannot see {what}: {unseen[0]}"
+    elif len(set(step.access)) != len(step.access):
+        problem = "names a step twice in its access list"
+    if problem:
+        raise PlanError(f"step {number} {problem}", hint=hint, line=line)
 
 
 def check_plan(plan: Plan, rules: PlanRules) -> None:
@@ -150,21 +144,18 @@ class Schedule:
         self._waiting.append(number)
 
     def take_ready(self) -> list[int]:
-        """The steps to start now. They count as running from here on."""
+        """Return the steps to start now. They count as running from here on."""
         started = []
         # Lower numbers first: with few slots, the steps that others wait for tend to come early in a plan.
         for number in sorted(self._waiting):
-            if len(self._running) < self._parallel and self._ready(number):
+            worker = self._worker[number]
+            busy = sum(self._worker[other] == worker for other in self._running)
+            free = len(self._running) < self._parallel and busy < self._per_worker.get(worker, self._parallel)
+            if free and self._ended.issuperset(self._access[number]):
                 self._waiting.remove(number)
                 self._running.add(number)
                 started.append(number)
         return started
-
-    def _ready(self, number: int) -> bool:
-        worker = self._worker[number]
-        busy = sum(self._worker[other] == worker for other in self._running)
-        seen = all(item in self._ended for item in self._access[number])
-        return seen and busy < self._per_worker.get(worker, self._parallel)
 
     def mark_ended(self, number: int) -> None:
         """A step has ended, in whatever state."""
@@ -188,7 +179,7 @@ FindOperands = Callable[[str], Sequence[str]]
 
 
 def lost_operand(question: str, steps: Sequence[Step], find: FindOperands) -> str:
-    """The first operand of the question that no subtask names; empty if there is none.
+    """Return the first operand of the question that no subtask names; empty if there is none.
 
     A plan that sees what was given may leave the question's own operands to that.
     """

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from conductor_cli.core.bounded import parse_json
+from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Limits
@@ -32,24 +32,21 @@ class PlanFile:
 
 
 def format_plan_file(question: Question, plan: Plan, limits: Limits) -> str:
-    """The file's text, indented, one step after the other."""
+    """Return the file's text, indented, one step after the other."""
     plain = Question(text=question.text) == question
+    said = {name: value for name, value in dump(question).items() if value not in ("", [], None)}
     defaults = dump(Limits())
     data = {
         "format": FORMAT,
-        "question": question.text if plain else _without_defaults(dump(question)) | {"text": question.text},
+        "question": question.text if plain else {"text": question.text, **said},
         "steps": [{"worker": s.worker, "subtask": s.subtask, "access": list(s.access)} for s in plan.steps],
         "limits": {name: value for name, value in dump(limits).items() if value != defaults[name]},
     }
     return escape_unseen(escape_json(json.dumps(data, ensure_ascii=False, indent=2)))
 
 
-def _without_defaults(question: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in question.items() if value not in ("", [], None)}
-
-
 def parse_plan_file(text: str, source: str) -> PlanFile:
-    """The plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
+    """Return the plan in `text`. Raises `UsageError` that names `source`, the place, and what was expected."""
     if not text.strip():
         raise UsageError(f"{source} is empty", hint='write one with: conductor plan "…"')
     try:

@@ -17,8 +17,7 @@ from conductor_cli.core.plan import MAX_STEPS, SELF, PlanRules
 from conductor_cli.core.pool import Limits, Pool
 from conductor_cli.core.tools import tool_party
 
-LOCAL: Final = "local"
-"""The provider of workers whose questions stay on this machine, in selectors."""
+LOCAL: Final = "local"  # The provider of workers whose questions stay on this machine, in selectors
 
 UNKNOWN_PROVIDER: Final = "unknown"
 """The recipient of a worker whose provider is not known before the call. A rule against any provider covers it."""
@@ -48,7 +47,7 @@ class Policy:
     files_only: tuple[tuple[str, ...], ...] = ()
 
     def denial_reason(self, party: Party, *, plans: bool = False) -> str:
-        """Why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
+        """Return why nothing may be sent to `party`, empty where it may. `plans`: it is the conductor.
 
         `allow` is about workers: a conductor on this machine need not be in it.
         """
@@ -67,7 +66,7 @@ class Policy:
         return ""
 
     def allows_files(self, party: Party) -> bool:
-        """Whether attached files may be sent to `party`."""
+        """Return whether attached files may be sent to `party`."""
         return all(any(selector_matches(selector, party) for selector in group) for group in self.files_only)
 
 
@@ -102,11 +101,11 @@ class PoolPolicy:
         return self.parties.get(name) or Party(name=name, recipient=name)
 
     def denial_reason(self, name: str) -> str:
-        """Why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
+        """Return why nothing may be sent to a worker, or to the conductor as `self`; empty where it may."""
         return self.policy.denial_reason(self.party(name), plans=name == SELF)
 
     def allows_files(self, name: str) -> bool:
-        """Whether attached files may be sent to a worker, or to the conductor as `self`."""
+        """Return whether attached files may be sent to a worker, or to the conductor as `self`."""
         return self.policy.allows_files(self.party(name))
 
     def check_conductor(self) -> None:
@@ -130,7 +129,7 @@ def permitted_pool(pool: Pool, pool_policy: PoolPolicy) -> Pool:
 
 
 def no_worker_error(why: Mapping[str, str]) -> PolicyError:
-    """The error that no worker is left, with the reason for each."""
+    """Return the error that no worker is left, with the reason for each."""
     said = "; ".join(f"{name}: {reason}" for name, reason in list(why.items())[:4])
     more = f"; and {len(why) - 4} more" if len(why) > 4 else ""
     return PolicyError(f"the policy allows no worker ({said}{more})", hint=POLICY_HINT)
@@ -139,18 +138,21 @@ def no_worker_error(why: Mapping[str, str]) -> PolicyError:
 POLICY_HINT: Final = "see where each rule is set: conductor config show; a new conversation drops the rules of this one"
 
 
-CONDUCTOR: Final = "conductor"
-"""The name of a planner that is no worker, in selectors."""
+CONDUCTOR: Final = "conductor"  # The name of a planner that is no worker, in selectors
+MAX_NOTES: Final = 5  # Notes about one rule; a project file may have thousands of names
 
+NO_WORKERS_HINT: Final = (
+    "find some: conductor setup, or add one: conductor workers add; to try the demo models: conductor ask --rehearsal"
+)
 
-MOST_NOTES: Final = 5
-"""Notes about one rule; a project file may have thousands of names."""
+COST_LIMIT: Final = "the cost limit"
+DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
 
 
 def check_selectors(
     policy: Policy, parties: Collection[Party], providers: Collection[str], given: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """A note for each selector that means no worker; a known provider without a worker is fine.
+    """Return a note for each selector that means no worker; a known provider without a worker is fine.
 
     `given` are the selectors that whoever asks has just typed. One of them that means no worker is a `UsageError`: a
     note would let the question go to the very worker whose name was mistyped. Those of the settings stay notes, because
@@ -174,9 +176,9 @@ def check_selectors(
     notes = []
     for name, selectors in (rules | {"deny": list(policy.deny)}).items():
         idle = [one for one in selectors if one.lower() not in known and not _means_somebody(one, parties)]
-        notes += [f"policy.{name}: no worker matches {one}" for one in idle[:MOST_NOTES]]
-        if len(idle) > MOST_NOTES:
-            notes.append(f"policy.{name}: no worker matches {len(idle) - MOST_NOTES:,} more of its names")
+        notes += [f"policy.{name}: no worker matches {one}" for one in idle[:MAX_NOTES]]
+        if len(idle) > MAX_NOTES:
+            notes.append(f"policy.{name}: no worker matches {len(idle) - MAX_NOTES:,} more of its names")
     return tuple(notes)
 
 
@@ -185,20 +187,11 @@ def _means_somebody(selector: str, parties: Collection[Party]) -> bool:
 
 
 def _no_match(selector: str, parties: Collection[Party], known: Collection[str]) -> UsageError:
-    """The error for a selector that was typed and means no worker, with the nearest one that there is."""
+    """Return the error for a selector that was typed and means no worker, with the nearest one that there is."""
     names = [*(party.name for party in parties), *(f"tag:{tag}" for party in parties for tag in party.tags)]
     names += [f"provider:{party.recipient}" for party in parties]
     hint = suggest(selector, (*names, *sorted(known)), "see names, kinds and tags: conductor workers list")
     return UsageError(f"no worker matches {selector!r}", hint=hint)
-
-
-NO_WORKERS_HINT: Final = (
-    "find some: conductor setup, or add one: conductor workers add; to try the demo models: conductor ask --rehearsal"
-)
-
-
-COST_LIMIT: Final = "the cost limit"
-DAY_COST_LIMIT: Final = "the cost limit of the day (limits.cost_day)"
 
 
 def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None:
@@ -220,7 +213,7 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
             verb = "has" if len(unpriced) == 1 else "have"
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: {', '.join(unpriced)} {verb} no price",
-                hint="set a price for each (conductor workers add NAME … --price IN,OUT), leave these workers out,"
+                hint="set a price for each (conductor workers add NAME … --set price=IN,OUT), leave these workers out,"
                 " or limit tokens instead",
             )
 
@@ -243,7 +236,7 @@ def check_limits(limits: Limits, *, planned: bool = True) -> None:
 def plan_rules(  # noqa: PLR0913 - all that a plan depends on
     pool: Pool, limits: Limits, *, down: Collection[str], given: bool, depth_left: int, excluded: Collection[str] = ()
 ) -> PlanRules:
-    """The rules of one plan: the workers that are up (all of them if none is), and how many steps.
+    """Return the rules of one plan: the workers that are up (all of them if none is), and how many steps.
 
     `self` is among the workers only while runs may nest deeper. Those that the policy `excluded` never are.
     """
@@ -255,7 +248,7 @@ def plan_rules(  # noqa: PLR0913 - all that a plan depends on
 
 
 def step_limit(limits: Limits, workers: Collection[str]) -> int:
-    """The most steps of a plan that a model writes over these workers.
+    """Return the most steps of a plan that a model writes over these workers.
 
     Where nobody limits it, one worker gets one step: a second step would ask the same model again.
     """
@@ -265,5 +258,5 @@ def step_limit(limits: Limits, workers: Collection[str]) -> int:
 
 
 def substitutes(pool: Pool, tried: Collection[str]) -> tuple[str, ...]:
-    """The workers that may do a step instead of those already tried, in the pool's order."""
+    """Return the workers that may do a step instead of those already tried, in the pool's order."""
     return tuple(worker.name for worker in pool if worker.name not in tried and worker.kind != SELF)

@@ -11,8 +11,7 @@ from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.errors import ConfigError, UsageError, suggest
 from conductor_cli.core.usage import Price
 
-RATED: Final = "rated"
-"""The tag of the figure that ratings give to a worker whose card has none."""
+RATED: Final = "rated"  # The tag of the figure that ratings give to a worker whose card has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +27,7 @@ class Card:
     words: str = ""
 
     def mean(self) -> float:
-        """The mean strength over all tags; 0 if there are none."""
+        """Return the mean strength over all tags; 0 if there are none."""
         return sum(self.strengths.values()) / len(self.strengths) if self.strengths else 0.0
 
 
@@ -62,7 +61,7 @@ class Worker:
         return self.model.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if is_file else self.model
 
     def public(self) -> Worker:
-        """The same without the values of its headers, which may be keys."""
+        """Return the same without the values of its headers, which may be keys."""
         headers = self.options.get("headers")
         if not isinstance(headers, Mapping) or not headers:
             return self
@@ -101,11 +100,11 @@ class Pool:
         return tuple(worker.name for worker in self.workers)
 
     def public(self) -> Pool:
-        """The same workers without the values of their headers, which may be keys."""
+        """Return the same workers without the values of their headers, which may be keys."""
         return Pool(workers=tuple(worker.public() for worker in self.workers))
 
     def subset(self, names: Collection[str]) -> Pool:
-        """The workers with these names, in the pool's own order. Raises `UsageError` for another name."""
+        """Return the workers with these names, in the pool's own order. Raises `UsageError` for another name."""
         unknown = [name for name in names if name not in self]
         if unknown:
             on_offer = f"on offer: {', '.join(self.names) or 'none'}"
@@ -113,7 +112,7 @@ class Pool:
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:
-        """The worker with the highest mean strength on its card; the first one if all cards are empty."""
+        """Return the worker with the highest mean strength on its card; the first one if all cards are empty."""
         return max(self.workers, key=lambda worker: worker.card.mean())
 
 
@@ -122,7 +121,7 @@ class Limits:
     """What one run may use. `None` means no limit. `seconds` and `cost` (US dollars) are for the whole run.
 
     Without a limit of `steps` a plan may have as many as `policy.step_limit` says, and without one of `tool_calls` its
-    steps may call tools as often as `tool_calls.CALLS_PER_RUN` says.
+    steps may call tools as often as `tools.CALLS_PER_RUN` says.
     """
 
     steps: int | None = None

@@ -140,7 +140,7 @@ class WorkerProfile:
 
 
 def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
-    """A label for each worker's name, in order.
+    """Return a label for each worker's name, in order.
 
     With `entries` a worker has one for each entry of its card, the tag and its letter: mathA, codeA, mathB. So whoever
     writes a label says what it wants from the worker, too.
@@ -155,7 +155,7 @@ def labels_for(workers: Sequence[Worker], style: Labels) -> dict[str, str]:
 
 
 def labels_of(names: Sequence[str], style: Literal["letters", "numbers"]) -> dict[str, str]:
-    """A label for each worker name, in order: A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on."""
+    """Return a label for each worker name, in order: A, B, … Z, AA, AB and so on, or 0, 1, 2 and so on."""
     if style == "numbers":
         return {str(index): name for index, name in enumerate(names)}
     return {_letters(index): name for index, name in enumerate(names)}

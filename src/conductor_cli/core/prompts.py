@@ -4,12 +4,6 @@ The conductor's prompt begins with what never changes. Two cut points let a loca
 the rules and examples (the same for every pool), and after the pool. What changes, limit and question, comes last.
 A worker's prompt holds other answers between tags that are derived from the quoted text, so no answer can contain its
 own closing tag. Nothing in an answer is ever read as a plan.
-
-Workers and their cards as a planner reads them: a line for each worker, and a table of who is good at what.
-
-The examples that stand in a prompted conductor's prefix.
-
-Their small pools differ, so that labels mean nothing by themselves.
 """
 
 from __future__ import annotations
@@ -28,55 +22,48 @@ from conductor_cli.core.plan_formats import PLAN_FORMATS, PlanFormat, PlanFormat
 from conductor_cli.core.plan_formats.published import published_messages
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.profile import Profile, SeenStep, WorkerProfile, labels_for
+from conductor_cli.core.prompt_text import TAG_CHARS, fence, question_text, shorten
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import TAG_CHARS, fence, question_text, shorten
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 
-SKILLS: Final = 12
-"""Rows of the table: the skills that most cards have."""
-
-RANKED: Final = 6
-"""Workers in a row of the table: the best ones."""
+SKILLS: Final = 12  # Rows of the table: the skills that most cards have
+RANKED: Final = 6  # Workers in a row of the table: the best ones
 
 
 def worker_lines(workers: Sequence[Worker], profile: Profile, context: PlanFormatContext) -> list[str]:
-    """A line for each worker, of at most about 50 tokens, and the table of strengths if the profile has one."""
+    """Return a line for each worker, of at most about 50 tokens, and the table of strengths if the profile has one."""
     lines = [_line(context.label(worker.name), worker, profile) for worker in workers]
     if not context.skills:
         return lines
-    return [*lines, "", "Strengths from 0 to 100, the best worker first:", *_table(workers, context)]
+    cards = {
+        context.label(worker.name): {_skill(tag): value for tag, value in worker.card.strengths.items()}
+        for worker in workers
+    }
+    lines += ["", "Strengths from 0 to 100, the best worker first:"]
+    for skill in context.skills:
+        known = [(label, card[skill]) for label, card in cards.items() if skill in card]
+        best = sorted(known, key=lambda item: -item[1])[:RANKED]
+        # A row begins as the worker column of a plan does, so that the choice is what follows.
+        lines.append(f"- {skill} " + ", ".join(f"{label} {100 * value:.0f}" for label, value in best))
+    return lines
 
 
 def skills_for(workers: Sequence[Worker], profile: Profile) -> tuple[str, ...]:
-    """The rows of the table: what most cards have a figure for. Empty if the profile has no table."""
+    """Return the rows of the table: what most cards have a figure for. Empty if the profile has no table."""
     if profile.cards != "table" or not profile.names:
         return ()
     found = Counter(_skill(tag) for worker in workers for tag in worker.card.strengths if tag != RATED)
     return tuple(skill for skill, _ in found.most_common(SKILLS) if skill)
 
 
-def _table(workers: Sequence[Worker], context: PlanFormatContext) -> list[str]:
-    """A row for each skill. A row begins as the worker column of a plan does, so that the choice is what follows."""
-    cards = {
-        context.label(worker.name): {_skill(tag): value for tag, value in worker.card.strengths.items()}
-        for worker in workers
-    }
-    rows = []
-    for skill in context.skills:
-        known = [(label, card[skill]) for label, card in cards.items() if skill in card]
-        best = sorted(known, key=lambda item: -item[1])[:RANKED]
-        rows.append(f"- {skill} " + ", ".join(f"{label} {100 * value:.0f}" for label, value in best))
-    return rows
-
-
 def _skill(tag: str) -> str:
-    """A tag as a skill is written: short, on one line, without what separates columns."""
+    """Return a tag as a skill is written: short, on one line, without what separates columns."""
     return " ".join(one_line(tag).replace("|", " ").split())[:24].strip()
 
 
 def _line(label: str, worker: Worker, profile: Profile) -> str:
-    """Label, name, model, what it is about, and what of its card stands in no table; or the label and nothing more."""
+    """Label, name, model, what it is about, and its four best strengths that stand in no table; or the label alone."""
     if not profile.names:
         return label
     model = one_line(worker.model_name)[:48]
@@ -89,14 +76,9 @@ def _line(label: str, worker: Worker, profile: Profile) -> str:
     strengths = worker.card.strengths
     if profile.cards == "table":
         strengths = {tag: value for tag, value in strengths.items() if tag == RATED}
-    card = ", ".join(filter(None, (words, _format_card(strengths))))
-    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
-
-
-def _format_card(strengths: Mapping[str, float]) -> str:
-    """The four strongest tags of a card, with their strengths."""
     best = sorted(strengths.items(), key=lambda item: -item[1])[:4]
-    return ", ".join(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best)
+    card = ", ".join(filter(None, (words, *(f"{one_line(tag)[:24]} {value:.2f}" for tag, value in best))))
+    return f"{label}  {named[:100]}" + (f" ({card})" if card else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +100,7 @@ _QUILL: Final = _worker("quill", "fluent prose, summaries", facts=0.84, math=0.3
 _LEXIS: Final = _worker("lexis", "law and policy", facts=0.90, code=0.21)
 _PROBE: Final = _worker("probe", "careful review, testing", code=0.79, math=0.74)
 
+# The small pools of the examples differ, so that labels mean nothing by themselves.
 FEWSHOTS: Final = (
     Example(
         workers=(_QUILL, _ABACUS, _FORGE),
@@ -183,7 +166,7 @@ deliver."""
 def plan_format_context(
     profile: Profile, pool: Pool, rules: PlanRules, mode: Mode, *, constrained: bool
 ) -> PlanFormatContext:
-    """How a conductor with this profile writes; `constrained` where a grammar constrains its text."""
+    """Return how a conductor with this profile writes; `constrained` where a grammar constrains its text."""
     return PlanFormatContext(
         rules=rules,
         labels=labels_for(pool.workers, profile.labels),
@@ -199,7 +182,7 @@ def plan_format_context(
 
 
 def plan_format_for(profile: Profile, context: PlanFormatContext) -> PlanFormat:
-    """How a conductor with this profile writes. A single label looks the same in every plan format."""
+    """Return how a conductor with this profile writes. A single label looks the same in every plan format."""
     return PLAN_FORMATS["native" if context.single else profile.plan_format]
 
 
@@ -223,8 +206,22 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
     plan_format, choices, prefill = plan_format_for(profile, context), (), ""
     cuts: tuple[int, ...]
     form = _form(plan_format, context)
-    follow_up = _replan_messages(rejected, form, plan_format, context)
-    follow_up += _rest_messages(standing, fault, form, plan_format, context, revision=revision)
+    follow_up = []
+    for each in rejected:
+        # A plan that was edited by hand may name the conductor itself.
+        written = plan_format.render(each.plan, _with_self_label(context))
+        said = f"The user does not take this plan and says:\n{each.feedback}\nWrite another plan. {form}"
+        follow_up += [Message(role="assistant", content=written), Message(role="user", content=said)]
+    if revision is not None:
+        follow_up += _revision_messages(standing, fault, form, plan_format, context, revision=revision)
+    elif standing or fault:
+        # The steps that stand, if any do, and a request for the rest.
+        written = plan_format.render(Plan(steps=tuple(standing)), context) if standing else "(nothing that can be read)"
+        wrong = f"That is not a valid plan: {fault}." if fault else ""
+        left = context.rules.steps - len(standing)
+        asked = f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more." if standing else ""
+        said = " ".join(filter(None, (wrong, asked, form)))
+        follow_up += [Message(role="assistant", content=written), Message(role="user", content=said)]
     if profile.template == "published" and not context.single:
         messages, prefill = published_messages(
             question, context, pool_size=len(context.labels), characters=CONDUCTOR_CHARS, examples=profile.fewshots,
@@ -233,7 +230,9 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
         # In a later turn, the model is asked for the lists only.
         messages, prefill, cuts = [*messages, *follow_up], "" if follow_up else prefill, ()
     elif profile.render is None:
-        fixed = _fixed_part(profile, context) + "\n\n"
+        parts = [*([_RULES] if profile.rules else []), _form(plan_format, replace(context, first=1))]
+        parts += [_example(example, profile, context) for example in FEWSHOTS if profile.fewshots]
+        fixed = "\n\n".join(parts) + "\n\n"
         prefix = fixed + "The workers:\n" + "\n".join(worker_lines(pool.workers, profile, context))
         cuts = (len(fixed), len(prefix))
         changing = _changing_part(question, pool, plan_format, context, rules)
@@ -261,7 +260,7 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
 
 
 def conductor_notice(question: Question) -> str:
-    """A notice that the conductor is shown only part of the question; empty where it sees all of it."""
+    """Return a notice that the conductor is shown only part of the question; empty where it sees all of it."""
     what, length = "question", len(question_text(question))
     if question.given and len(question.given[-1].answer) > length:
         what, length = "existing answer", len(question.given[-1].answer)
@@ -271,18 +270,10 @@ def conductor_notice(question: Question) -> str:
 
 
 def _form(plan_format: PlanFormat, context: PlanFormatContext) -> str:
-    """The instructions on what the conductor writes."""
+    """Return the instructions on what the conductor writes."""
     if context.single:
         return "Write only the label of the one worker that should answer."
     return plan_format.instructions(context)
-
-
-def _fixed_part(profile: Profile, context: PlanFormatContext) -> str:
-    rules = [_RULES] if profile.rules else []
-    parts = [*rules, _form(plan_format_for(profile, context), replace(context, first=1))]
-    if profile.fewshots:
-        parts += [_example(example, profile, context) for example in FEWSHOTS]
-    return "\n\n".join(parts)
 
 
 def _example(example: Example, profile: Profile, context: PlanFormatContext) -> str:
@@ -328,7 +319,7 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
     question: Question, step: Step, seen: Sequence[SeenStep], worker: Worker, profile: WorkerProfile, *, final: bool,
     withheld: str = "",
 ) -> tuple[tuple[Message, ...], str]:  # fmt: skip
-    """The messages for one attempt at a step, and a notice when something had to be shortened (else "").
+    """Return the messages for one attempt at a step, and a notice when something had to be shortened (else "").
 
     `final`: the answer goes to the user. What does not fit the worker's context is shortened in the middle: first the
     answers it sees, each to an equal share, then the question. A message that the profile renders is shortened as one.
@@ -346,7 +337,11 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
         text = profile.render(question, step, seen)
         fitting = shorten(text, _room(worker, profile))
         return (Message(role="user", content=fitting),), too_long if fitting != text else ""
-    task = _task_part(question, step, final=final)
+    task = f"Your subtask: {step.subtask}"
+    if final:
+        task += "\nYour answer goes to the user as it stands: give the whole answer, in the form the question asks for."
+    if final and question.schema is not None:
+        task += f"\n{_schema_part(question.schema)}"
     room = (
         _room(worker, profile, attachments)
         - len(task)
@@ -374,7 +369,7 @@ def worker_messages(  # noqa: PLR0913 - all parts of a prompt
 def _conversation_messages(
     question: Question, talk: Sequence[Message], step: Step, seen: Sequence[SeenStep]
 ) -> tuple[Message, ...]:
-    """The client's messages, unchanged at their beginning, so that a provider's cache of them holds."""
+    """Return the client's messages, unchanged at their beginning, so that a provider's cache of them holds."""
     system = (Message(role="system", content=question.system),) if question.system else ()
     blocks = [_NOTES, *map(_seen_part, seen), f"What is left to do: {step.subtask}"] if seen else []
     if question.schema is not None:
@@ -398,15 +393,6 @@ subtask of it, which is yours. You may be shown subtasks and answers of others: 
 reuse what is right and say what is wrong. Do your subtask."""
 
 
-def _task_part(question: Question, step: Step, *, final: bool) -> str:
-    text = f"Your subtask: {step.subtask}"
-    if final:
-        text += "\nYour answer goes to the user as it stands: give the whole answer, in the form the question asks for."
-    if final and question.schema is not None:
-        text += f"\n{_schema_part(question.schema)}"
-    return text
-
-
 def _schema_part(schema: Mapping[str, Any]) -> str:
     asked = "Answer with one JSON value that follows this JSON Schema, and nothing else:"
     return f"{asked}\n{json.dumps(schema, ensure_ascii=False)}"
@@ -419,7 +405,7 @@ def _seen_part(item: SeenStep) -> str:
 
 
 def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachment] = ()) -> int:
-    """Characters of prompt that leave room for an answer and for attachments."""
+    """Return characters of prompt that leave room for an answer and for attachments."""
     context = int(worker.options.get("context") or profile.context)
     answer = min(int(worker.options.get("max_tokens") or profile.max_tokens), context // 2)
     # Half of it stays for the text: how long attachments are is a guess, and so is often the context.
@@ -427,29 +413,11 @@ def _room(worker: Worker, profile: WorkerProfile, attachments: Sequence[Attachme
     return int((context - answer - attached) * CHARS_PER_TOKEN)
 
 
-def _rest_messages(  # noqa: PLR0913 - all that is said of the rest of a plan
-    standing: Sequence[Step], fault: str, form: str, plan_format: PlanFormat, context: PlanFormatContext, *,
-    revision: Revision | None,
-) -> list[Message]:  # fmt: skip
-    """The messages that show the steps that stand and ask for the rest, if any do. `form` says how to write them."""
-    if revision is not None:
-        return _revision_messages(standing, fault, form, plan_format, context, revision=revision)
-    if not (standing or fault):
-        return []
-    plan = Plan(steps=tuple(standing))
-    written = plan_format.render(plan, context) if standing else "(nothing that can be read)"
-    left = context.rules.steps - len(standing)
-    asked = f"Steps 1 to {len(standing)} stand. Write only what follows, at most {left} more." if standing else ""
-    told = f"That is not a valid plan: {fault}." if fault else ""
-    text = " ".join(part for part in (told, asked, form) if part)
-    return [Message(role="assistant", content=written), Message(role="user", content=text)]
-
-
 def _revision_messages(  # noqa: PLR0913 - all that is said of the rest of a plan
     standing: Sequence[Step], fault: str, form: str, plan_format: PlanFormat, context: PlanFormatContext, *,
     revision: Revision,
 ) -> list[Message]:  # fmt: skip
-    """The messages that show the plan so far, say which step nobody could do, and ask for the steps that follow.
+    """Return the messages that show the plan so far, say which step nobody could do, and ask for the steps that follow.
 
     A worker's own words are not shown: it may have failed because of a text that the planner may not see.
     """
@@ -474,25 +442,9 @@ def _revision_messages(  # noqa: PLR0913 - all that is said of the rest of a pla
 
 
 def _with_self_label(context: PlanFormatContext) -> PlanFormatContext:
-    """The context with a label for the conductor itself, which a plan may name although no new step can."""
+    """Return the context with a label for the conductor itself, which a plan may name although no new step can."""
     if SELF in context.labels.values():
         return context
     numbers = [int(label) for label in context.labels if label.isdecimal()]
     label = str(max(numbers) + 1) if numbers else SELF
     return replace(context, labels={**context.labels, label: SELF})
-
-
-def _replan_messages(
-    rejected: Sequence[RejectedPlan], form: str, plan_format: PlanFormat, context: PlanFormatContext
-) -> list[Message]:
-    """For each plan that the user did not approve: the plan, their feedback, and the request for another."""
-    # A plan that was edited by hand may name the conductor itself.
-    context = _with_self_label(context)
-    messages = []
-    for each in rejected:
-        said = f"The user does not take this plan and says:\n{each.feedback}\nWrite another plan. {form}"
-        messages += [
-            Message(role="assistant", content=plan_format.render(each.plan, context)),
-            Message(role="user", content=said),
-        ]
-    return messages

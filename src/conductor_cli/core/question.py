@@ -25,7 +25,7 @@ class File:
     attachment: Attachment | None = None
 
     def is_sent_to(self, accepts: Collection[MediaKind]) -> bool:
-        """Whether a worker that accepts these kinds is sent the file itself, and not its text."""
+        """Return whether a worker that accepts these kinds is sent the file itself, and not its text."""
         return self.attachment is not None and self.attachment.kind in accepts
 
     @property
@@ -35,7 +35,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class PastTurn:
     """An earlier question of the same conversation, and its answer."""
 
     question: str
@@ -77,7 +77,7 @@ class Conversation:
     known_messages: int = 0
 
     def as_sent_to(self, worker: str) -> tuple[Message, ...]:
-        """The messages for one worker."""
+        """Return the messages for one worker."""
         if worker != self.known_by:
             return self.messages
         return (*self.known, *self.messages[self.known_messages :])
@@ -95,7 +95,7 @@ class Question:
 
     text: str
     system: str = ""
-    history: tuple[Turn, ...] = ()
+    history: tuple[PastTurn, ...] = ()
     files: tuple[File, ...] = ()
     schema: Mapping[str, Any] | None = None
     parent: str | None = None
@@ -109,10 +109,10 @@ class Question:
         return tuple(file.attachment for file in self.files if file.attachment is not None)
 
     def attachments_for(self, accepts: Collection[MediaKind]) -> tuple[Attachment, ...]:
-        """Those of them that a worker which accepts these kinds is sent."""
+        """Return those of them that a worker which accepts these kinds is sent."""
         return tuple(each for each in self.attachments if each.kind in accepts)
 
     def as_sent_to(self, accepts: Collection[MediaKind]) -> Question:
-        """The question without the files of which a worker that accepts these kinds is sent nothing."""
+        """Return the question without the files of which a worker that accepts these kinds is sent nothing."""
         files = tuple(file for file in self.files if file.text or file.is_sent_to(accepts))
         return self if files == self.files else replace(self, files=files)

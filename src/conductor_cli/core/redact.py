@@ -1,17 +1,14 @@
-"""Removing keys from text in every encoding in which they may come back: as they are, in a URL, in JSON, in base64.
-
-What is nearly a key, such as one without its last character, is found by `near_copies`.
+"""Removes keys from text in every encoding in which they may come back: as they are, in a URL, in JSON, in base64.
 
 Providers repeat a key in their errors, servers echo headers, and an attached file may hold one. `Secrets` knows a set
 of keys. Text that leaves the process goes through `Secrets.redact`; text that a server streams goes through a
 `StreamRedactor`, since a key may be split between two pieces.
 
-Finding what is nearly a key: cut at an end, in other case, reversed, with separators inside, encoded and then cut.
-
-A key is compared by its letters and digits alone, without case. Wherever `RUN` of them in a row stand in a text, that
-part is a copy, whatever stands between them (at most `GAP` other characters each). Random text of this length is not
-met by chance; so that ordinary words are left alone, only keys that look random take part, and of those only runs in
-which letters and digits, or large and small letters, alternate. Pure.
+`NearCopies` finds what is nearly a key: cut at an end, in other case, reversed, with separators inside, encoded and
+then cut. A key is compared by its letters and digits alone, without case. Wherever `RUN` of them in a row stand in a
+text, that part is a copy, whatever stands between them (at most `GAP` other characters each). Random text of this
+length is not met by chance; so that ordinary words are left alone, only keys that look random take part, and of those
+only runs in which letters and digits, or large and small letters, alternate.
 """
 
 from __future__ import annotations
@@ -31,16 +28,14 @@ RUN: Final = 12
 """Letters and digits in a row that a text has in common with a key. Of a key of 20 no more than eight are unknown then;
 fewer than 12 would also be found in dates, versions and identifiers."""
 
-GAP: Final = 8
-"""Other characters between two of them: a line break with an indent has as many."""
+GAP: Final = 8  # Other characters between two of them: a line break with an indent has as many
 
 _BLOCK: Final = RUN // 2
 """Every run holds a whole block of this length that begins at a multiple of it: only those are looked up."""
 
 _PART: Final = 4
 _SHORTEST: Final = 16
-_ALTERNATIONS: Final = 2
-"""Changes between small letters, large ones and digits in a run."""
+_ALTERNATIONS: Final = 2  # Changes between small letters, large ones and digits in a run
 
 _ALPHANUMERIC: Final = frozenset(ascii_letters + digits)
 _LOWER: Final = bytes(range(256)).lower()
@@ -63,14 +58,14 @@ class NearCopies:
         self._joined = b"\n".join(self._windows)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The spans of near copies in `text`; they may overlap."""
+        """Return the spans of near copies in `text`; they may overlap."""
         if not self._windows:
             return []
         elided = any(head in text for head in self._heads)
         return self._runs(text) + (self._elided(text) if elided else [])
 
     def cut(self, text: str) -> int:
-        """Where a run that is not complete may begin at the end of `text`; the length of `text` if none does."""
+        """Return where a run that is not complete may begin at the end of `text`; the length of `text` if none does."""
         if not self._windows:
             return len(text)
         start, tail = len(text), b""
@@ -101,10 +96,12 @@ class NearCopies:
             return []
         at = [index for index, letter in enumerate(text) if letter in _ALPHANUMERIC]
         places = (at[start : start + RUN] for start in found)
-        return [(run[0], run[-1] + 1) for run in places if _are_close(run)]
+        return [
+            (run[0], run[-1] + 1) for run in places if all(after - before <= GAP + 1 for before, after in pairwise(run))
+        ]
 
     def _elided(self, text: str) -> list[tuple[int, int]]:
-        """Copies with their middle left out that show half of a key or more."""
+        """Return copies with their middle left out that show half of a key or more."""
         found = []
         for dots in _ELISION.finditer(text):
             first = max(0, dots.start() - 64)
@@ -128,7 +125,12 @@ def _look_for(key: str) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[b
     coded = [form for whole in _encodings(key) for form in (whole, whole[::-1])]
     forms = [_normal(form) for form in (*plain, *coded)]
     # Bytes of a key, encoded, are no word, but they may be digits alone.
-    runs = {run for form in plain for run in _alternating(form)} | _pieces(forms[len(plain) :], RUN)
+    runs = _pieces(forms[len(plain) :], RUN)
+    for form in plain:
+        letters = "".join(letter for letter in form if letter in _ALPHANUMERIC)
+        every = (letters[start : start + RUN] for start in range(len(letters) - RUN + 1))
+        # Runs that do not alternate may be made of words.
+        runs |= {run.lower().encode() for run in every if _alternations(run) >= _ALTERNATIONS}
     parts = {part for size in range(1, _PART + 1) for part in _pieces(forms, size)}
     return frozenset(runs), frozenset(_pieces(forms, _BLOCK)), frozenset(parts)
 
@@ -138,18 +140,18 @@ def _pieces(forms: Iterable[bytes], size: int) -> set[bytes]:
 
 
 def looks_random(text: str) -> bool:
-    """Whether a key is long enough, and alternates often enough, not to be made of words."""
+    """Return whether a key is long enough, and alternates often enough, not to be made of words."""
     letters = [letter for letter in text if letter in _ALPHANUMERIC]
     return len(letters) >= _SHORTEST and _alternations("".join(letters)) * 5 >= len(letters)
 
 
 def _normal(text: str) -> bytes:
-    """The letters and digits of ASCII alone, in small letters."""
+    """Return the letters and digits of ASCII alone, in small letters."""
     return text.encode("ascii", "ignore").translate(_LOWER, _OTHERS)
 
 
 def _encodings(key: str) -> Iterator[str]:
-    """What of the encodings of a key does not depend on what stands around it."""
+    """Yield what of the encodings of a key does not depend on what stands around it."""
     data = key.encode("utf-8", "surrogatepass")
     yield data.hex()
     for before in range(3):
@@ -158,30 +160,14 @@ def _encodings(key: str) -> Iterator[str]:
         yield b32encode(bytes(before) + data)[(before * 8 + 4) // 5 : (before + len(data)) * 8 // 5].decode()
 
 
-def _alternating(form: str) -> Iterator[bytes]:
-    """The runs of a form that are not made of words."""
-    letters = "".join(letter for letter in form if letter in _ALPHANUMERIC)
-    for start in range(len(letters) - RUN + 1):
-        run = letters[start : start + RUN]
-        if _alternations(run) >= _ALTERNATIONS:
-            yield run.lower().encode()
-
-
 def _alternations(text: str) -> int:
-    """How often digits, small and large letters change in `text`."""
+    """Return how often digits, small and large letters change in `text`."""
     kinds = [(letter.isdigit(), letter.isupper()) for letter in text]
     return sum(one != other for one, other in pairwise(kinds))
 
 
-def _are_close(places: list[int]) -> bool:
-    return all(after - before <= GAP + 1 for before, after in pairwise(places))
-
-
-REDACTED: Final = "[key]"
-"""What replaces a key."""
-
-SHORTEST: Final = 8
-"""A shorter text is not treated as a key: it could be an ordinary word."""
+REDACTED: Final = "[key]"  # What replaces a key
+SHORTEST: Final = 8  # A shorter text is not treated as a key: it could be an ordinary word
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 """The bytes that a URL holds as they are (RFC 3986)."""
@@ -199,8 +185,7 @@ class Secrets:
 
     def __init__(self, *secrets: str) -> None:
         self._known: frozenset[str] = frozenset()
-        self.forms: tuple[str, ...] = ()
-        """Every encoding of every secret, the longest first."""
+        self.forms: tuple[str, ...] = ()  # Every encoding of every secret, the longest first
         self._sorted: tuple[str, ...] = ()
         self._near = self._known, NearCopies()  # made when it is first needed: a command may read keys and show none
         self.add(*secrets)
@@ -216,20 +201,25 @@ class Secrets:
             self.forms = tuple(sorted(found, key=lambda form: (-len(form), form)))
 
     def holds(self, text: str) -> bool:
-        """Whether a secret is in `text`."""
+        """Return whether a secret is in `text`."""
         return any(form in text for form in self.forms) or bool(self._near_copies().spans(text))
 
     def redact(self, text: str) -> str:
-        """`text` with a mark for each secret in it; encodings that overlap share one mark."""
+        """Return `text` with a mark for each secret in it; encodings that overlap share one mark."""
         if not self.forms or len(text) < SHORTEST:
             return text
         spans = self.spans(text)
         return _marked(text, spans, len(text))[0] if spans else text
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The spans of encodings and near copies in `text`, in order; those that overlap are merged."""
+        """Return the spans of encodings and near copies in `text`, in order; those that overlap are merged."""
         joined: list[tuple[int, int]] = []
-        found = [span for form in self.forms if form in text for span in _places(form, text)]
+        found = []
+        for form in self.forms:
+            start = text.find(form)
+            while start >= 0:  # also where it overlaps itself
+                found.append((start, start + len(form)))
+                start = text.find(form, start + 1)
         for start, end in sorted(found + self._near_copies().spans(text)):
             if joined and start < joined[-1][1]:
                 joined[-1] = joined[-1][0], max(end, joined[-1][1])
@@ -238,7 +228,7 @@ class Secrets:
         return joined
 
     def cut(self, text: str) -> int:
-        """Where an incomplete copy may begin at the end of `text`; the length of `text` if none does."""
+        """Return where an incomplete copy may begin at the end of `text`; the length of `text` if none does."""
         near = self._near_copies().cut(text)
         for start in range(max(0, len(text) - len(self.forms[0])) if self.forms else near, near):
             tail = text[start:]
@@ -257,7 +247,7 @@ class Secrets:
         return found
 
     def redact_data(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """A JSON value with a mark for each secret in its texts, names of fields included."""
+        """Return a JSON value with a mark for each secret in its texts, names of fields included."""
         if isinstance(value, str):
             return self.redact(value)
         if isinstance(value, dict):
@@ -279,18 +269,18 @@ class StreamRedactor:
         self._hidden = 0  # so many characters of what is held belong to a mark that was shown
 
     def feed(self, piece: str) -> str:
-        """What may be shown now."""
+        """Return what may be shown now."""
         if not self._secrets.forms:
             return piece
         text = self._held + piece
         return self._show(text, self._secrets.cut(text))
 
     def close(self) -> str:
-        """What was held back, now that nothing can follow it."""
+        """Return what was held back, now that nothing can follow it."""
         return self._show(self._held, len(self._held))
 
     def _show(self, text: str, cut: int) -> str:
-        """What is before `cut`: every encoding that begins there is complete."""
+        """Return what is before `cut`: every encoding that begins there is complete."""
         shown, at = _marked(text, self._secrets.spans(text), cut, self._hidden)
         self._held, self._hidden = text[cut:], max(0, at - cut)
         return shown
@@ -316,16 +306,8 @@ def secrets_in(values: Mapping[str, str]) -> list[str]:
     return [text for text in found if text]
 
 
-def _places(form: str, text: str) -> Iterator[tuple[int, int]]:
-    """The spans of one encoding in `text`, also where it overlaps itself."""
-    start = text.find(form)
-    while start >= 0:
-        yield start, start + len(form)
-        start = text.find(form, start + 1)
-
-
 def _marked(text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int = 0) -> tuple[str, int]:
-    """`text` up to `cut` with a mark for each span that begins there, and how far the last of them reaches.
+    """Return `text` up to `cut` with a mark for each span that begins there, and how far the last of them reaches.
 
     The first `hidden` characters belong to a mark that was shown before; so does a span that overlaps them.
     """
@@ -340,7 +322,7 @@ def _marked(text: str, spans: Iterable[tuple[int, int]], cut: int, hidden: int =
 
 
 def encodings_of(secret: str) -> Iterator[str]:
-    """The ways in which `secret` may be encoded inside other text."""
+    """Yield the ways in which `secret` may be encoded inside other text."""
     yield secret
     quoted = json.dumps(secret)[1:-1]
     yield from (quoted, quoted.replace("/", "\\/"), quoted.replace("\\", "\\\\"), json.dumps(quoted)[1:-1])
@@ -350,17 +332,14 @@ def encodings_of(secret: str) -> Iterator[str]:
     yield from (data.hex(), data.hex().upper())
     yield from (b32encode(data).decode().rstrip("="), b32encode(data).decode().rstrip("=").lower())
     yield from ("".join(form.format(byte) for byte in data) for form in _ESCAPES)
-    for form in (secret, *_base64(data)):
-        yield from _escaped(form)
-
-
-def _escaped(text: str) -> Iterator[str]:
-    """URL encodings. Programs differ in which characters they escape, and some escape twice."""
-    data = text.encode("utf-8", "surrogatepass")
-    yield text
-    for form in _ESCAPES:
-        for kept in _KEPT:
-            yield "".join(chr(byte) if byte in kept else form.format(byte) for byte in data)
+    # URL encodings: programs differ in which characters they escape, and some escape twice.
+    for text in (secret, *_base64(data)):
+        yield text
+        for escape in _ESCAPES:
+            for kept in _KEPT:
+                yield "".join(
+                    chr(byte) if byte in kept else escape.format(byte) for byte in text.encode("utf-8", "surrogatepass")
+                )
 
 
 def _base64(data: bytes) -> Iterator[str]:

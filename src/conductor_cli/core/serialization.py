@@ -1,4 +1,4 @@
-"""Converting frozen dataclasses to and from JSON values, by their annotations.
+"""Convert frozen dataclasses to and from JSON values, by their annotations.
 
 Unknown keys are ignored, and a missing key takes the field's default. A union of dataclasses is told apart by the keys
 that each requires.
@@ -19,7 +19,7 @@ from conductor_cli.core.errors import ConfigError
 T = TypeVar("T")
 
 
-LARGEST_WHOLE: Final = 2**63 - 1
+MAX_WHOLE: Final = 2**63 - 1
 LARGEST: Final = 1e30
 LEAST: Final = 1e-30
 """The bounds of whole and of other numbers, and the least amount of money that is not 0. Nothing in a run is beyond
@@ -33,41 +33,35 @@ class DecodeError(ValueError):
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
-def dump(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The JSON value of a dataclass, container or scalar."""
+def dump(value: Any, *, brief: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+    """Return the JSON value of a dataclass, container or scalar.
+
+    A `brief` one has no fields that have their default, which `load` gives them again; mappings are whole in it.
+    """
     # Most values are plain, and this runs for every field of every event.
     if type(value) in _PLAIN:
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: dump(getattr(value, name)) for name in _names(type(value))}
+        found = {}
+        for name, default in _defaults(type(value)):
+            item = getattr(value, name)
+            # `1 == True`, so the types are compared too.
+            if brief and (item is default or (type(item) is type(default) and item == default)):
+                continue
+            found[name] = dump(item, brief=brief)
+        return found
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, (tuple, list)):
-        return [dump(item) for item in value]
+        return [dump(item, brief=brief) for item in value]
     if isinstance(value, Mapping):
         return {str(key): dump(item) for key, item in value.items()}
     return value
 
 
-def dump_brief(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The same without the fields that have their default, which `load` gives them again."""
-    if type(value) in _PLAIN:
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        # `1 == True`, so the types are compared too.
-        return {
-            name: dump_brief(item)
-            for name, default in _defaults(type(value))
-            if (item := getattr(value, name)) is not default and not (type(item) is type(default) and item == default)
-        }
-    if isinstance(value, (tuple, list)):
-        return [dump_brief(item) for item in value]
-    return dump(value)
-
-
 @cache
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
-    """The fields of a class with their defaults; `MISSING` for those that are required."""
+    """Return the fields of a class with their defaults; `MISSING` for those that are required."""
     return tuple(
         (field.name, field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(kind)
@@ -75,14 +69,9 @@ def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dat
 
 
 def load(kind: type[T], data: Any, where: str = "") -> T:  # noqa: ANN401 - any JSON value
-    """An instance of the dataclass `kind` from a JSON object. Raises `DecodeError`."""
+    """Return an instance of the dataclass `kind` from a JSON object. Raises `DecodeError`."""
     value: T = _reader(cast("Any", kind))(data, where)
     return value
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a dataclass
-    return tuple(field.name for field in fields(kind))
 
 
 _Reader = Callable[[Any, str], Any]
@@ -91,17 +80,41 @@ _Reader = Callable[[Any, str], Any]
 
 @cache
 def _reader(hint: Any) -> _Reader:  # noqa: ANN401 - any annotation
-    """How to read a value of this annotation. It is made once: a list of runs reads hundreds of thousands."""
-    make = _MAKERS.get(get_origin(hint))
-    if make is not None:
-        return make(get_args(hint))
+    """Return how to read a value of this annotation. It is made once: a list of runs reads hundreds of thousands."""
+    origin, options = get_origin(hint), get_args(hint)
+
+    def read_items(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
+        if not isinstance(data, list | tuple):
+            raise DecodeError(f"{where}: expected a list, found {_describe_value(data)}")
+        reader = _reader(options[0])
+        return tuple([reader(value, f"{where}[{index}]") for index, value in enumerate(data)])
+
+    def read_mapping(data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
+        if not isinstance(data, Mapping):
+            raise DecodeError(f"{where}: expected an object, found {_describe_value(data)}")
+        reader = _reader(options[1])
+        return {str(key): reader(value, f"{where}.{key}") for key, value in data.items()}
+
+    def read_literal(data: Any, where: str) -> Any:  # noqa: ANN401
+        if data not in options:
+            raise DecodeError(f"{where}: expected one of {', '.join(map(str, options))}, found {data!r:.40}")
+        return data
+
+    def read_scalar(data: Any, where: str) -> Any:  # noqa: ANN401
+        # In Python true is an int, in JSON it is not.
+        is_it = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
+        if is_it and (hint is not int or abs(data) <= MAX_WHOLE):
+            return data
+        raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
+
+    if origin in (Union, types.UnionType):
+        return _union_reader(options)
     if is_dataclass(hint):
         return _dataclass_reader(hint)
-    if hint is Any:
-        return lambda data, _where: data
     if hint in (Decimal, float):
         return partial(_read_number, hint)
-    return partial(_read_scalar, hint)
+    readers: dict[Any, _Reader] = {tuple: read_items, Mapping: read_mapping, Literal: read_literal}
+    return (lambda data, _where: data) if hint is Any else readers.get(origin, read_scalar)
 
 
 def _dataclass_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
@@ -113,7 +126,7 @@ def _dataclass_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
         if not isinstance(data, dict | Mapping):
             raise DecodeError(f"{where or kind.__name__}: expected an object, found {_describe_value(data)}")
         if not known:
-            known.extend((name, hints[name], _reader(hints[name]), required) for name, required in _fields(kind))
+            known.extend((name, hints[name], _reader(hints[name]), it is MISSING) for name, it in _defaults(kind))
         values = {}
         for name, hint, reader, required in known:
             if name in data:
@@ -130,12 +143,6 @@ def _dataclass_reader(kind: Any) -> _Reader:  # noqa: ANN401 - a dataclass
     return read
 
 
-@cache
-def _fields(kind: Any) -> tuple[tuple[str, bool], ...]:  # noqa: ANN401 - a dataclass
-    """The fields of a class, and whether each is required."""
-    return tuple((field.name, field.default is MISSING and field.default_factory is MISSING) for field in fields(kind))
-
-
 def _union_reader(options: tuple[Any, ...]) -> _Reader:
     others = tuple(option for option in options if option is not type(None))
     optional = len(others) < len(options)
@@ -146,62 +153,15 @@ def _union_reader(options: tuple[Any, ...]) -> _Reader:
         # Several dataclasses fit an object only by the keys they require; the first whose keys are all there is taken.
         if isinstance(data, Mapping) and len(others) > 1:
             for option in others:
-                if all(name in data for name, required in _fields(option) if required):
+                if all(name in data for name, default in _defaults(option) if default is MISSING):
                     return _reader(option)(data, where)
         return _reader(others[0])(data, where)
 
     return read
 
 
-def _items_reader(options: tuple[Any, ...]) -> _Reader:
-    def read(data: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401
-        if not isinstance(data, list | tuple):
-            raise DecodeError(f"{where}: expected a list, found {_describe_value(data)}")
-        reader = _reader(options[0])
-        return tuple([reader(value, f"{where}[{index}]") for index, value in enumerate(data)])
-
-    return read
-
-
-def _mapping_reader(options: tuple[Any, ...]) -> _Reader:
-    def read(data: Any, where: str) -> dict[str, Any]:  # noqa: ANN401
-        if not isinstance(data, Mapping):
-            raise DecodeError(f"{where}: expected an object, found {_describe_value(data)}")
-        reader = _reader(options[1])
-        return {str(key): reader(value, f"{where}.{key}") for key, value in data.items()}
-
-    return read
-
-
-def _literal_reader(options: tuple[Any, ...]) -> _Reader:
-    def read(data: Any, where: str) -> Any:  # noqa: ANN401
-        if data not in options:
-            raise DecodeError(f"{where}: expected one of {', '.join(map(str, options))}, found {data!r:.40}")
-        return data
-
-    return read
-
-
-_MAKERS: Final[dict[Any, Callable[[tuple[Any, ...]], _Reader]]] = {
-    Union: _union_reader,
-    types.UnionType: _union_reader,
-    tuple: _items_reader,
-    Mapping: _mapping_reader,
-    Literal: _literal_reader,
-}
-"""How to read a value whose annotation has arguments, by the origin of the annotation."""
-
-
-def _read_scalar(hint: Any, data: Any, where: str) -> Any:  # noqa: ANN401 - a class, any JSON value
-    # In Python true is an int, in JSON it is not.
-    is_it = isinstance(data, hint) and (hint is bool or not isinstance(data, bool))
-    if is_it and (hint is not int or abs(data) <= LARGEST_WHOLE):
-        return data
-    raise DecodeError(f"{where}: expected {_type_name(hint)}, found {_describe_value(data)}")
-
-
 def _read_number(hint: type[Decimal | float], data: Any, where: str) -> Decimal | float:  # noqa: ANN401
-    """A finite number. Money is text in JSON, so that no digit is lost."""
+    """Return a finite number. Money is text in JSON, so that no digit is lost."""
     if type(data) is float and hint is float and -LARGEST <= data <= LARGEST:
         return data
     allowed = (str, int, float) if hint is Decimal else (int, float)

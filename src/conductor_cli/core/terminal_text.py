@@ -1,14 +1,12 @@
-"""Making untrusted text safe for a terminal. Pure, and cheap where there is nothing to do.
+"""Untrusted text made safe for a terminal, and plain-text tables that fit a width.
 
-It removes escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and the marks
-that reverse the reading order. It keeps newline, tab and every printable character. Line ends of any kind become
-newlines. A lone surrogate, which no encoding can write, becomes the replacement character.
+`sanitize` removes escape sequences (colours, cursor moves, titles, links, clipboard writes), control characters, and
+the marks that reverse the reading order. It keeps newline, tab and every printable character. Line ends of any kind
+become newlines. A lone surrogate, which no encoding can write, becomes the replacement character.
 
-Plain-text tables that fit a width. Pure; used for every list that the program prints.
-
-On a narrow screen the columns that may shrink are cropped or wrapped down to their least width; then the least
-important columns are left out, which a line below the table says; then every other column is cropped, the first one
-last. No rich here: its import costs more than a whole `trace list`.
+In a table on a narrow screen the columns that may shrink are cropped or wrapped down to their least width; then the
+least important columns are left out, which a line below the table says; then every other column is cropped, the first
+one last. No rich here: its import costs more than a whole `trace list`.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ UNSEEN: Final = (
 _UNSEEN_RUN = re.compile(f"[{UNSEEN}]+")
 _BLANK = re.compile(f"[{UNSEEN}\\s\ufe00-\ufe0f\u2800]*")
 _JOINERS = "\u200c\u200d"
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 # Each pattern is a sequence without its end. The bounds keep a sequence that never ends from swallowing the text.
 _CSI = "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}"  # colours, cursor, erase
@@ -40,22 +38,22 @@ _TAIL = re.compile(f"(?:\r|{_CSI}|{_STRING}\x1b?|{_SHORT})\\Z")
 
 
 def is_sanitized(text: str) -> bool:
-    """Whether `sanitize` would leave `text` unchanged."""
+    """Return whether `sanitize` would leave `text` unchanged."""
     return (text.isascii() and text.isprintable()) or _UNSAFE.search(text) is None
 
 
 def sanitize(text: str) -> str:
-    """`text` without anything that a terminal would obey instead of displaying."""
+    """Return `text` without anything that a terminal would obey instead of displaying."""
     return text if is_sanitized(text) else _PIECES.sub(_replacement, text)
 
 
 def one_line(text: str) -> str:
-    """`text`, sanitized, with every run of white space as one space: for places with room for one line."""
+    """Return `text`, sanitized, with every run of white space as one space: for places with room for one line."""
     return " ".join(sanitize(text).split())
 
 
 def reveal(text: str) -> str:
-    """`text` with a name such as ⟨U+200B⟩ for each character that nobody can see; long rows of them are counted.
+    """Return `text` with a name such as ⟨U+200B⟩ for each character that nobody can see; long rows of them are counted.
 
     A joiner after a letter or sign of a script that needs it, as in Persian or between emoji, stays.
     """
@@ -63,22 +61,22 @@ def reveal(text: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Whether there is nothing to see in `text`."""
+    """Return whether there is nothing to see in `text`."""
     return _BLANK.fullmatch(text) is not None
 
 
 def without_controls(text: str) -> str:
-    """`text` without escape sequences and control characters; all else stays as it is, line ends too."""
+    """Return `text` without escape sequences and control characters; all else stays as it is, line ends too."""
     return text if is_sanitized(text) else _PIECES.sub(_without_control, text)
 
 
 def escape_unseen(line: str) -> str:
-    """The same line of JSON, with escapes for the characters that nobody can see."""
+    """Return the same line of JSON, with escapes for the characters that nobody can see."""
     return line if line.isascii() else _UNSEEN_RUN.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 
 def escape_json(line: str) -> str:
-    """The same line of JSON, with escapes for whatever is unsafe in it."""
+    """Return the same line of JSON, with escapes for whatever is unsafe in it."""
     return line if is_sanitized(line) else _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
@@ -93,8 +91,8 @@ def _revealed(found: re.Match[str]) -> str:
     run, before = found[0], found.string[found.start() - 1 : found.start()]
     if run in _JOINERS and not before.isascii() and not before.isspace():
         return run
-    named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:_MOST_NAMED])
-    rest = len(run) - _MOST_NAMED
+    named = "".join(f"\u27e8U+{ord(letter):04X}\u27e9" for letter in run[:_MAX_NAMED])
+    rest = len(run) - _MAX_NAMED
     return f"{named}\u27e8and {rest} more that cannot be seen\u27e9" if rest > 0 else named
 
 
@@ -112,7 +110,7 @@ class StreamSanitizer:
         self._held = ""
 
     def feed(self, piece: str) -> str:
-        """What may be shown now. A sequence that has begun at the end of the text is held back."""
+        """Return what may be shown now. A sequence that has begun at the end of the text is held back."""
         if not self._held and is_sanitized(piece):
             return piece
         text = self._held + piece
@@ -121,16 +119,13 @@ class StreamSanitizer:
         return sanitize(text[: len(text) - len(self._held)])
 
     def close(self) -> str:
-        """What was held back, now that nothing can complete it."""
+        """Return what was held back, now that nothing can complete it."""
         held, self._held = self._held, ""
         return sanitize(held)
 
 
-GAP: Final = 2
-"""Spaces between two columns."""
-
-LEAST_WRAPPED: Final = 20
-"""The narrowest column that text is wrapped into."""
+GAP: Final = 2  # Spaces between two columns
+LEAST_WRAPPED: Final = 20  # The narrowest column that text is wrapped into
 
 ELLIPSIS: Final = "…"
 
@@ -161,88 +156,63 @@ class TableLines(NamedTuple):
 
 
 def render_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
-    """The table as lines of at most `width` cells; 0 means no limit. Only a wrapped word may be longer."""
+    """Return the table as lines of at most `width` cells; 0 means no limit. Only a wrapped word may be longer."""
     head, blocks, foot = render_rows(columns, rows, width)
     return [*head, *(line for block in blocks for line in block), *foot]
 
 
 def shown_heads(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> list[str]:
-    """The headings of the columns that are not left out at this width."""
-    rows = [[_clean_cell(cell) for cell in row] for row in rows]
-    return [columns[index].head for index in _kept_columns(columns, _natural_widths(columns, rows), width)]
+    """Return the headings of the columns that are not left out at this width."""
+    return [columns[index].head for index in _column_sizes(columns, _clean_rows(rows), width)]
 
 
 def render_rows(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> TableLines:
-    """The table row by row."""
-    rows = [[_clean_cell(cell) for cell in row] for row in rows]
-    natural = _natural_widths(columns, rows)
-    kept = _kept_columns(columns, natural, width)
-    sizes = _fitted_widths(columns, natural, kept, width)
-    shown = [(columns[index], sizes[index]) for index in kept]
+    """Return the table row by row."""
+    rows = _clean_rows(rows)
+    sizes = _column_sizes(columns, rows, width)
+    shown = [(columns[index], size) for index, size in sizes.items()]
     head = _render_row(shown, [crop_text(column.head, size) for column, size in shown])
-    left_out = [column.head for index, column in enumerate(columns) if index not in kept]
+    left_out = [column.head for index, column in enumerate(columns) if index not in sizes]
     foot = [crop_text(f"not shown here: {', '.join(left_out)}", width)] if left_out else []
-    return TableLines(head, [_render_row(shown, [row[index] for index in kept]) for row in rows], foot)
+    return TableLines(head, [_render_row(shown, [row[index] for index in sizes]) for row in rows], foot)
 
 
-def _fitted_widths(
-    columns: Sequence[Column], natural: Sequence[int], kept: Sequence[int], width: int
-) -> dict[int, int]:
-    """The cells of each column that is shown: the widest one gives way first."""
-    least = _least_widths(columns, natural)
-    shrinking = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
-    sizes = {index: natural[index] for index in kept}
-    for floor in (least, shrinking, [shrinking[0], *(1 for _ in columns[1:])], [1 for _ in columns]):
-        while width and (excess := _total(list(sizes.values()), range(len(kept))) - width) > 0:
-            wider = [index for index in kept if sizes[index] > floor[index]]
-            if not wider:
-                break
-            widest = max(wider, key=lambda index: sizes[index])
-            sizes[widest] = max(floor[widest], sizes[widest] - excess)
-    return sizes
+def _clean_rows(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[cell if cell.isprintable() else one_line(cell) for cell in row] for row in rows]
 
 
-def _natural_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """The cells that each column would take."""
-    return [
+def _column_sizes(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> dict[int, int]:
+    """Return the cells of each column that is shown, by its index: the widest one gives way first."""
+    natural = [
         max(display_width(column.head), *(display_width(row[index]) for row in rows), 0)
         for index, column in enumerate(columns)
     ]
+    least = [
+        min(size, LEAST_WRAPPED) if column.wrap
+        else max(min(size, column.shrink), display_width(column.head)) if column.shrink
+        else size
+        for column, size in zip(columns, natural, strict=True)
+    ]  # fmt: skip
+    sizes = dict(enumerate(natural))
 
+    def excess(taken: Sequence[int]) -> int:
+        return sum(taken) + GAP * (len(taken) - 1) - width if width else 0
 
-def _kept_columns(columns: Sequence[Column], natural: Sequence[int], width: int) -> list[int]:
-    """Which columns are shown at a width."""
-    least, kept = _least_widths(columns, natural), list(range(len(columns)))
-    while width and _total(least, kept) > width and any(columns[index].drop for index in kept):
-        kept.remove(max(kept, key=lambda index: (columns[index].drop, index)))
-    return kept
-
-
-def _clean_cell(cell: str) -> str:
-    """The cell as one line that is safe for a terminal."""
-    if cell.isprintable():
-        return cell
-
-    return one_line(cell)
-
-
-def _least_widths(columns: Sequence[Column], natural: Sequence[int]) -> list[int]:
-    return [_least_width(column, size) for column, size in zip(columns, natural, strict=True)]
-
-
-def _least_width(column: Column, natural: int) -> int:
-    """How narrow a column may become."""
-    if column.wrap:
-        return min(natural, LEAST_WRAPPED)
-    return max(min(natural, column.shrink), display_width(column.head)) if column.shrink else natural
-
-
-def _total(sizes: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(sizes[index] for index in kept) + GAP * (len(kept) - 1)
+    while excess([least[index] for index in sizes]) > 0 and any(columns[index].drop for index in sizes):
+        del sizes[max(sizes, key=lambda index: (columns[index].drop, index))]
+    shrinking = [1 if column.shrink or column.wrap else size for column, size in zip(columns, least, strict=True)]
+    for floor in (least, shrinking, [shrinking[0], *(1 for _ in columns[1:])], [1 for _ in columns]):
+        while (over := excess([*sizes.values()])) > 0:
+            wider = [index for index in sizes if sizes[index] > floor[index]]
+            if not wider:
+                break
+            widest = max(wider, key=lambda index: sizes[index])
+            sizes[widest] = max(floor[widest], sizes[widest] - over)
+    return sizes
 
 
 def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> list[str]:
-    """One row of the table; it takes several lines where a cell is wrapped."""
+    """Return one row of the table; it takes several lines where a cell is wrapped."""
     cells = [
         wrap_text(cell, size) if column.wrap else [crop_text(cell, size)]
         for (column, size), cell in zip(columns, row, strict=True)
@@ -258,7 +228,7 @@ def _render_row(columns: Sequence[tuple[Column, int]], row: Sequence[str]) -> li
 
 
 def display_width(text: str) -> int:
-    """How many terminal cells a text takes."""
+    """Return how many terminal cells a text takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width  # most lists are ASCII and never load it
@@ -267,13 +237,13 @@ def display_width(text: str) -> int:
 
 
 def pad_text(text: str, width: int, *, right: bool = False) -> str:
-    """The text with spaces up to a width; before it when it is aligned to the right."""
+    """Return the text with spaces up to a width; before it when it is aligned to the right."""
     space = " " * (width - display_width(text))
     return space + text if right else text + space
 
 
 def crop_text(text: str, width: int) -> str:
-    """The beginning of a text that fits, with an ellipsis when something was cut."""
+    """Return the beginning of a text that fits, with an ellipsis when something was cut."""
     if display_width(text) <= width:
         return text
     end = max(width - 1, 0)
@@ -283,7 +253,7 @@ def crop_text(text: str, width: int) -> str:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """The text as lines broken between words. A word stays whole, so that paths and options can be copied."""
+    """Return the text as lines broken between words. A word stays whole, so that paths and options can be copied."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}" if lines[-1] else word

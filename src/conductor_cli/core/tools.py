@@ -1,8 +1,6 @@
-"""What a run needs to know of tools: which are offered to a worker, how one is called, and what it gives back.
+"""What a run needs to know of tools: which are offered to a worker, how they are called and bounded, what they give.
 
 `conductor_cli.tools` has the tools of MCP servers; tests and other callers can give a run another tool box.
-
-The calls of tools in a model's replies: joined from their pieces, and held to their bounds. Pure.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ from conductor_cli.core.chat import Attachment, Tool, ToolCall, ToolCallDelta
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.terminal_text import one_line
 
-LONGEST_ABOUT: Final = 120
-"""Characters of what the planner reads of a server of tools."""
+MAX_ABOUT: Final = 120  # Characters of what the planner reads of a server of tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +53,7 @@ class ToolBox(Protocol):
         ...
 
     def take_notices(self) -> tuple[str, ...]:
-        """What the user should know and has not been told yet."""
+        """Return what the user should know and has not been told yet."""
         ...
 
     async def close(self) -> None:
@@ -78,26 +75,23 @@ class RunTools:
 
 
 def tool_party(server: str) -> str:
-    """The name by which policies know a server of tools."""
+    """Return the name by which policies know a server of tools."""
     return f"tool:{server}"
 
 
 def describe_tools(name: str, servers: Sequence[str], about: Mapping[str, str]) -> str:
-    """What the planner reads of the tools of a worker, in one line; `name` is how it knows the worker."""
-    told = "; ".join(one_line(about.get(server, "") or server)[:LONGEST_ABOUT] for server in servers)
+    """Return what the planner reads of the tools of a worker, in one line; `name` is how it knows the worker."""
+    told = "; ".join(one_line(about.get(server, "") or server)[:MAX_ABOUT] for server in servers)
     return f"{name} can use tools: {told}."
 
 
-LARGEST_ARGUMENTS: Final = 1 << 20
-"""Characters of the arguments of one reply; a model that writes more is broken."""
+MAX_ARGUMENT_BYTES: Final = 1 << 20  # Characters of the arguments of one reply; a model that writes more is broken
 CALLS_PER_REPLY: Final = 64
 LOOP: Final = 3
 """So many calls of one tool with the same arguments in one step are enough: the next one gives nothing new."""
-FAULTS: Final = 5
-"""So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions."""
+FAULTS: Final = 5  # So many calls of a step may be wrong: unknown tools, arguments that are no JSON, repetitions
 CALLS_PER_STEP: Final = 50
-CALLS_PER_RUN: Final = 100
-"""Calls of a run without a limit of its own (`limits.tool_calls`)."""
+CALLS_PER_RUN: Final = 100  # Calls of a run without a limit of its own (`limits.tool_calls`)
 
 
 class CallCollector:
@@ -110,11 +104,11 @@ class CallCollector:
     def add(self, delta: ToolCallDelta) -> None:
         self._length += len(delta.arguments)
         self._pieces.setdefault(delta.index, []).append(delta)
-        if self._length > LARGEST_ARGUMENTS or len(self._pieces) > CALLS_PER_REPLY:
+        if self._length > MAX_ARGUMENT_BYTES or len(self._pieces) > CALLS_PER_REPLY:
             raise ModelError("broken", "the reply asks for more tool calls, or for larger ones, than any reply may")
 
     def calls(self) -> tuple[ToolCall, ...]:
-        """The calls in order, each with an id that no other call of this reply has."""
+        """Return the calls in order, each with an id that no other call of this reply has."""
         found: dict[str, ToolCall] = {}
         for index, pieces in sorted(self._pieces.items()):
             name = next((piece.name for piece in pieces if piece.name), "")
@@ -126,7 +120,7 @@ class CallCollector:
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call; without any, an empty object. Raises `ValueError` that says what is wrong."""
+    """Return the arguments of a call; without any, an empty object. Raises `ValueError` that says what is wrong."""
     if not call.arguments.strip():
         return {}
     try:

@@ -10,29 +10,28 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
 from typing import Final, TypeGuard
 
-MOST_TOKENS: Final = 10**12
+MAX_COUNTED: Final = 10**12
 """A larger count of one call is not believed. It still counts as so many, and so uses a limit up."""
 
-MOST_DOLLARS: Final = Decimal(10**6)
-"""The same for the cost of one call."""
+MAX_DOLLARS: Final = Decimal(10**6)  # The same for the cost of one call
 
 _LEAST_DOLLARS: Final = Decimal("1E-12")
 
 
 def token_count(value: object) -> int:
-    """A number of tokens that somebody else states; 0 for what is no number."""
+    """Return a number of tokens that somebody else states; 0 for what is no number."""
     if not _is_number(value) or value != value:  # noqa: PLR0124 - NaN
         return 0
     # Compared before it is converted: infinity has no integer. Some servers write 12.0.
-    return int(min(max(value, 0), MOST_TOKENS))
+    return int(min(max(value, 0), MAX_COUNTED))
 
 
 def stated_dollars(value: object) -> Decimal | None:
-    """The cost of a call that somebody else states, in US dollars; None for what cannot be one."""
+    """Return the cost of a call that somebody else states, in US dollars; None for what cannot be one."""
     if not _is_number(value) or not value >= 0 or value == float("inf"):
         return None
     # Compared before it becomes text, which takes long for many digits, or is refused.
-    cost = MOST_DOLLARS if value >= MOST_DOLLARS else Decimal(str(abs(value)))  # -0.0
+    cost = MAX_DOLLARS if value >= MAX_DOLLARS else Decimal(str(abs(value)))  # -0.0
     return cost.quantize(_LEAST_DOLLARS, ROUND_CEILING) if 0 < cost < _LEAST_DOLLARS else cost
 
 
@@ -58,7 +57,7 @@ class Price:
     longer: tuple[Price, ...] = ()
 
     def at(self, tokens_in: int) -> Price:
-        """The price of a call with so many tokens of input."""
+        """Return the price of a call with so many tokens of input."""
         fitting = (price for price in self.longer if tokens_in > price.above)
         return max(fitting, key=lambda price: price.above, default=self)
 
@@ -73,12 +72,12 @@ class Price:
         return max(self.output, self.reasoning or self.output)
 
     def most(self, tokens_in: int, tokens_out: int) -> Decimal:
-        """The most that a call with so many tokens may cost, in dollars."""
+        """Return the most that a call with so many tokens may cost, in dollars."""
         price = self.at(tokens_in)
         return (tokens_in * price.read + tokens_out * price.written) / MILLION
 
     def amounts(self) -> tuple[Decimal, ...]:
-        """Every amount in this price, for validation."""
+        """Return every amount in this price, for validation."""
         own = (self.input, self.output, self.cached, self.stored, self.reasoning)
         said = tuple(amount for amount in own if amount is not None)
         return (*said, *(amount for price in self.longer for amount in price.amounts()))
@@ -86,11 +85,8 @@ class Price:
 
 MILLION: Final = Decimal(1_000_000)
 
-CHARS_PER_TOKEN: Final = 3.5
-"""A cautious estimate for text whose tokenizer is not available."""
-
-FREE: Final = Price(input=Decimal(0), output=Decimal(0))
-"""The price of a model on this machine: known to be nothing."""
+CHARS_PER_TOKEN: Final = 3.5  # A cautious estimate for text whose tokenizer is not available
+FREE: Final = Price(input=Decimal(0), output=Decimal(0))  # The price of a model on this machine: known to be nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +110,7 @@ class Usage:
 
     def __post_init__(self) -> None:
         # A trace may be damaged, or of somebody else. A sum of usages is never negative.
-        parts = (self.tokens_in, self.tokens_out, self.tokens_cached, self.tokens_reasoning, self.tokens_stored)
-        if min(*parts, self.calls, self.unpriced) < 0:
+        if min(getattr(self, name) for name in _COUNTS) < 0:
             raise ValueError("a number of a usage is below zero")
         if self.cost is not None and (self.cost.is_nan() or self.cost < 0):
             raise ValueError(f"the cost of a usage is {self.cost:.3e}")
@@ -125,29 +120,24 @@ class Usage:
         return self.tokens_in + self.tokens_out
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum. A usage without a price leaves the known cost unchanged."""
+        """Return the sum. A usage without a price leaves the known cost unchanged."""
         if self.cost is None or other.cost is None:
             cost = self.cost if other.cost is None else other.cost
         else:
             cost = self.cost + other.cost
-        return Usage(
-            tokens_in=self.tokens_in + other.tokens_in,
-            tokens_out=self.tokens_out + other.tokens_out,
-            tokens_cached=self.tokens_cached + other.tokens_cached,
-            tokens_reasoning=self.tokens_reasoning + other.tokens_reasoning,
-            cost=cost,
-            seconds=self.seconds + other.seconds,
-            calls=self.calls + other.calls,
-            unpriced=self.unpriced + other.unpriced,
-            tokens_stored=self.tokens_stored + other.tokens_stored,
-        )
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return Usage(cost=cost, seconds=self.seconds + other.seconds, **sums)
 
+
+_COUNTS: Final = (
+    "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "tokens_stored", "calls", "unpriced",
+)  # fmt: skip
 
 NO_USAGE: Final = Usage()
 
 
 def with_cost(usage: Usage, price: Price | None) -> Usage:
-    """`usage` of one call with its cost by `price`; a usage that already states its cost keeps it."""
+    """Return `usage` of one call with its cost by `price`; a usage that already states its cost keeps it."""
     if usage.cost is not None:
         return usage
     if price is None:
@@ -162,7 +152,7 @@ def with_cost(usage: Usage, price: Price | None) -> Usage:
         + said * rate.output
         + usage.tokens_reasoning * _or(rate.reasoning, rate.output)
     )
-    return replace(usage, cost=min(cost / MILLION, MOST_DOLLARS))
+    return replace(usage, cost=min(cost / MILLION, MAX_DOLLARS))
 
 
 def _or(amount: Decimal | None, otherwise: Decimal) -> Decimal:

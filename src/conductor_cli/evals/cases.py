@@ -4,10 +4,8 @@
 
 `scorer`, `tags`, `choices` and `steps` are optional. People write such files by hand, so errors name file and line.
 
-A small built-in set for measuring workers: four skills, with answers computed by the code that writes the questions.
-
-It tells workers apart by kind of task and costs little. It is not a benchmark, and has no long or open questions. The
-same seed gives the same cases. Pure.
+The small built-in set measures workers at four skills, with answers computed by the code that writes the questions. It
+tells them apart by kind of task and costs little. It is not a benchmark, and has no long or open questions.
 """
 
 from __future__ import annotations
@@ -28,11 +26,8 @@ from conductor_cli.core.terminal_text import escape_json, one_line
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
 
-MAX_FILE_SIZE: Final = 256_000_000
-"""Bytes of a file of cases."""
-MAX_TAG: Final = 48
-"""Characters of a tag. Tags become strengths on cards, which conductor models read."""
-
+MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
+MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which conductor models read.
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": "exact", "tags": []}'
 
 
@@ -65,7 +60,7 @@ class Case:
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a JSON Lines file. Raises `UsageError` with the file, the line and what was expected."""
     cases: dict[str, Case] = {}
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_case_file(path).split("\n"), start=1):
         if not line.strip():
             continue
         case = _parse_case(line, f"{path}, line {number}")
@@ -114,14 +109,10 @@ def check_case(case: Case) -> None:
         if one_line(tag) != tag or not 0 < len(tag) <= MAX_TAG:
             raise UsageError(f"the tag {tag!r:.60} is not one line of 1 to {MAX_TAG} characters")
     for number, step in enumerate(case.steps, start=1):
-        _check_step(step, number)
-
-
-def _check_step(step: GoldStep, number: int) -> None:
-    if not (step.skill.strip() and step.subtask.strip()):
-        raise UsageError(f"step {number} needs a skill and a subtask")
-    if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
-        raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
+        if not (step.skill.strip() and step.subtask.strip()):
+            raise UsageError(f"step {number} needs a skill and a subtask")
+        if len(set(step.access)) != len(step.access) or not set(step.access) <= set(range(1, number)):
+            raise UsageError(f"step {number} may access each earlier step once, but has {list(step.access)}")
 
 
 def is_correct(text: str, case: Case) -> bool:
@@ -134,7 +125,7 @@ def extract_answer(text: str, case: Case) -> str:
     return SCORERS[case.scorer].extract(text, case.choices)
 
 
-def read_text(path: Path) -> str:
+def read_case_file(path: Path) -> str:
     """The text of a file of cases. Raises `UsageError`."""
     try:
         if path.stat().st_size > MAX_FILE_SIZE:
@@ -168,14 +159,9 @@ def _parse_case(text: str, where: str) -> Case:
     return case
 
 
-NAME: Final = "basics"
-"""The set's name on the command line."""
-
-COUNT: Final = 60
-"""Default number of cases: fifteen of each kind."""
-
-MAX_COUNT: Final = 4000
-"""More would take long to make and measure nothing better."""
+NAME: Final = "basics"  # The set's name on the command line
+COUNT: Final = 60  # Default number of cases: fifteen of each kind
+MAX_COUNT: Final = 4000  # More would take long to make and measure nothing better
 
 _WORDS: Final = (
     "amber", "bridge", "cactus", "dolphin", "engine", "feather", "glacier", "harbour", "island", "jacket", "kettle",
@@ -183,9 +169,7 @@ _WORDS: Final = (
     "walnut", "yellow", "zipper",
 )  # fmt: skip
 _NAMES: Final = ("Ada", "Ben", "Cora", "Dan", "Eva", "Finn", "Gita", "Hugo", "Iris", "Jon")
-
-QuestionParts = tuple[str, str, str]
-"""A question, its answer, and the scorer."""
+QuestionParts = tuple[str, str, str]  # A question, its answer, and the scorer
 
 
 def make_basics(count: int = COUNT, seed: int = 0) -> tuple[Case, ...]:

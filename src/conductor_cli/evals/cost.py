@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from conductor_cli.core.estimate import Estimate, Planner, estimate_plan, estimate_planning
+from conductor_cli.core.estimate import PlanEstimate, PlannerCost, estimate_plan, estimate_planning
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool
@@ -19,8 +19,7 @@ from conductor_cli.evals.outcomes import RunKey
 from conductor_cli.evals.systems import System
 from conductor_cli.run import Conductor
 
-SAMPLE: Final = 50
-"""How many cases of a system are estimated one by one; the rest is assumed to be like them."""
+SAMPLE: Final = 50  # How many cases of a system are estimated one by one; the rest is assumed to be like them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,31 +27,19 @@ class CostEstimate:
     """What is still to be done: the least and the most it may take. `unknown` names the models without a price."""
 
     runs: int
-    low: Estimate
-    high: Estimate
+    low: PlanEstimate
+    high: PlanEstimate
     unknown: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Two lines for the user. Retries and repaired plans come on top, hence "about"."""
+        calls = _format_range(self.low.calls, self.high.calls)
         tokens = _format_range(self.low.tokens[0], self.high.tokens[1])
-        cost = self._cost()
-        if self.high.unpriced:
-            cost += f": no price is known for {', '.join(self.unknown)}"
-        return [f"{self.runs:,} runs: about {self._calls()}, {tokens} tokens", f"estimated cost: {cost}"]
-
-    def brief(self) -> str:
-        """Calls and dollars in a few words."""
-        return f"about {self._calls()}, {self._cost()}"
-
-    def _calls(self) -> str:
-        return f"{_format_range(self.low.calls, self.high.calls)} calls"
-
-    def _cost(self) -> str:
         low, high = self.low.cost[0], self.high.cost[1]
-        if self.high.unpriced and high == 0:
-            return "unknown"
         cost = format_money(low) if low == high else f"{format_money(low)} to {format_money(high)}"
-        return f"{cost}, and more" if self.high.unpriced else cost
+        if self.high.unpriced:
+            cost = f"{f'{cost}, and more' if high else 'unknown'}: no price is known for {', '.join(self.unknown)}"
+        return [f"{self.runs:,} runs: about {calls} calls, {tokens} tokens", f"estimated cost: {cost}"]
 
 
 def _format_range(low: int, high: int) -> str:
@@ -63,7 +50,7 @@ def estimate_cost(
     systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Collection[RunKey], repeat: int = 1
 ) -> CostEstimate:
     """The sum over all systems, of which each runs every case `repeat` times; `done` are the runs that have ended."""
-    runs, low, high = 0, Estimate(), Estimate()
+    runs, low, high = 0, PlanEstimate(), PlanEstimate()
     for system in systems:
         left = [case for draw in range(repeat) for case in cases if (system.name, case.id, draw) not in done]
         configured = system.configure(conductor)
@@ -73,22 +60,22 @@ def estimate_cost(
     return CostEstimate(runs=runs, low=low, high=high, unknown=unpriced_models(conductor, systems))
 
 
-def scale_ranges(sample: Sequence[tuple[Estimate, Estimate]], runs: int) -> tuple[Estimate, Estimate]:
+def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int) -> tuple[PlanEstimate, PlanEstimate]:
     """The least and the most of so many runs, if all are like those of the sample."""
     factor = runs / len(sample) if sample else 0
-    low, high = sum((least for least, _ in sample), Estimate()), sum((most for _, most in sample), Estimate())
+    low, high = sum((least for least, _ in sample), PlanEstimate()), sum((most for _, most in sample), PlanEstimate())
     return _scale(low, factor), _scale(high, factor)
 
 
-def _scale(found: Estimate, factor: float) -> Estimate:
+def _scale(found: PlanEstimate, factor: float) -> PlanEstimate:
     (low, high), (least, most) = found.tokens, (cost * Decimal(factor) for cost in found.cost)
-    return Estimate(
+    return PlanEstimate(
         calls=round(found.calls * factor), tokens=(round(low * factor), round(high * factor)), cost=(least, most),
         unpriced=round(found.unpriced * factor),
     )  # fmt: skip
 
 
-def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Estimate, Estimate]:
+def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[PlanEstimate, PlanEstimate]:
     """The least and the most of one case."""
     question, profile = Question(text=case.question), conductor.worker_profile
     if system.plan is not None:
@@ -107,10 +94,10 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Es
 
 def chain_estimates(
     question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
-) -> tuple[Estimate, Estimate]:
+) -> tuple[PlanEstimate, PlanEstimate]:
     """One step by the cheapest worker, and `steps` by the most expensive one, each of which sees all before it."""
 
-    def chain(worker: str, length: int) -> Estimate:
+    def chain(worker: str, length: int) -> PlanEstimate:
         plan = [Step(worker=worker, subtask=question.text, access=tuple(range(1, n))) for n in range(1, length + 1)]
         return estimate_plan(question, Plan(steps=tuple(plan)), pool, profile)
 
@@ -120,12 +107,12 @@ def chain_estimates(
     return low, high
 
 
-def planner_estimate(conductor: Conductor, question: Question) -> Planner | None:
+def planner_estimate(conductor: Conductor, question: Question) -> PlannerCost | None:
     """The conductor model as `core.estimate` counts it; None if there is none."""
     if conductor.model is None:
         return None
     read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
-    return Planner(read=read, price=conductor.price, steps=_most_steps(conductor))
+    return PlannerCost(read=read, price=conductor.price, steps=_most_steps(conductor))
 
 
 def _most_steps(conductor: Conductor) -> int:
@@ -133,7 +120,7 @@ def _most_steps(conductor: Conductor) -> int:
     return conductor.rules(given=False, depth_left=0).steps
 
 
-def known_prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, Price | None]:
+def _prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, Price | None]:
     """The price of each model that may be called, None where it is not known."""
     prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
     if any(system.plan is None for system in systems):
@@ -141,15 +128,15 @@ def known_prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, P
     return prices
 
 
-def is_free(conductor: Conductor, systems: Sequence[System]) -> bool:
+def is_evaluated_free(conductor: Conductor, systems: Sequence[System]) -> bool:
     """Whether it is known that nothing costs anything."""
-    prices = known_prices(conductor, systems).values()
+    prices = _prices(conductor, systems).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
 def unpriced_models(conductor: Conductor, systems: Sequence[System]) -> tuple[str, ...]:
     """The names of the models without a known price."""
-    return tuple(name for name, price in known_prices(conductor, systems).items() if price is None)
+    return tuple(name for name, price in _prices(conductor, systems).items() if price is None)
 
 
 class Budget:

@@ -2,30 +2,25 @@
 
 Names, questions and answers come from models and files and may contain anything. Control characters and keys are
 removed from every value, and then the template engine escapes it.
-
-Where the names of the points of a drawing go, so that none covers another name or a point. Pure.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import axis_ticks, format_money
 from conductor_cli.core.terminal_text import crop_text, one_line, sanitize, shown_heads
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.outcomes import EvaluationSpec, Outcome
+from conductor_cli.evals.outcomes import CaseOutcome, EvaluationSpec
 from conductor_cli.evals.report import reach_verdict, report_notes, system_table, tag_table
 from conductor_cli.evals.summary import Summary, SystemResult
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
-LETTER: Final = 6.6
-"""About the width of a letter, in units of the drawing."""
-LINE: Final = 14
-"""The height of a name."""
-RADIUS: Final = 6
-"""Of a point, with a little room."""
+LETTER: Final = 6.6  # About the width of a letter, in units of the drawing
+LINE: Final = 14  # The height of a name
+RADIUS: Final = 6  # Of a point, with a little room
 
 
 class Area(NamedTuple):
@@ -63,57 +58,43 @@ class Label(NamedTuple):
     far: bool
 
 
-class _Box(NamedTuple):
-    left: float
-    top: float
-    right: float
-    bottom: float
+_Box = tuple[float, float, float, float]  # The left, upper, right and lower edge
 
-    def covers(self, other: _Box) -> bool:
-        """Whether any place is in both."""
-        return (
-            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
-        )
+
+def _covers(one: _Box, other: _Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def place_labels(points: Sequence[tuple[float, float, str]], area: Area) -> list[Label]:
     """A place for the name of each point `(x, y, name)`, all of them inside the drawing and above its axis.
 
-    Each name goes to the nearest free place right or left of its point. If every place is taken, it covers a point
-    rather than another name.
+    Each name goes to the nearest free place right or left of its point, in rows ever further above and below it. If
+    every place is taken, it covers a point rather than another name.
     """
-    dots = [_Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y, _ in points]
+    dots = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y, _ in points]
     names: list[_Box] = []
     found = []
     for x, y, name in points:
-        places = list(_places(x, y, LETTER * len(name), area.y(0)))
-        inside = [place for place in places if area.left <= place[1].left and place[1].right <= area.width]
-        readable = [place for place in inside if not any(place[1].covers(other) for other in names)]
-        free = [place for place in readable if not any(place[1].covers(dot) for dot in dots)]
+        length, places = LETTER * len(name), list[tuple[Label, _Box]]()
+        for row in sorted(range(-int(area.y(0) / LINE), int(area.y(0) / LINE)), key=abs):
+            middle = y + LINE * row
+            if not LINE / 2 <= middle <= area.y(0) - LINE / 2:
+                continue
+            for anchor, left in (("start", x + RADIUS + 3), ("end", x - RADIUS - 3 - length)):
+                label = Label(left if anchor == "start" else left + length, middle + 4, anchor, far=abs(row) > 1)
+                places.append((label, (left, middle - LINE / 2, left + length, middle + LINE / 2)))
+        inside = [(label, box) for label, box in places if area.left <= box[0] and box[2] <= area.width]
+        readable = [place for place in inside if not any(_covers(place[1], other) for other in names)]
+        free = [place for place in readable if not any(_covers(place[1], dot) for dot in dots)]
         label, box = (free or readable or inside or places)[0]
         names.append(box)
         found.append(label)
     return found
 
 
-def _places(x: float, y: float, length: float, height: float) -> Iterator[tuple[Label, _Box]]:
-    """The places right and left of a point, then those ever further above and below it."""
-    for number in range(int(height / LINE)):
-        for middle in (y - number * LINE, y + number * LINE) if number else (y,):
-            if not LINE / 2 <= middle <= height - LINE / 2:
-                continue
-            for anchor, left in (("start", x + RADIUS + 3), ("end", x - RADIUS - 3 - length)):
-                box = _Box(left, middle - LINE / 2, left + length, middle + LINE / 2)
-                label = Label(left if anchor == "start" else left + length, middle + 4, anchor, far=number > 1)
-                yield label, box
-
-
-MAX_CASES: Final = 500
-"""How many cases the page shows; it says so if there are more."""
-MAX_NAME: Final = 24
-"""Characters of a system's name in a plot."""
-MAX_TEXT: Final = 400
-"""Characters of a question or an answer; the page says how many are left out."""
+MAX_CASES: Final = 500  # How many cases the page shows; it says so if there are more
+MAX_NAME: Final = 24  # Characters of a system's name in a plot
+MAX_TEXT: Final = 400  # Characters of a question or an answer; the page says how many are left out
 
 
 def render_html(
@@ -121,7 +102,7 @@ def render_html(
     spec: EvaluationSpec,
     summary: Summary,
     cases: Sequence[Case] = (),
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[CaseOutcome] = (),
 ) -> str:
     """The whole page. Each of the `cases` is shown with its outcomes."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and only reports need it
@@ -132,7 +113,7 @@ def render_html(
     )  # fmt: skip
     systems = system_table(summary)
     facts = [evaluation, spec.time, f"cases {spec.hash[:16]}", f"workers {', '.join(spec.workers)}", spec.conductor]
-    by_case: dict[str, list[Outcome]] = defaultdict(list)
+    by_case: dict[str, list[CaseOutcome]] = defaultdict(list)
     order = {name: number for number, name in enumerate(spec.systems)}
     for outcome in sorted(outcomes, key=lambda outcome: order.get(outcome.system, 0)):
         by_case[outcome.case].append(outcome)
@@ -164,7 +145,7 @@ def _crop(text: str) -> str:
 
 
 class _Point(NamedTuple):
-    """A system in the plots: where its point is in the second one, what it costs there, and where its name goes."""
+    """A system in the plots: who plans, the place of its point in the second one, its cost there, and its name."""
 
     system: SystemResult
     kind: str
@@ -173,15 +154,6 @@ class _Point(NamedTuple):
     name: str
     amount: str
     label: Label
-
-
-def _kind(system: SystemResult) -> str:
-    """Who makes its plans, as a class of the page."""
-    return "planned" if system.valid_plans else "fixed"
-
-
-def _short_name(system: SystemResult) -> str:
-    return crop_text(one_line(_clean(system.name)), MAX_NAME)
 
 
 def _plot_data(summary: Summary) -> dict[str, Any]:
@@ -199,13 +171,19 @@ def _plot_data(summary: Summary) -> dict[str, Any]:
 
     judged = [system for system in systems if system.accuracy.n]
     places = [
-        (AREA.x(costs[system.name] / ticks[-1]), AREA.y(system.accuracy.accuracy or 0.0), _short_name(system))
+        (
+            AREA.x(costs[system.name] / ticks[-1]),
+            AREA.y(system.accuracy.accuracy or 0.0),
+            crop_text(one_line(_clean(system.name)), MAX_NAME),
+        )
         for system in judged
     ]
     labels = place_labels(places, AREA)
     return {
         "points": [
-            _Point(system, _kind(system), *place, format_amount(costs[system.name]), label)
+            _Point(
+                system, "planned" if system.valid_plans else "fixed", *place, format_amount(costs[system.name]), label
+            )
             for system, place, label in zip(judged, places, labels, strict=True)
         ],
         "area": AREA,

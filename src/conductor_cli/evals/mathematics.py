@@ -21,12 +21,9 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
 
-TIMEOUT: Final = 8.0
-"""Seconds for one comparison; what takes longer counts as not equal."""
-START_TIMEOUT: Final = 120.0
-"""Seconds for the import of the library."""
-MAX_MEMORY: Final = 2 << 30
-"""Bytes of address space, on systems that can limit it."""
+TIMEOUT: Final = 8.0  # Seconds for one comparison; what takes longer counts as not equal
+START_TIMEOUT: Final = 120.0  # Seconds for the import of the library
+MAX_MEMORY: Final = 2 << 30  # Bytes of address space, on systems that can limit it
 _BOX: Final = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _EXTRA: Final = "'conductor-llm[eval]'"
 

@@ -1,6 +1,6 @@
 """What became of one case under one system: the verdict, what it cost, and how long its longest chain of calls took.
 
-An evaluation on disk: one directory, readable by its owner only, and whole after a kill at any moment.
+An evaluation on disk is one directory, readable by its owner only, and whole after a kill at any moment.
 
 spec.json        what is evaluated: cases, systems, workers, seed, versions
 cases.jsonl      the cases themselves
@@ -33,12 +33,11 @@ from conductor_cli.models.response_cache import ResponseCache
 Verdict = Literal["right", "wrong", "failed"]
 """Failed: a model could not be reached, which says nothing about the system. Never counted as wrong."""
 
-RunKey = tuple[str, str, int]
-"""What a run is of: the name of a system, the id of a case, and the draw."""
+RunKey = tuple[str, str, int]  # What a run is of: the name of a system, the id of a case, and the draw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CaseOutcome:
     """The result of one run of a case under a system.
 
     `usage` is what all models used, `planning` the conductor's share of it. `seconds` is the longest chain of calls
@@ -71,37 +70,23 @@ class Outcome:
         return self.verdict == "right"
 
 
-MAX_PLAN_REQUESTS: Final = 2
-"""How often the conductor model is called before a worker gets the question without a plan."""
+MAX_PLAN_REQUESTS: Final = 2  # How often the conductor model is called before a worker gets the question without a plan
+OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})  # Reasons of a failed run that the system itself gave
 
 
-OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})
-"""Reasons of a failed run that the system itself gave."""
-
-
-def judge_run(
-    system: System, case: Case, trace: Trace, events: Sequence[ev.Event], selected: int | None = None
-) -> Outcome:
-    """The outcome of a case; `trace` is the fold of `events`, which are all of one run.
-
-    `selected` is the index of the step whose answer counts, where the system selects one.
-    """
+def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Event]) -> CaseOutcome:
+    """Return the outcome of a case; `trace` is the fold of `events`, which are all of one run."""
     planned = system.plan is None
     error = infrastructure_error(trace, events, planned=planned)
-    answer = "" if error else _counted_answer(system, case, trace, selected)
+    counted = majority_answer(trace, case) if system.votes else trace.answer
+    answer = "" if error else counted
     verdict: Verdict = "failed" if error else "right" if answer and is_correct(answer, case) else "wrong"
-    return Outcome(
+    return CaseOutcome(
         system=system.name, case=case.id, tags=case.tags, verdict=verdict, answer=answer, usage=trace.usage,
         planning=planning_usage(trace), steps=len(trace.steps), planned=planned,
-        seconds=round(critical_path_seconds(trace, independent=system.samples), 4),
+        seconds=round(critical_path_seconds(trace, independent=system.votes), 4),
         valid=not any(_has_reply(rejected) for rejected in trace.rejected), error=error,
     )  # fmt: skip
-
-
-def _counted_answer(system: System, case: Case, trace: Trace, selected: int | None) -> str:
-    if system.votes:
-        return majority_answer(trace, case)
-    return trace.answer if selected is None else trace.steps[selected].text
 
 
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
@@ -227,7 +212,7 @@ class Evaluation:
     def cases(self) -> tuple[Case, ...]:
         return read_cases(self.directory / CASES)
 
-    def outcomes(self) -> tuple[Outcome, ...]:
+    def outcomes(self) -> tuple[CaseOutcome, ...]:
         """The newest outcome of each run, in the order in which they were first written."""
         return tuple({outcome.key: outcome for outcome in self._written_outcomes()}.values())
 
@@ -254,10 +239,10 @@ class Evaluation:
                 raise _write_error(self.directory, error) from None
             yield writer
 
-    def _written_outcomes(self) -> Iterator[Outcome]:
+    def _written_outcomes(self) -> Iterator[CaseOutcome]:
         for text in read_lines(self.directory / OUTCOMES):
             with suppress(ValueError, RecursionError):  # a line that a kill cut off
-                yield load(Outcome, json.loads(text))
+                yield load(CaseOutcome, json.loads(text))
 
 
 class ResultWriter:
@@ -268,7 +253,7 @@ class ResultWriter:
         self.replies = ResponseCache(directory / CALLS)
         self._outcomes = AppendLog(directory / OUTCOMES)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: CaseOutcome) -> None:
         """Write an outcome. Raises `UsageError` if the disk refuses it, or refused one of its replies."""
         path = self._outcomes.path
         try:

@@ -1,12 +1,10 @@
-"""Programs are judged by running their tests in a sandbox. The program was written by a model and is not trusted.
+"""Programs that a model wrote are taken out of its text, and judged by running their tests in a sandbox.
 
     program   tests of input and output, as LiveCodeBench has them: the program reads and writes, or has a function
     unittest  a class of unit tests, as BigCodeBench has them, in the same module as the program
 
 Right outputs never enter the sandbox: what a program writes is compared outside. Unit tests have to be inside, so a
 program that searches for them could cheat; it can do so in the harness of their authors, too.
-
-The program in a text that a model wrote, by the rules of two suites. Nothing is run here.
 """
 
 from __future__ import annotations
@@ -26,14 +24,20 @@ from functools import lru_cache
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.programs.sandbox import Confined, Engine, Limits, NoSandbox, Program, SandboxError, find_engine
+from conductor_cli.core.serialization import load
+from conductor_cli.programs.sandbox import (
+    NoSandbox,
+    SandboxEngine,
+    SandboxError,
+    SandboxLimits,
+    SandboxProcess,
+    SandboxProgram,
+    find_engine,
+)
 
-MAX_TEXT: Final = 200_000
-"""Characters at the end of a text in which a program is searched."""
-MAX_LINES: Final = 1000
-"""Lines in which the longest program is searched: the time grows with their square."""
-MAX_WORK: Final = 30_000
-"""Lines that are read in that search, one second or two."""
+MAX_TEXT: Final = 200_000  # Characters at the end of a text in which a program is searched
+MAX_LINES: Final = 1000  # Lines in which the longest program is searched: the time grows with their square
+MAX_WORK: Final = 30_000  # Lines that are read in that search, one second or two
 _FENCE: Final = "```"
 
 
@@ -149,13 +153,10 @@ def parse(code: str) -> ast.Module:
         return ast.parse(code)
 
 
-SECONDS: Final = 6.0
-"""For one test of input and output; the limit of LiveCodeBench."""
-UNIT_SECONDS: Final = 240.0
-"""For all unit tests of a program; the limit of BigCodeBench."""
-UNIT_LIMITS: Final = Limits(memory=4 << 30, address_space=30 << 30, processes=128, scratch=256 << 20)
-MAX_TESTS: Final = 1 << 30
-"""Bytes of the tests of one case, unpacked."""
+SECONDS: Final = 6.0  # For one test of input and output; the limit of LiveCodeBench
+UNIT_SECONDS: Final = 240.0  # For all unit tests of a program; the limit of BigCodeBench
+UNIT_LIMITS: Final = SandboxLimits(memory=4 << 30, address_space=30 << 30, processes=128, scratch=256 << 20)
+MAX_TESTS: Final = 1 << 30  # Bytes of the tests of one case, unpacked
 
 _NAMES: Final = (
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools",
@@ -237,49 +238,38 @@ def dump_tests(tests: IoTests | UnitTests) -> str:
 @lru_cache(maxsize=2)
 def load_io_tests(answer: str) -> IoTests:
     """Raises `ValueError`."""
-    data = _object(answer)
-    tests = data.get("tests")
-    if isinstance(tests, str):
+    data = json.loads(answer)
+    if isinstance(data, dict) and isinstance(data.get("tests"), str):
         unpacker = zlib.decompressobj()
         try:
-            tests = json.loads(unpacker.decompress(base64.b64decode(tests, validate=True), MAX_TESTS))
+            unpacked = unpacker.decompress(base64.b64decode(data["tests"], validate=True), MAX_TESTS)
         except zlib.error as error:
             raise ValueError(f"the tests cannot be unpacked: {error}") from None
-    if not (isinstance(tests, list) and tests and all(_is_pair(test) for test in tests)):
+        data["tests"] = json.loads(unpacked)
+    found = load(IoTests, data, "")
+    if not found.tests or any(len(test) != 2 for test in found.tests):
         raise ValueError("the tests are no list of inputs and outputs")
-    return IoTests(tests=tuple((test[0], test[1]) for test in tests), function=str(data.get("function") or ""))
+    return found
 
 
 def load_unit_tests(answer: str) -> UnitTests:
     """Raises `ValueError`."""
-    data = _object(answer)
-    code, entry, before = (data.get(name, "") for name in ("tests", "entry_point", "before"))
-    libraries = data.get("libraries", [])
-    if not (isinstance(code, str) and isinstance(entry, str) and isinstance(before, str)) or "TestCases" not in code:
-        raise ValueError("there is no class TestCases")
-    if not entry.isidentifier() or not isinstance(libraries, list):
-        raise ValueError("there is no name of a function")
-    return UnitTests(code=code, entry_point=entry, before=before, libraries=tuple(map(str, libraries)))
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError("it is not an object")  # noqa: TRY004 - the file's fault
-    return value
-
-
-def _is_pair(test: object) -> bool:
-    return isinstance(test, list) and len(test) == 2 and all(isinstance(each, str) for each in test)
+    data = json.loads(answer)
+    if isinstance(data, dict):
+        data["code"] = data.pop("tests", "")
+    found = load(UnitTests, data, "")
+    if "TestCases" not in found.code or not found.entry_point.isidentifier():
+        raise ValueError("there is no class TestCases, or no name of a function")
+    return found
 
 
 # The sandbox
 
-_ENGINE: ContextVar[Engine | None] = ContextVar("engine", default=None)
+_ENGINE: ContextVar[SandboxEngine | None] = ContextVar("engine", default=None)
 
 
 @contextmanager
-def judging_in(engine: Engine | None) -> Iterator[None]:
+def judging_in(engine: SandboxEngine | None) -> Iterator[None]:
     """Programs are judged in this sandbox, here and in threads that are started from here."""
     token = _ENGINE.set(engine)
     try:
@@ -288,7 +278,7 @@ def judging_in(engine: Engine | None) -> Iterator[None]:
         _ENGINE.reset(token)
 
 
-def require_sandbox(choice: str = "") -> Engine:
+def require_sandbox(choice: str = "") -> SandboxEngine:
     """The sandbox that works here. Raises `ConfigError` that says why none does."""
     try:
         return find_engine(choice, os.environ)
@@ -296,14 +286,14 @@ def require_sandbox(choice: str = "") -> Engine:
         raise ConfigError(str(error), hint=error.hint) from None
 
 
-def require_libraries(engine: Engine, names: Sequence[str]) -> None:
+def require_libraries(engine: SandboxEngine, names: Sequence[str]) -> None:
     """Raise `ConfigError` unless the interpreter of the sandbox has these modules.
 
     Without them, right programs would count as wrong.
     """
     wanted = sorted({name.partition(".")[0] for name in names})
     code = f"import importlib.util\nprint(*[x for x in {wanted!r} if importlib.util.find_spec(x) is None])"
-    with _sandbox(engine, Program(code=code)) as confined:
+    with _sandbox(engine, SandboxProgram(code=code)) as confined:
         ending = confined.run(b"", 60)
     if missing := ending.output.decode("utf-8", "replace").split():
         raise ConfigError(
@@ -314,8 +304,10 @@ def require_libraries(engine: Engine, names: Sequence[str]) -> None:
         raise ConfigError(f"the Python of the sandbox does not work: {ending.complaint[:200]}", hint="try another one")
 
 
-def _sandbox(engine: Engine | None, program: Program, limits: Limits | None = None) -> Confined:
-    return Confined(engine or _ENGINE.get() or require_sandbox(), program, limits)
+def _sandbox(
+    engine: SandboxEngine | None, program: SandboxProgram, limits: SandboxLimits | None = None
+) -> SandboxProcess:
+    return SandboxProcess(engine or _ENGINE.get() or require_sandbox(), program, limits)
 
 
 # Judging
@@ -333,9 +325,9 @@ def passes_io_tests(text: str, answer: str, _: Sequence[str] = ()) -> bool:
         return False
     if tests.function:
         after = f"_conductor_call({tests.function!r}, {'class Solution' in code})"
-        program = Program(code=code, before=PREPARE + CALL, after=after, name="solution")
+        program = SandboxProgram(code=code, before=PREPARE + CALL, after=after, name="solution")
     else:
-        program = Program(code=code, before=PREPARE)
+        program = SandboxProgram(code=code, before=PREPARE)
     try:
         with _sandbox(None, program) as confined:
             for given, expected in tests.tests:
@@ -389,7 +381,7 @@ def passes_unit_tests(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     token = os.urandom(8).hex()
     after = f"{UNIT.replace('{token}', token)}\n_conductor_test()"
     begin = "import os, sys\nfrom os import environ\n"  # as its authors' harness has them
-    program = Program(code=f"{before}{code}\n{tests.code}", before=begin, after=after, name="__test__")
+    program = SandboxProgram(code=f"{before}{code}\n{tests.code}", before=begin, after=after, name="__test__")
     try:
         with _sandbox(None, program, UNIT_LIMITS) as confined:
             ending = confined.run(b"", UNIT_SECONDS)
@@ -402,7 +394,8 @@ def passes_unit_tests(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 def can_run_io_tests(answer: str, _: Sequence[str] = ()) -> bool:
     """Whether an answer has tests of input and output. Packed ones are not unpacked, since that takes long."""
     try:
-        return isinstance(_object(answer).get("tests"), str) or bool(load_io_tests(answer))
+        data = json.loads(answer)
+        return isinstance(data, dict) and (isinstance(data.get("tests"), str) or bool(load_io_tests(answer)))
     except (ValueError, RecursionError):
         return False
 

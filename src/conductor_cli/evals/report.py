@@ -1,15 +1,11 @@
-"""An evaluation's result as the columns of a table, as notes under it, and as JSON. Pure.
+"""An evaluation's result as a verdict, a table, notes under it, and JSON. Pure.
 
 Shares are percentages, differences percentage points; tokens, calls, cost and seconds are means a question.
-
-Where each system is from, and in what it differs from its paper. Reports print this under their table. Pure.
-
-What an evaluation shows, in one sentence, and whether its cases are enough to show it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +18,7 @@ from conductor_cli.evals.summary import (
     SIGNIFICANT,
     Comparison,
     Interval,
-    Share,
+    ShareEstimate,
     Summary,
     SystemResult,
     cases_needed,
@@ -32,70 +28,27 @@ from conductor_cli.evals.summary import (
 from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SystemSource(NamedTuple):
     """`paper` is where a system was published, `simplified` what is not as it is there."""
 
     paper: str
     simplified: str
 
 
-_MIXTURE: Final = "Mixture-of-Agents, arXiv 2406.04692"
-_ANSWERS: Final = "compares the answers that the scorer reads, not whole texts; vectors: see the note on embeddings"
-
-SOURCES: Final[dict[str, Source]] = {
-    "reflect": Source(
-        paper="five turns of self-reflection, arXiv 2512.04388, table 7",
-        simplified="own prompt; a look sees the last answer alone; the last answer counts, none is picked as the best",
+SOURCES: Final[dict[str, SystemSource]] = {
+    "reflect": SystemSource(
+        "five turns of self-reflection, arXiv 2512.04388, table 7",
+        "own prompt; a look sees the last answer alone; the last answer counts, none is picked as the best",
     ),
-    "vote": Source(
-        paper="self-consistency, arXiv 2203.11171",
-        simplified="5 samples instead of 40; no examples, no chain of thought",
+    "vote": SystemSource(
+        "self-consistency, arXiv 2203.11171", "5 samples instead of 40; no examples, no chain of thought"
     ),
-    "moa": Source(
-        paper=_MIXTURE,
-        simplified="one layer of proposers instead of two; own prompt; the best worker by card combines",
-    ),
-    "moa-random": Source(
-        paper=f"{_MIXTURE}, in the size of arXiv 2512.04388: one layer, a random aggregator, 8 calls with 7 workers",
-        simplified="own prompt",
-    ),
-    "moa-deep": Source(
-        paper=f"{_MIXTURE}: three layers, of which the last is the aggregator",
-        simplified="own prompt; every worker of the pool in each layer instead of six; the best worker by card is the "
-        "aggregator",
-    ),
-    "smoothie-global": Source(
-        paper="Smoothie, arXiv 2412.04692, one estimate for all questions", simplified=_ANSWERS
-    ),
-    "smoothie-local": Source(
-        paper="Smoothie, arXiv 2412.04692, an estimate from the 20 most similar questions", simplified=_ANSWERS
-    ),
-    "routerdc": Source(
-        paper="RouterDC, arXiv 2409.19886",
-        simplified="a linear layer behind fixed vectors instead of a trained language model of 86 million parameters; "
-        "one answer of each worker to a training case; vectors: see the note on embeddings",
-    ),
-    "masrouter": Source(
-        paper="MasRouter, arXiv 2502.11133",
-        simplified="one log-linear policy instead of a cascade of networks; four forms, no roles, no tools; teams of "
-        "one worker, two or all; trained on the outcomes of all teams instead of sampled ones; the likeliest team "
-        "answers; vectors: see the note on embeddings",
+    "moa": SystemSource(
+        "Mixture-of-Agents, arXiv 2406.04692",
+        "one layer of proposers instead of two; own prompt; the best worker by card combines",
     ),
 }  # fmt: skip
 """By the name of a system, without the worker that may follow it."""
-
-
-def source_of(system: str) -> Source | None:
-    """Where a system is from; None if it is no system of others."""
-    return SOURCES.get(system.partition(":")[0])
-
-
-def source_notes(systems: Iterable[str]) -> list[str]:
-    """A line for each of these systems that is from a paper, once where it runs with several workers."""
-    names = dict.fromkeys(name.partition(":")[0] for name in systems)
-    return [f"{name}: after {found.paper}. Simplified: {found.simplified}" for name in names
-            if (found := SOURCES.get(name)) is not None]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +69,38 @@ class EvaluationVerdict:
         return " ".join(filter(None, (self.finding, self.warning)))
 
 
-NOTHING_JUDGED: Final = EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
-
-
 def reach_verdict(summary: Summary) -> EvaluationVerdict:
     """The system that did best, against the best single worker; or how far the next one is below that worker.
 
     `best-routing` takes no part, because it needs to know how each question is solved.
     """
-    judged = _judged(summary)
-    best = judged.get(summary.best_worker)
+    judged = [system for system in summary.systems if system.accuracy.n]
+    best = next((system for system in judged if system.name == summary.best_worker), None)
+    if not judged:
+        return EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
     if best is None:
-        return _without_single_worker(list(judged.values()))
+        first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)
+        limits = first.accuracy.interval
+        interval = f" (95 % interval {100 * limits.low:.1f} to {100 * limits.high:.1f})" if limits is not None else ""
+        found = f"{one_line(first.name)} did best: {_right(first.accuracy)}{interval}. No single worker was measured."
+        return EvaluationVerdict(finding=found)
     others = _compared(summary)
     if not others:
         return EvaluationVerdict(finding=f"Only {one_line(best.name)} was measured: {_right(best.accuracy)}.")
     comparison, system = max(others, key=lambda item: item[0].difference)
     p = corrected_p_values(summary)[system.name]
-    finding = _finding(comparison, system, best, _format_p(p, len(others)))
-    return _with_warning(finding, comparison, p, len(others))
+    finding = _finding(comparison, system, best, p, len(others))
+    if p < SIGNIFICANT:
+        return EvaluationVerdict(finding=finding)
+    warning = f"{format_count(comparison.cases, 'case')} cannot tell these apart"
+    needed = cases_needed(comparison.difference, comparison.unequal, comparisons=len(others))
+    if needed is None or needed <= comparison.cases:
+        return EvaluationVerdict(finding=finding, warning=f"{warning}.")
+    needed = round_up(needed)
+    return EvaluationVerdict(
+        finding=finding, warning=f"{warning}; about {needed:,} would be needed for a difference of this size.",
+        cases_needed=needed,
+    )  # fmt: skip
 
 
 def corrected_p_values(summary: Summary) -> dict[str, float]:
@@ -144,101 +110,55 @@ def corrected_p_values(summary: Summary) -> dict[str, float]:
     return {system.name: p for (_, system), p in zip(compared, corrected, strict=True)}
 
 
-def _judged(summary: Summary) -> dict[str, SystemResult]:
-    return {system.name: system for system in summary.systems if system.accuracy.n}
-
-
 def _compared(summary: Summary) -> list[tuple[Comparison, SystemResult]]:
     """The systems that are compared with the best single worker; none where there is no such worker."""
-    judged = _judged(summary)
-    best = judged.get(summary.best_worker)
-    if best is None:
+    best = next((system for system in summary.systems if system.name == summary.best_worker), None)
+    if best is None or not best.accuracy.n:
         return []
-    compared = [(found, system) for system in judged.values() if (found := _counted(system, best)) is not None]
+    compared = [
+        (found, system)
+        for system in summary.systems
+        if (found := system.versus_best) is not None
+        and system.name != BEST_ROUTING
+        and found.cases >= ENOUGH * best.accuracy.cases
+    ]
     # Another single worker is of interest only if there is nothing else: the best of them has been chosen already.
-    others = [item for item in compared if not _is_single_worker(item[1].name)]
+    others = [item for item in compared if item[1].name != BEST_WORKER and not item[1].name.startswith(f"{ALONE}:")]
     return others or [item for item in compared if item[1].name != BEST_WORKER]
 
 
-def _counted(system: SystemResult, best: SystemResult) -> Comparison | None:
-    """The comparison of a system that takes part, None for another one."""
-    found = system.versus_best
-    if found is None or system.name == BEST_ROUTING or found.cases < ENOUGH * best.accuracy.cases:
-        return None
-    return found
-
-
-def _is_single_worker(name: str) -> bool:
-    return name == BEST_WORKER or name.startswith(f"{ALONE}:")
-
-
-def _without_single_worker(systems: list[SystemResult]) -> EvaluationVerdict:
-    if not systems:
-        return NOTHING_JUDGED
-    best = max(systems, key=lambda system: system.accuracy.accuracy or 0.0)
-    limits = best.accuracy.interval
-    interval = f" (95 % interval {100 * limits.low:.1f} to {100 * limits.high:.1f})" if limits is not None else ""
-    return EvaluationVerdict(
-        finding=f"{one_line(best.name)} did best: {_right(best.accuracy)}{interval}. No single worker was measured."
-    )
-
-
-def _right(share: Share) -> str:
+def _right(share: ShareEstimate) -> str:
     cases = format_count(share.cases, "case")
     return f"{share.right} of {cases if share.n == share.cases else f'{share.n:,} answers to {cases}'} right"
 
 
-def _finding(comparison: Comparison, system: SystemResult, best: SystemResult, p: str) -> str:
+def _finding(
+    comparison: Comparison, system: SystemResult, best: SystemResult, p: float, comparisons: int
+) -> str:  # fmt: skip
+    """The sentence of the verdict: who did best, by how much, how sure that is, and what a question costs."""
     low, high = comparison.interval
-    figures = f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, p {p}){_price(system, best)}"
-    points = f"{abs(100 * comparison.difference):.1f} points"
+    # Whoever tries five ways finds a good one by chance more easily.
+    corrected = f" corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    figures = [f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, p {format_p(p)}{corrected})"]
+    known = system.cost is not None and best.cost is not None and not (system.unpriced or best.unpriced)
+    if known and (system.cost or best.cost):
+        figures.append(f"for {format_money(system.cost or 0)} a question instead of {format_money(best.cost or 0)}")
+    if system.seconds and best.seconds:
+        # Small models take less than the tenth of a second that is shown elsewhere.
+        ours, theirs = (f"{s:.2f} s" if s < 1 else format_duration(s) for s in (system.seconds, best.seconds))
+        figures.append(f"in {ours} instead of {theirs}")
     which = "by its card" if best.name == BEST_WORKER else "on these cases"
     single, name = f"{one_line(best.name)}, the best single worker {which}", one_line(system.name)
+    points = f"{abs(100 * comparison.difference):.1f} points"
     if comparison.difference > 0:
-        return f"{name} did best: {_right(system.accuracy)}, {points} above {single} {figures}."
+        return f"{name} did best: {_right(system.accuracy)}, {points} above {single} {', '.join(figures)}."
     place = f"{name} is {points} below" if comparison.difference < 0 else f"{name} is level with it"
-    return f"{single}, did best: {_right(best.accuracy)}; {place} {figures}."
+    return f"{single}, did best: {_right(best.accuracy)}; {place} {', '.join(figures)}."
 
 
 def format_p(p: float) -> str:
     """`0.031`, `<0.001`."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _format_p(p: float, comparisons: int) -> str:
-    """The corrected p-value: whoever tries five ways finds a good one by chance more easily."""
-    return format_p(p) if comparisons == 1 else f"{format_p(p)} corrected for {comparisons} comparisons"
-
-
-def _price(system: SystemResult, best: SystemResult) -> str:
-    """What a question costs and takes with a system, instead of with the single worker; empty if nothing is known."""
-    found = []
-    known = system.cost is not None and best.cost is not None and not (system.unpriced or best.unpriced)
-    if known and (system.cost or best.cost):
-        found.append(f"for {format_money(system.cost or 0)} a question instead of {format_money(best.cost or 0)}")
-    if system.seconds and best.seconds:
-        found.append(f"in {_short_time(system.seconds)} instead of {_short_time(best.seconds)}")
-    return "".join(f", {text}" for text in found)
-
-
-def _short_time(seconds: float) -> str:
-    """`0.04 s`, `3.2 s`: small models take less than the tenth of a second that is shown elsewhere."""
-    return f"{seconds:.2f} s" if seconds < 1 else format_duration(seconds)
-
-
-def _with_warning(finding: str, comparison: Comparison, p: float, comparisons: int) -> EvaluationVerdict:
-    if p < SIGNIFICANT:
-        return EvaluationVerdict(finding=finding)
-    cases = format_count(comparison.cases, "case")
-    warning = f"{cases} cannot tell these apart"
-    needed = cases_needed(comparison.difference, comparison.unequal, comparisons=comparisons)
-    if needed is None or needed <= comparison.cases:
-        return EvaluationVerdict(finding=finding, warning=f"{warning}.")
-    needed = round_up(needed)
-    return EvaluationVerdict(
-        finding=finding, warning=f"{warning}; about {needed:,} would be needed for a difference of this size.",
-        cases_needed=needed,
-    )  # fmt: skip
 
 
 SYSTEM_COLUMN: Final = Column("SYSTEM", shrink=14)
@@ -260,31 +180,9 @@ def format_limits(interval: Interval | None) -> str:
     return UNKNOWN if interval is None else f"{100 * interval.low:.1f}-{100 * interval.high:.1f}"
 
 
-def format_share(share: Share | None) -> str:
+def format_share(share: ShareEstimate | None) -> str:
     """`95.2`, in percent."""
     return UNKNOWN if share is None or share.accuracy is None else f"{100 * share.accuracy:.1f}"
-
-
-def _format_difference(comparison: Comparison | None) -> str:
-    """`+3.1`, in percentage points."""
-    return UNKNOWN if comparison is None else f"{100 * comparison.difference:+.1f}"
-
-
-def _format_difference_limits(comparison: Comparison | None) -> str:
-    """`+0.2 to +6.0`, in percentage points."""
-    if comparison is None:
-        return UNKNOWN
-    low, high = comparison.interval
-    return f"{100 * low:+.1f} to {100 * high:+.1f}"
-
-
-def _format_p_cell(p: float | None) -> str:
-    return UNKNOWN if p is None else format_p(p)
-
-
-def _format_deviation(value: float | None) -> str:
-    """`1.2`, in percentage points."""
-    return UNKNOWN if value is None else f"{100 * value:.1f}"
 
 
 def _format_mean(value: float | None) -> str:
@@ -305,23 +203,28 @@ def system_table(summary: Summary) -> ReportTable:
     known: list[tuple[bool, str, int, Callable[[SystemResult], str]]] = [
         (True, "RIGHT", 0, lambda s: format_share(s.accuracy)),
         (True, "95 %", 1, lambda s: format_limits(s.accuracy.interval)),
-        (repeated, BETWEEN_DRAWS, 4, lambda s: _format_deviation(s.between_draws)),
+        (repeated, BETWEEN_DRAWS, 4, lambda s: _format_percent(s.between_draws, ".1f")),
         (failed, "FAILED", 0, lambda s: str(s.failed)),
-        (compared, VS_BEST, 2, lambda s: _format_difference(s.versus_best)),
-        (compared, VS_BEST_LIMITS, 6, lambda s: _format_difference_limits(s.versus_best)),
-        (compared, P_VALUE, 3, lambda s: _format_p_cell(corrected.get(s.name))),
+        (compared, VS_BEST, 2, lambda s: _format_percent(getattr(s.versus_best, "difference", None), "+.1f")),
+        (compared, VS_BEST_LIMITS, 6, lambda s: UNKNOWN if s.versus_best is None
+         else " to ".join(f"{100 * limit:+.1f}" for limit in s.versus_best.interval)),
+        (compared, P_VALUE, 3, lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN),
         (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
         (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
         (planned, "CONDUCTOR", 7, lambda s: _format_mean(s.tokens_conductor)),
         (True, "CALLS", 3, lambda s: _format_mean(s.calls)),
         (True, "COST", 2, lambda s: format_cost_cell(s.cost, s.unpriced)),
         (True, "SECONDS", 4, lambda s: _format_mean(s.seconds)),
-    ]
+    ]  # fmt: skip
     shown = [item[1:] for item in known if item[0]]
     return ReportTable(
         [SYSTEM_COLUMN, *(Column(head, right=True, drop=drop) for head, drop, _ in shown)],
         [[system.name, *(cell(system) for *_, cell in shown)] for system in systems],
     )  # fmt: skip
+
+
+def _format_percent(share: float | None, form: str) -> str:
+    return UNKNOWN if share is None else format(100 * share, form)
 
 
 def tag_table(summary: Summary) -> ReportTable | None:
@@ -349,30 +252,31 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
         tests = len(corrected_p_values(summary))
         p_value = "; P: how likely chance alone makes such a difference" if P_VALUE in shown else ""
         p_value += f", corrected for {tests} comparisons" if p_value and tests > 1 else ""
-        which = (
-            "the best worker by its card" if best == BEST_WORKER else "the single worker that did best on these cases"
-        )
+        by_card = best == BEST_WORKER
+        which = "the best worker by its card" if by_card else "the single worker that did best on these cases"
         lines.append(f"VS BEST: points above {best} ({shares[best]}), {which}{limits}{p_value}")
     failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
     if failed:
         lines.append(f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: {', '.join(failed)}")
-    return [one_line(line) for line in (*lines, *spec.notes, *source_notes(spec.systems))]
+    names = dict.fromkeys(name.partition(":")[0] for name in spec.systems)
+    sources = [f"{name}: after {SOURCES[name].paper}. Simplified: {SOURCES[name].simplified}"
+               for name in names if name in SOURCES]  # fmt: skip
+    return [one_line(line) for line in (*lines, *spec.notes, *sources)]
 
 
 def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict[str, Any]:
     """The report as JSON; docs/eval.md describes it. Money is text, unknown values are null."""
-    found, corrected = reach_verdict(summary), corrected_p_values(summary)
+    verdict, corrected = reach_verdict(summary), corrected_p_values(summary)
+    systems = []
+    for system in summary.systems:
+        # The share of right answers is what most readers look for, so its fields come without a name of their own.
+        data = dump(system)
+        if data["versus_best"] is not None:
+            data["versus_best"]["p_corrected"] = corrected.get(system.name)
+        source = SOURCES.get(system.name.partition(":")[0])
+        source_data = None if source is None else source._asdict()
+        systems.append({"name": data.pop("name"), **data.pop("accuracy"), **data, "source": source_data})
     return {
-        "id": evaluation, "verdict": found.text, "cases_needed": found.cases_needed, **spec.json(),
-        "best_worker": summary.best_worker or None,
-        "systems": [_system_json(system, corrected.get(system.name)) for system in summary.systems],
+        "id": evaluation, "verdict": verdict.text, "cases_needed": verdict.cases_needed, **spec.json(),
+        "best_worker": summary.best_worker or None, "systems": systems,
     }  # fmt: skip
-
-
-def _system_json(system: SystemResult, p_corrected: float | None) -> dict[str, Any]:
-    # The share of right answers is what most readers look for, so its fields come without a name of their own.
-    data = dump(system)
-    if data["versus_best"] is not None:
-        data["versus_best"]["p_corrected"] = p_corrected
-    source = source_of(system.name)
-    return {"name": data.pop("name"), **data.pop("accuracy"), **data, "source": dump(source) if source else None}

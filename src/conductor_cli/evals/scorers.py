@@ -8,12 +8,12 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
              written out. A small letter counts only in brackets or at the end of its line; letters that are not offered
              are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
-    mmlu-pro, rlpr     the rules of the authors of these suites (`published`)
+    mmlu-pro, rlpr     the rules of the authors of these suites
     program, unittest  the program in the text passes its tests in a sandbox (`programs`)
 
 To add one, write a `Scorer` and add it to `SCORERS`.
 
-Scoring rules of published suites that are unlike those of `scorers`. The text was written by a model.
+The rules of published suites that are unlike the others:
 
 mmlu-pro  the letter by the three rules of TIGER-AI-Lab/MMLU-Pro (`evaluate_from_api.py`), one after the other.
           Its authors guess for a text without any letter; here it is wrong
@@ -33,9 +33,7 @@ from typing import Final, Literal
 
 from conductor_cli.evals import mathematics, programs
 
-MAX_PUBLISHED_TEXT: Final = 100_000
-"""Characters at the end of a text that are searched."""
-
+MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
 _SAID: Final = re.compile(r"answer is \(?([A-J])\)?")
 _PUBLISHED_ANNOUNCED: Final = re.compile(r"[aA]nswer:\s*([A-J])")
 _LETTER: Final = re.compile(r"\b[A-J]\b")
@@ -46,20 +44,16 @@ def mmlu_pro_letter(text: str, _: Sequence[str] = ()) -> str:
     text = text[-MAX_PUBLISHED_TEXT:].replace("**", "")
     if said := _SAID.search(text):
         return said[1]
-    if letter := _announced(text):
-        return letter
-    letters = _LETTER.findall(text)
-    return letters[-1] if letters else ""
-
-
-def _announced(text: str) -> str:
-    """The last letter that the first line with one announces: the authors search with a greedy `.*` before it."""
+    # The last letter that the first line with one announces: the authors search with a greedy `.*` before it.
     found = None
     for match in _PUBLISHED_ANNOUNCED.finditer(text):
         if found is not None and "\n" in text[found.start() : match.start()]:
             break
         found = match
-    return found[1] if found is not None else ""
+    if letter := found[1] if found is not None else "":
+        return letter
+    letters = _LETTER.findall(text)
+    return letters[-1] if letters else ""
 
 
 _ANSWER: Final = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
@@ -91,7 +85,7 @@ def is_rlpr(text: str, answer: str, _: Sequence[str] = ()) -> bool:
                 if value is not None
             )
             return abs(one - other) < 1e-6
-    for read in (_plain, _leading, _money):
+    for read in (lambda text: _float(re.sub(r"[,$%]", "", text)), _leading, _money):
         one, other = read(given), read(expected)  # type: ignore[assignment] # compared with None first
         if one is not None and other is not None:
             tolerance = abs(other) * 1e-3 if abs(other) > 1 else 1e-6
@@ -105,10 +99,6 @@ def _float(text: str) -> float | None:
     except ValueError:
         return None
     return None if math.isnan(value) else value
-
-
-def _plain(text: str) -> float | None:
-    return _float(re.sub(r"[,$%]", "", text))
 
 
 def _leading(text: str) -> float | None:
@@ -133,8 +123,7 @@ def _money(text: str) -> float | None:
 MAX_TEXT: Final = 20_000
 """Characters at the end of a text that are searched for the answer. This bounds the time of the regular expressions."""
 
-TOLERANCE: Final = Decimal("1e-6")
-"""How far a fraction may be off, relative to the expected number."""
+TOLERANCE: Final = Decimal("1e-6")  # How far a fraction may be off, relative to the expected number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +189,7 @@ _NUMBER: Final = re.compile(
     rf"(?:[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+|(?=\.[0-9]))"
     r"(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3}(?![0-9]))?"
 )
-_LONGEST_NUMBER: Final = 400
+_MAX_NUMBER: Final = 400
 
 
 def _last_number(text: str) -> Decimal | None:
@@ -212,7 +201,7 @@ def _last_number(text: str) -> Decimal | None:
     last = None
     for last in _NUMBER.finditer(text):  # noqa: B007 - only the last one is needed
         pass
-    if last is None or len(last[0]) > _LONGEST_NUMBER:
+    if last is None or len(last[0]) > _MAX_NUMBER:
         return None
     return Decimal(re.sub(_GROUP, "", last[0]).replace("\u2212", "-"))
 
@@ -235,13 +224,12 @@ def _is_number(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 
 def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
     found = _NUMBER.fullmatch(answer.strip().strip("$€£ ").removesuffix("%").strip())
-    return found is not None and len(found[0]) <= _LONGEST_NUMBER
+    return found is not None and len(found[0]) <= _MAX_NUMBER
 
 
 # choice
 
-_FONT: Final = r"\\(?:text|textbf|mathrm|mathbf)(?=\s*\{)"
-"""Before the braces around a letter: `\\text{A}`."""
+_FONT: Final = r"\\(?:text|textbf|mathrm|mathbf)(?=\s*\{)"  # Before the braces around a letter: `\text{A}`
 _BOXED: Final = re.compile(rf"\\boxed\s*\{{(?:[\s{{(]|{_FONT})*([A-Za-z])(?:\s*\}}|\)|[.:]\s)")
 _AFTER_COLON: Final = re.compile(
     rf"(?i:answer)[\s*_]*:(?:[\s*_$\"'`(\[{{]|\\\(|{_FONT})*(?i:(?:option|choice|letter)\s+)?\(?"
@@ -279,17 +267,14 @@ def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
     return [letter.upper() for letter in letters if letter.upper() in known]
 
 
-def _is_choice(text: str, answer: str, choices: Sequence[str]) -> bool:
-    return _extract_choice(text, choices) == answer.strip().upper()
-
-
 SCORERS: Final[dict[str, Scorer]] = {
     "exact": Scorer(
         extract=_extract_exact, is_correct=_is_exact, can_match=lambda answer, _: bool(_normalize(answer))
     ),
     "number": Scorer(extract=_extract_number, is_correct=_is_number, can_match=_is_one_number),
     "choice": Scorer(
-        extract=_extract_choice, is_correct=_is_choice,
+        extract=_extract_choice,
+        is_correct=lambda text, answer, choices: _extract_choice(text, choices) == answer.strip().upper(),
         can_match=lambda answer, choices: _extract_choice(answer, choices) == answer.strip().upper(),
     ),
     "math": Scorer(

@@ -4,8 +4,6 @@ Failed outcomes are counted apart and are in no share and no mean, because they 
 systems are compared only on the runs that were judged for both. Where each case is run several times, the answers to
 a case are a cluster for the intervals and the p-values.
 
-Intervals, p-values and the number of cases that a comparison needs. Pure.
-
 Sources. The interval of a share: E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; R. G. Newcombe, Stat. Med. 17 (1998)
 857 found it the best of seven. The interval of a paired difference: R. G. Newcombe, Stat. Med. 17 (1998) 2635, method
 10. The p-value of a paired difference: Q. McNemar, Psychometrika 12 (1947) 153, with the exact binomial distribution;
@@ -28,11 +26,10 @@ from statistics import NormalDist, fmean, stdev
 from typing import Final, NamedTuple
 
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.evals.outcomes import Outcome
+from conductor_cli.evals.outcomes import CaseOutcome
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
-Z: Final = NormalDist().inv_cdf(0.975)
-"""How many standard deviations around the mean hold 95 %: 1.96."""
+Z: Final = NormalDist().inv_cdf(0.975)  # How many standard deviations around the mean hold 95 %: 1.96
 
 
 class Interval(NamedTuple):
@@ -132,8 +129,7 @@ def holm_corrected(p_values: Sequence[float]) -> list[float]:
     return [min(1.0, corrected[index]) for index in range(len(p_values))]
 
 
-SIGNIFICANT: Final = 0.05
-"""A p-value below this is taken as a real difference."""
+SIGNIFICANT: Final = 0.05  # A p-value below this is taken as a real difference
 POWER: Final = 0.8
 """How likely a difference of the assumed size should be recognised, when the number of cases is chosen."""
 
@@ -168,7 +164,7 @@ answered would leave almost no case for the comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class ShareEstimate:
     """`right` of `n` answers to `cases`, as a share with its 95 % interval; both are None without a case."""
 
     right: int
@@ -178,7 +174,7 @@ class Share:
     interval: Interval | None
 
     @classmethod
-    def of(cls, marks: Iterable[tuple[str, bool]]) -> Share:
+    def of(cls, marks: Iterable[tuple[str, bool]]) -> ShareEstimate:
         """The share of the answers that are right; a mark is the id of a case, and whether an answer to it is."""
         by_case: dict[str, list[bool]] = defaultdict(list)
         for case, good in marks:
@@ -186,9 +182,9 @@ class Share:
         answers = [*by_case.values()]
         right, n = sum(map(sum, answers)), sum(map(len, answers))
         if not n:
-            return Share(right=0, n=0, cases=0, accuracy=None, interval=None)
+            return ShareEstimate(right=0, n=0, cases=0, accuracy=None, interval=None)
         interval = wilson_interval(right, n, effective_size(answers))
-        return Share(right=right, n=n, cases=len(answers), accuracy=right / n, interval=interval)
+        return ShareEstimate(right=right, n=n, cases=len(answers), accuracy=right / n, interval=interval)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,11 +217,11 @@ class SystemResult:
     """
 
     name: str
-    accuracy: Share
+    accuracy: ShareEstimate
     between_draws: float | None
     failed: int
-    tags: Mapping[str, Share]
-    valid_plans: Share | None
+    tags: Mapping[str, ShareEstimate]
+    valid_plans: ShareEstimate | None
     tokens: float | None
     tokens_in: float | None
     tokens_out: float | None
@@ -245,31 +241,38 @@ class Summary(NamedTuple):
     best_worker: str
 
 
-def summarize(outcomes: Iterable[Outcome], systems: Sequence[str]) -> Summary:
+def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summary:
     """Count the outcomes of each of `systems`, in their order."""
-    found: dict[str, list[Outcome]] = {name: [] for name in systems}
+    found: dict[str, list[CaseOutcome]] = {name: [] for name in systems}
     for outcome in outcomes:
         if outcome.system in found:
             found[outcome.system].append(outcome)
-    right = {name: _by_case(those) for name, those in found.items()}
+    right: dict[str, dict[str, dict[int, bool]]] = {name: defaultdict(dict) for name in found}
+    for outcome in chain.from_iterable(found.values()):
+        if outcome.verdict != "failed":
+            right[outcome.system][outcome.case][outcome.draw] = outcome.right
     best = _best_single_worker(right, len({outcome.case for those in found.values() for outcome in those}))
     results = [_summarize_system(name, those) for name, those in found.items()]
     return Summary(tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best)
 
 
-def _summarize_system(name: str, outcomes: Sequence[Outcome]) -> SystemResult:
+def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResult:
     judged = [outcome for outcome in outcomes if outcome.verdict != "failed"]
     planned = [outcome for outcome in judged if outcome.planned]
     tags = dict.fromkeys(tag for outcome in judged for tag in outcome.tags)
     n, usage = len(judged), sum((outcome.usage for outcome in judged), NO_USAGE)
+    draws: dict[int, list[bool]] = defaultdict(list)
+    for outcome in judged:
+        draws[outcome.draw].append(outcome.right)
 
     def mean(total: float) -> float | None:
         return total / n if n else None
 
     return SystemResult(
-        name=name, accuracy=_share_right(judged), between_draws=_between_draws(judged), failed=len(outcomes) - n,
+        name=name, accuracy=_share_right(judged), failed=len(outcomes) - n,
+        between_draws=stdev(map(fmean, draws.values())) if len(draws) > 1 else None,
         tags={tag: _share_right(outcome for outcome in judged if tag in outcome.tags) for tag in tags},
-        valid_plans=Share.of((outcome.case, outcome.valid) for outcome in planned) if planned else None,
+        valid_plans=ShareEstimate.of((outcome.case, outcome.valid) for outcome in planned) if planned else None,
         tokens=mean(usage.tokens), tokens_in=mean(usage.tokens_in), tokens_out=mean(usage.tokens_out),
         tokens_conductor=mean(sum(outcome.planning.tokens for outcome in judged)), calls=mean(usage.calls),
         cost=usage.cost / n if usage.cost is not None and n else None, unpriced=usage.unpriced,
@@ -278,27 +281,11 @@ def _summarize_system(name: str, outcomes: Sequence[Outcome]) -> SystemResult:
     )  # fmt: skip
 
 
-_ByCase = Mapping[str, Mapping[int, bool]]
-"""For each judged case, whether each of its draws was right."""
+_ByCase = Mapping[str, Mapping[int, bool]]  # For each judged case, whether each of its draws was right
 
 
-def _by_case(outcomes: Iterable[Outcome]) -> _ByCase:
-    by_case: dict[str, dict[int, bool]] = defaultdict(dict)
-    for outcome in outcomes:
-        if outcome.verdict != "failed":
-            by_case[outcome.case][outcome.draw] = outcome.right
-    return by_case
-
-
-def _share_right(outcomes: Iterable[Outcome]) -> Share:
-    return Share.of((outcome.case, outcome.right) for outcome in outcomes)
-
-
-def _between_draws(outcomes: Iterable[Outcome]) -> float | None:
-    draws: dict[int, list[bool]] = defaultdict(list)
-    for outcome in outcomes:
-        draws[outcome.draw].append(outcome.right)
-    return stdev(map(fmean, draws.values())) if len(draws) > 1 else None
+def _share_right(outcomes: Iterable[CaseOutcome]) -> ShareEstimate:
+    return ShareEstimate.of((outcome.case, outcome.right) for outcome in outcomes)
 
 
 def _compare(name: str, other: str, right: Mapping[str, _ByCase]) -> Comparison | None:

@@ -4,30 +4,32 @@ The list is `keys.json` in the data directory, readable by its owner only. A key
 it too. An item of the keyring holds `{"key": …, "base_url": …, "since": …}`. Only the address in the item decides where
 the key may be sent: the list is a plain file, and changing it must not send a key elsewhere.
 
-A stored key: its provider, the address it is for, its age; and what can be a key. Pure.
+The keyring is asked for a bounded time by a child process: the service behind it may be locked, hanging or absent.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError, suggest
 from conductor_cli.core.serialization import dump, load
-from conductor_cli.keys.keyring import KeyringError, ask_keyring
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.models import disk
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import PRESETS
+from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
-LONGEST_KEY: Final = 1024
+MAX_KEY: Final = 1024
 """The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps in one item."""
 
 PROVIDERS: Final = tuple(name for name in PRESETS if name != "litellm")
@@ -62,18 +64,18 @@ def known_provider(name: str) -> str:
 
 
 def checked_key(text: str) -> str:
-    """The key in `text`, without the white space around it. Raises `UsageError`, which does not hold the key."""
+    """Return the key in `text`, without the white space around it. Raises `UsageError`, which does not hold the key."""
     key = text.strip()
     if not key:
         raise UsageError("no key was given", hint='printf %s "$KEY" | conductor keys set PROVIDER')
-    if len(key) > LONGEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-        message = f"this is not a key: it must be one line of at most {LONGEST_KEY} plain characters without spaces"
+    if len(key) > MAX_KEY or not key.isascii() or not key.isprintable() or " " in key:
+        message = f"this is not a key: it must be one line of at most {MAX_KEY} plain characters without spaces"
         raise UsageError(message, hint="copy the key alone, as plain text")
     return key
 
 
 def address(provider: str, base_url: str | None) -> str:
-    """The address that a key is for: the one given, else the provider's own. Raises `UsageError`."""
+    """Return the address that a key is for: the one given, else the provider's own. Raises `UsageError`."""
     url = (base_url or PRESETS[provider].base_url).rstrip("/")
     if not url:
         hint = f"conductor keys set {provider} --base-url URL"
@@ -92,7 +94,7 @@ def address(provider: str, base_url: str | None) -> str:
 
 
 def same_address(one: str, other: str) -> bool:
-    """Whether two addresses are the same, apart from the case of scheme and host and a slash at the end."""
+    """Return whether two addresses are the same, apart from the case of scheme and host and a slash at the end."""
     try:
         first, second = (urlsplit(url.rstrip("/")) for url in (one, other))
     except ValueError:  # one of them is not a URL
@@ -100,6 +102,94 @@ def same_address(one: str, other: str) -> bool:
     return (first.scheme.lower(), first.netloc.lower(), *first[2:]) == (
         second.scheme.lower(), second.netloc.lower(), *second[2:],
     )  # fmt: skip
+
+
+SECONDS: Final = 5.0
+"""How long a keyring may take for all that one command asks of it. Starting a keyring's service takes under one."""
+
+VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
+"""The environment variable that allows more, for a keyring that asks a person first."""
+
+_HINT: Final = (
+    f"unlock it ({VARIABLE}=60 gives you time), or install one: GNOME Keyring, KWallet, KeePassXC\n"
+    "or set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
+)
+_CHILD: Final = Path(__file__).with_name("keyring_process.py")
+
+
+class KeyringError(KeyMissing):
+    """The keyring did not do what it was asked. `absent`: there is none that could hold a key of ours."""
+
+    def __init__(self, message: str, *, absent: bool = False) -> None:
+        super().__init__(message, hint=_HINT)
+        self.absent = absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyringAnswer:
+    """What a keyring answered: its name, and one result for each order."""
+
+    backend: str
+    results: tuple[Any, ...]
+
+
+def ask_keyring(orders: Sequence[tuple[str, ...]], environ: Mapping[str, str]) -> KeyringAnswer:
+    """Have a process of its own ask the keyring; `keyring_process` says what the orders are.
+
+    Raises `KeyringError` after at most `keyring_timeout(environ)`.
+    """
+    seconds = keyring_timeout(environ)
+    try:
+        # It may have to ask a person at the terminal, so it stays in our session.
+        (answer,) = run_child(
+            _CHILD, json.dumps(orders).encode(), ChildLimits(seconds), environ={**os.environ, **environ}, session=False
+        )
+    except ChildStopped as stopped:
+        if stopped.why == "start":
+            raise KeyringError(f"the keyring cannot be asked: {stopped}", absent=True) from None
+        late = stopped.why == "time"
+        raise KeyringError(
+            f"the keyring did not answer within {seconds:g} s"
+            if late
+            else "the keyring refused: it ended without an answer"
+        ) from None
+    if "error" in answer:
+        # A keyring's own words may hold what it was given, and anything else.
+        message = KNOWN_SECRETS.redact(one_line(str(answer["error"]))).rstrip(".")[:240]
+        raise KeyringError(message, absent=bool(answer["absent"]))
+    return KeyringAnswer(backend=str(answer["backend"]), results=tuple(answer["results"]))
+
+
+def keyring_timeout(environ: Mapping[str, str]) -> float:
+    """Return how long the keyring may take. Raises `ConfigError`."""
+    text = environ.get(VARIABLE, "")
+    try:
+        seconds = float(text or SECONDS)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 600:
+        message = f"{VARIABLE} is {text!r:.40}; expected a number of seconds, at most 600"
+        raise ConfigError(message, hint="change or unset the variable")
+    return seconds
+
+
+def probe_keyring(environ: Mapping[str, str]) -> str:
+    """Write an item that is no key, read it, remove it, and check that it is gone; returns the keyring's name.
+
+    Raises `KeyringError` and `ConfigError`, after at most twice the time that a keyring may take.
+    """
+    # Two probes at the same time must not read each other's item.
+    name, text = f"doctor-probe-{secrets.token_hex(4)}", secrets.token_hex(16)
+    try:
+        answer = ask_keyring([("set", name, text), ("rm", name), ("get", name)], environ)
+    except KeyringError as fault:
+        if not fault.absent:
+            with suppress(KeyringError):
+                ask_keyring([("rm", name)], environ)
+        raise
+    if answer.results[-1] is not None:
+        raise KeyringError(f"the keyring ({answer.backend}) does not remove items: {name} is left in it")
+    return answer.backend
 
 
 NAME: Final = "keys.json"
@@ -124,18 +214,18 @@ class KeyStore:
         self._keys: dict[str, StoredKey] | None = None
 
     def entries(self) -> dict[str, KeyEntry]:
-        """What is stored, by provider, according to the list. Raises `ConfigError`."""
+        """Return what is stored, by provider, according to the list. Raises `ConfigError`."""
         if self._entries is None:
             self._entries = _read_list(self.path)
         return self._entries
 
     def entry(self, provider: str, base_url: str) -> KeyEntry | None:
-        """The entry of a provider's key, if there is one for this address. Raises `ConfigError`."""
+        """Return the entry of a provider's key, if there is one for this address. Raises `ConfigError`."""
         entry = self.entries().get(provider)
         return entry if entry is not None and same_address(entry.base_url, base_url) else None
 
     def __call__(self, provider: str, base_url: str) -> str | None:
-        """The key stored for a provider at this address, or None. Raises `KeyMissing` and `ConfigError`."""
+        """Return the key stored for a provider at this address, or None. Raises `KeyMissing` and `ConfigError`."""
         if self.entry(provider, base_url) is None:
             return None
         stored = self.read()[provider]
@@ -145,7 +235,7 @@ class KeyStore:
         return stored.key if same_address(stored.entry.base_url, base_url) else None
 
     def read(self) -> dict[str, StoredKey]:
-        """Every stored key by its provider. All of them are read at once, because asking a keyring is slow.
+        """Return every stored key by its provider. All of them are read at once, because asking a keyring is slow.
 
         A key that cannot be read is no error here: its `fault` says why. Raises `ConfigError` for the list.
         """
@@ -209,7 +299,6 @@ class KeyStore:
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, KeyEntry]]:
-        """The entries, to be changed in place; one process at a time. Raises `ConfigError`."""
         self._entries, self._keys = None, None
         try:
             disk.make_private_directory(self.path.parent)
@@ -247,7 +336,7 @@ def _read_list(path: Path) -> dict[str, KeyEntry]:
 
 
 def _parse_item(entry: KeyEntry, text: object) -> StoredKey:
-    """What an item of the keyring holds. Another program may have removed or changed it."""
+    """Return what an item of the keyring holds. Another program may have removed or changed it."""
     with suppress(ValueError, KeyError, TypeError):
         item = json.loads(str(text))
         key, base_url, since = (str(item[name]) for name in ("key", "base_url", "since"))

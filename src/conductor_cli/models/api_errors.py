@@ -1,11 +1,8 @@
 """From a server's HTTP status or error object to a `ModelError`. Pure. Every adapter uses it.
 
-The provider's own words are kept: at most 300 characters, without control characters and without any key.
-
-What servers say when a request asks for a longer reply than the model can write. Pure.
-
-The clients of `conductor serve` ask for 32,000 tokens and more, whatever the worker is. The forms below are those of
-OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of November 2026.
+The provider's own words are kept: at most 300 characters, without control characters and without any key. They also say
+when a request asks for a longer reply than the model can write: the clients of `conductor serve` ask for 32,000 tokens
+and more. These forms are those of OpenAI, Anthropic, Groq, DeepSeek, Volcengine and vLLM, as of November 2026.
 """
 
 from __future__ import annotations
@@ -20,8 +17,9 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError, ModelErrorReason
 from conductor_cli.core.redact import Secrets
+from conductor_cli.models.base import table_of, tables_in, text_of
 
-LONGEST_EXCERPT: Final = 300
+MAX_EXCERPT: Final = 300
 
 MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 """The two names of the limit on a reply's tokens. A server that refuses one is sent the other."""
@@ -56,7 +54,7 @@ _REASONS: Final[Mapping[str, ModelErrorReason]] = {
 _MEANINGS: Final[Mapping[ModelErrorReason, tuple[str, str]]] = {
     "auth": (
         "key missing or rejected",
-        "check it: conductor keys test; or name its variable: conductor workers add NAME --key-env VARIABLE",
+        "check it: conductor keys test; or name its variable: conductor workers add NAME --set key_env=VARIABLE",
     ),
     "missing": ("model or URL not found", "check the worker's model and base_url; most URLs end in /v1"),
     "refused": ("request refused", ""),
@@ -116,7 +114,7 @@ class ApiError(ModelError):
 
 
 def error_of_response(name: str, status: int, headers: Mapping[str, str], body: bytes, secrets: Secrets) -> ApiError:
-    """The error for an answer with an error status. Header names are in lower case."""
+    """Return the error for an answer with an error status. Header names are in lower case."""
     said = parse_error_body(_parse_json(body))
     words = clean_excerpt(said.message or body, secrets)
     if 300 <= status < 400:
@@ -129,7 +127,7 @@ def error_of_response(name: str, status: int, headers: Mapping[str, str], body: 
 
 
 def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
-    """One JSON object that a server sent. Anything else, and an error inside it, is a `ModelError`."""
+    """Return one JSON object that a server sent. Anything else, and an error inside it, is a `ModelError`."""
     frame = _parse_json(data)
     frame = frame[0] if isinstance(frame, list) and frame else frame
     if not isinstance(frame, Mapping):
@@ -140,37 +138,37 @@ def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
 
 
 def error_in_body(name: str, value: object, secrets: Secrets) -> ApiError:
-    """The error for an error object inside an answer with status 200."""
+    """Return the error for an error object inside an answer with status 200."""
     said = parse_error_body(value)
     reason: ModelErrorReason = next((kind for kind in map(_reason_of_code, said.codes) if kind), "broken")
-    reason = "length" if exceeds_context(said) else reason
-    return ApiError(name, reason, 200, said, clean_excerpt(said.message, secrets))
+    return ApiError(
+        name, "length" if exceeds_context(said) else reason, 200, said, clean_excerpt(said.message, secrets)
+    )
 
 
 def parse_error_body(value: object) -> ErrorBody:
-    """The parts of a JSON value that a server sent as an error. Every server has its own form."""
-    value = value[0] if isinstance(value, list) and value else value
-    outer = value if isinstance(value, Mapping) else {}
+    """Return the parts of a JSON value that a server sent as an error. Every server has its own form."""
+    outer = table_of(value[0] if isinstance(value, list) and value else value)
     inner = outer.get("error") or outer
     parts = inner if isinstance(inner, Mapping) else {"message": inner}
-    details = parts.get("details")
-    details = [item for item in details if isinstance(item, Mapping)] if isinstance(details, list) else []
+    details = tables_in(parts.get("details"))
     codes = [str(parts[key]) for key in ("code", "type", "status") if parts.get(key)]
     # Google says here, and in no header, how long to wait: {"@type": "…RetryInfo", "retryDelay": "34s"}.
     delays = [str(item["retryDelay"]).removesuffix("s") for item in details if "retryDelay" in item]
+    words = parts.get("message") or parts.get("detail")
+    words = words.get("detail") if isinstance(words, Mapping) else words
+    if isinstance(words, list):  # of the faults that FastAPI's servers list, the field and what is wrong with it
+        words = "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in tables_in(words))
     return ErrorBody(
-        message=_words_of(parts.get("message") or parts.get("detail")),
+        message=text_of(words),
         codes=(*codes, *(str(item["reason"]) for item in details if item.get("reason"))),
         parameter=str(parts.get("param") or "").partition(".")[0],
         wait=_parse_seconds(delays[0]) if delays else None,
     )
 
 
-NOTHING_RENAMED: Final[Mapping[str, str]] = {}
-
-
-def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str] = NOTHING_RENAMED) -> str:
-    """The parameter of `body` that a server gives as the reason for its refusal; empty if it names none.
+def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
+    """Return the parameter of `body` that a server gives as the reason for its refusal; empty if it names none.
 
     `renamed` has the server's own names in snake case; it may also write them in camel case or as words.
     """
@@ -191,19 +189,19 @@ def rejected_parameter(said: ErrorBody, body: Mapping[str, Any], renamed: Mappin
 
 
 def clean_excerpt(text: str | bytes, secrets: Secrets) -> str:
-    """The beginning of a foreign text, fit to be shown: no markup, no control characters, no secrets."""
+    """Return the beginning of a foreign text, fit to be shown: no markup, no control characters, no secrets."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     # A key must not be cut in two before it is found, so the text is redacted before it is shortened.
-    text = secrets.redact(text)[: 64 * LONGEST_EXCERPT]
-    if "<html" in text[:LONGEST_EXCERPT].lower() or text.lstrip()[:9].lower() == "<!doctype":
+    text = secrets.redact(text)[: 64 * MAX_EXCERPT]
+    if "<html" in text[:MAX_EXCERPT].lower() or text.lstrip()[:9].lower() == "<!doctype":
         return "a web page"
     text = " ".join(_CONTROL.sub(" ", text).split())
-    return text if len(text) <= LONGEST_EXCERPT else text[: LONGEST_EXCERPT - 1] + "…"
+    return text if len(text) <= MAX_EXCERPT else text[: MAX_EXCERPT - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that a server asks to wait, which `retry-after` gives as a number or as a date."""
+    """Return the seconds that a server asks to wait, which `retry-after` gives as a number or as a date."""
     value = headers.get("retry-after", "")
     seconds = _parse_seconds(value)
     if seconds is not None:
@@ -229,7 +227,7 @@ def exceeds_context(said: ErrorBody) -> bool:
 
 
 def reason_of_status(status: int, said: ErrorBody = NO_BODY) -> ModelErrorReason:
-    """What an HTTP status means, with what the server said."""
+    """Return what an HTTP status means, with what the server said."""
     if status in (400, 413, 422, 500) and exceeds_context(said):
         return "length"
     if status == 400 and "auth" in map(_reason_of_code, said.codes):
@@ -248,14 +246,6 @@ def _reason_of_code(code: str) -> ModelErrorReason | None:
     return next((reason for part, reason in _REASONS.items() if part in code), None)
 
 
-def _words_of(value: object) -> str:
-    """The text of a message. Of the faults that FastAPI's servers list, the field and what is wrong with it."""
-    value = value.get("detail") if isinstance(value, Mapping) else value
-    if isinstance(value, list):
-        return "; ".join(f"{item.get('loc')}: {item.get('msg')}" for item in value if isinstance(item, Mapping))
-    return value if isinstance(value, str) else ""
-
-
 def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
     try:
         return json.loads(body)
@@ -263,10 +253,8 @@ def _parse_json(body: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return None
 
 
-USUAL: Final = 4096
-"""Tokens of a reply below which nothing shorter is asked for."""
-
-LEAST: Final = 256
+USUAL_REPLY: Final = 4096  # tokens of a reply below which nothing shorter is asked for
+MIN_REPLY: Final = 256
 """Tokens of a reply that are worth asking for. With less room the conversation must become shorter."""
 
 _LARGEST: Final = re.compile(
@@ -291,7 +279,7 @@ _ROOM: Final = re.compile(
 
 
 def largest_output(message: str) -> int | None:
-    """The most tokens that a model ever writes, if `message` refuses a request for asking for more."""
+    """Return the most tokens that a model ever writes, if `message` refuses a request for asking for more."""
     found = _LARGEST.search(message)
     return int(found[1] or found[2]) if found else None
 
@@ -301,10 +289,10 @@ def shorter_output(message: str, asked: int) -> int | None:
 
     Some servers say how long the prompt is. For others a quarter is tried.
     """
-    if asked <= USUAL or not _OF_REPLY.search(message):
+    if asked <= USUAL_REPLY or not _OF_REPLY.search(message):
         return None
     if found := _ROOM.search(message):
         whole, taken = found["context"] or found["limit"], found["messages"] or found["input"] or found["read"]
         room = int(whole) - int(taken)
-        return room if LEAST <= room < asked else None
-    return max(asked // 4, USUAL)
+        return room if MIN_REPLY <= room < asked else None
+    return max(asked // 4, USUAL_REPLY)

@@ -1,17 +1,10 @@
-"""The interface of every model: conductor, workers and test doubles.
-
-What a request needs besides text, and the refusal of what an adapter cannot carry. Pure.
-
-A model that plays a script: for tests, for benchmarks, and for the plans that a training has sampled.
-
-A run that uses one as a worker shows it by the worker's kind.
-"""
+"""The interface of every model, what a request needs besides text, and the model that plays a script."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, get_args, runtime_checkable
+from typing import Any, Final, Protocol, get_args, runtime_checkable
 
 from conductor_cli.core.chat import Attachment, Chunk, Feature, Request
 from conductor_cli.core.errors import ModelError
@@ -31,8 +24,23 @@ PDF: Final = "application/pdf"
 _WORDS: Final[dict[Feature, str]] = {"tools": "tools", "image": "images", "pdf": "PDF files"}
 
 
+def text_of(value: object) -> str:
+    """Return a JSON value that should be a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def table_of(value: object) -> Mapping[str, Any]:
+    """Return a JSON value that should be an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def tables_in(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects in a JSON value that should be a list of them."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
 def feature_of(attachment: Attachment) -> Feature | None:
-    """What a model must take to be sent this attachment; None for what none takes."""
+    """Return what a model must take to be sent this attachment; None for what none takes."""
     if attachment.media_type in IMAGE_TYPES:
         return "image"
     return "pdf" if attachment.media_type == PDF else None
@@ -96,7 +104,7 @@ class ChoosesModel(Protocol):
     """A model behind a server that lists what it has: where the settings name no model, the first of them is asked."""
 
     async def chosen_model(self) -> str:
-        """The id of the model that is asked for, empty if the server does not answer. Raises nothing."""
+        """Return the id of the model that is asked for, empty if the server does not answer. Raises nothing."""
         ...
 
 
@@ -121,11 +129,12 @@ class ScriptedModel:
         self.requests.append(request)
         written = 0
         try:
-            for line in self._script(request):
+            number = min(len(self.requests), len(self.scripts)) - 1
+            for line in self.reply(request) if self.reply is not None else self.scripts[number]:
                 if isinstance(line, ModelError):
                     raise line
                 if isinstance(line, float):
-                    import asyncio
+                    import asyncio  # commands that ask nobody start without it
 
                     await asyncio.sleep(line)
                     continue
@@ -138,11 +147,6 @@ class ScriptedModel:
             yield Chunk(usage=Usage(tokens_in=read, tokens_out=written, calls=1), finish="stop")
         finally:
             self.closed += 1
-
-    def _script(self, request: Request) -> Script:
-        if self.reply is not None:
-            return self.reply(request)
-        return self.scripts[min(len(self.requests), len(self.scripts)) - 1]
 
     async def close(self) -> None:
         """There is nothing to close."""

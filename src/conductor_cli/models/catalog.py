@@ -15,12 +15,11 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets, secrets_in
-from conductor_cli.models.base import Model
+from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import (
     OPENAI_APIS,
     PRESETS,
-    Preset,
     base_url_of,
     is_own_address,
     missing_key_hint,
@@ -40,8 +39,7 @@ cannot be read, `ConfigError` if the list of keys cannot be read.
 _SECRET_VARIABLE: Final = re.compile(r"(?:^|_)(?:API_?KEY|ACCESS_KEY|SECRET|TOKEN|PASSWORD)(?:_|$)", re.IGNORECASE)
 
 
-NO_KEY: Final = "no-key-is-needed"
-"""What litellm sends as a key to a server that may need none."""
+NO_KEY: Final = "no-key-is-needed"  # what litellm sends as a key to a server that may need none
 
 
 def no_stored_key(_kind: str, _base_url: str) -> None:
@@ -58,22 +56,40 @@ def open_model(
     or its file is not.
     """
     check_options(worker)
-    if opener := _OTHERS.get(worker.kind):
-        return opener(worker)
+    if worker.kind == "llama":
+        return _llama(worker)
+    if worker.kind == "scripted":
+        # For tests and benchmarks: no user is offered it, and `about` has to say what it is.
+        script = worker.options.get("script")
+        if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
+            raise ConfigError(f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind")
+        return ScriptedModel([list(script)])
     secrets = Secrets() if secrets is None else secrets
     if worker.kind in PROGRAMS:
-        return _program(worker, environ, secrets)
+        from conductor_cli.models.command.adapter import ProgramModel
+
+        passed = (str(name) for name in worker.options.get("env") or ())
+        secrets.add(*(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name)))
+        return ProgramModel(worker, environ=environ, secrets=secrets)
     if worker.kind not in PRESETS:
         raise unknown_kind(worker)
-    _check_litellm_address(worker, environ)
+    if worker.kind == "litellm" and not base_url_of(worker):
+        # A variable may make litellm send a worker's texts to another address than policies check.
+        provider = worker.model.partition("/")[0] if "/" in worker.model else "openai"
+        for end in ("_BASE_URL", "_API_BASE"):
+            name = provider.upper().replace("-", "_") + end
+            if environ.get(name, "").strip():
+                message = f"{name} would send its questions to another address"
+                hint = "set that address as the worker's base_url, or unset the variable"
+                raise OptionError(worker, "base_url", message, hint)
     secrets.add(*secrets_around(worker, environ))
     key = api_key_of(worker, environ, stored)
     secrets.add(key)
-    return (_litellm if PRESETS[worker.kind].adapter == "litellm" else _openai)(worker, key, secrets)
+    return (_litellm if PRESETS[worker.kind].adapter == "litellm" else _http)(worker, key, secrets)
 
 
 def api_key_of(worker: Worker, environ: Mapping[str, str], stored: StoredKeys = no_stored_key) -> str:
-    """The key that a worker sends, empty if it needs none. Raises `KeyMissing`.
+    """Return the key that a worker sends, empty if it needs none. Raises `KeyMissing`.
 
     A worker that names a variable takes the key from there only. A provider's own variable is read for the provider's
     own address only; a stored key is for one address too, and comes last.
@@ -107,20 +123,7 @@ def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
     return [*values, *(value.rpartition(" ")[2] for value in values)]
 
 
-def _check_litellm_address(worker: Worker, environ: Mapping[str, str]) -> None:
-    """Refuse a variable that would make litellm send a worker's texts to another address than policies check."""
-    if worker.kind != "litellm" or base_url_of(worker):
-        return
-    provider = worker.model.partition("/")[0] if "/" in worker.model else "openai"
-    for end in ("_BASE_URL", "_API_BASE"):
-        name = provider.upper().replace("-", "_") + end
-        if environ.get(name, "").strip():
-            message = f"{name} would send its questions to another address"
-            hint = "set that address as the worker's base_url, or unset the variable"
-            raise OptionError(worker, "base_url", message, hint)
-
-
-def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
+def _http(worker: Worker, key: str, secrets: Secrets) -> Model:
     from conductor_cli.models.chat_api_model import ChatApiModel
 
     base_url, model, preset = base_url_of(worker), model_of(worker), PRESETS[worker.kind]
@@ -128,27 +131,21 @@ def _openai(worker: Worker, key: str, secrets: Secrets) -> Model:
         meant = with_scheme(base_url)
         hint = f"did you mean {meant}?" if meant else 'for example: base_url = "http://127.0.0.1:8080/v1"'
         raise OptionError(worker, "base_url", "needs base_url, a URL that begins with http:// or https://", hint)
-    schemas = preset.schemas and preset.form != "ask" and not is_cloud_model(model)
-    preset = replace(_preset_at(worker), schemas=schemas)
-    return ChatApiModel(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
-
-
-def _preset_at(worker: Worker) -> Preset:
-    """What is known of a worker's server, at its own address or another, and the API that the worker chooses there."""
-    preset, own = PRESETS[worker.kind], is_own_address(worker)
-    api = preset.api
-    if not own:
+    schemas, api = preset.schemas and preset.form != "ask" and not is_cloud_model(model), preset.api
+    if not is_own_address(worker):
         api = "chat-completions" if api in OPENAI_APIS else api  # which all other servers with OpenAI's API speak
         # Which server this is has to be found out, and its word on its cost is not trusted.
         form = preset.form if preset.local or api not in OPENAI_APIS else "ask"
         preset = replace(preset, max_tokens_field="max_tokens", cost="unknown", form=form)
     api = str(worker.options.get("api") or api)
     # Only chat completions has fields for a grammar.
-    return replace(preset, api=api, form=preset.form if api == "chat-completions" else "response_format")
+    form = preset.form if api == "chat-completions" else "response_format"
+    preset = replace(preset, api=api, form=form, schemas=schemas)
+    return ChatApiModel(model, base_url, key=key, options=worker.options, preset=preset, secrets=secrets)
 
 
 def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
-    from conductor_cli.models.litellm import LiteLLM, preload
+    from conductor_cli.models.litellm import LiteLLM, preload_litellm
 
     if worker.options.get("ca_file"):
         hint = "set SSL_CERT_FILE in the environment instead"
@@ -160,7 +157,7 @@ def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
         # Such a server may need none. Without one litellm would refuse, or send it the key of the provider's variable.
         key = NO_KEY
     prefix = "" if worker.kind == "litellm" or model.startswith(f"{worker.kind}/") else f"{worker.kind}/"
-    preload()  # the import is slow, so it runs while the plan is made
+    preload_litellm()  # the import is slow, so it runs while the plan is made
     # The provider's own address is passed too: without one, litellm uses an address that a variable may name.
     return LiteLLM(prefix + model, key=key, base_url=base_url_of(worker), options=worker.options, secrets=secrets)
 
@@ -176,25 +173,3 @@ def _llama(worker: Worker) -> Model:
         for name, value in worker.options.items() if value is not None and name not in of_requests
     }  # fmt: skip
     return Llama(Path(worker.model).expanduser(), LlamaOptions(**given))
-
-
-def _program(worker: Worker, environ: Mapping[str, str], secrets: Secrets) -> Model:
-    from conductor_cli.models.command.adapter import ProgramModel
-
-    passed = (str(name) for name in worker.options.get("env") or ())
-    secrets.add(*(environ.get(name, "").strip() for name in passed if _SECRET_VARIABLE.search(name)))
-    return ProgramModel(worker, environ=environ, secrets=secrets)
-
-
-def _scripted(worker: Worker) -> Model:
-    """For tests and benchmarks: no user is offered it, and `about` has to say what it is."""
-    from conductor_cli.models.base import ScriptedModel
-
-    script = worker.options.get("script")
-    if not isinstance(script, (list, tuple)) or "scripted" not in worker.about:
-        raise ConfigError(f"worker {worker.name!r}: the kind 'scripted' is for tests", hint="use another kind")
-    return ScriptedModel([list(script)])
-
-
-_OTHERS: Final[dict[str, Callable[[Worker], Model]]] = {"llama": _llama, "scripted": _scripted}
-"""The kinds that are neither a provider's nor a program, and how each is opened."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,11 +29,10 @@ from conductor_cli.models.api_errors import (
 )
 from conductor_cli.models.base import Features, check_features
 from conductor_cli.models.chat_apis import CHAT_APIS
-from conductor_cli.models.chat_apis.base import Frame
 from conductor_cli.models.chat_body import request_body
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
-from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ReplyDecoder, reply_limit
+from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ChatReplyDecoder, reply_limit
 from conductor_cli.models.structured_output import (
     Constraint,
     constraint_fields,
@@ -46,8 +45,7 @@ from conductor_cli.models.structured_output import (
 from conductor_cli.models.worker_options import own_setting, rejected_setting
 
 DRAIN_SECONDS: Final = 0.1
-LIST_SECONDS: Final = 3.0
-"""How long a call may wait to learn what kind of server answers it; then it goes on without."""
+LIST_SECONDS: Final = 3.0  # how long a call may wait to learn what kind of server answers it; then it goes on without
 
 
 class ChatApiModel:
@@ -83,34 +81,93 @@ class ChatApiModel:
         """The dropped fields, and the estimate, that the user knows of."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply; asked for again as long as the server refuses a parameter that can be left out."""
+        """Yield the reply; it is asked for again as long as the server refuses a parameter that can be left out."""
         check_features(self._model or self._server.name, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
-        await self._prepare(request, ends)
+        # Learn which model to ask, and how its server takes a constraint if the request has one.
+        if not self._model:
+            self._choose_model(await self._server.list_json("/models", seconds=_remaining(ends)))
+        if not self._model:
+            hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
+            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
+        if self._form == "ask" and (is_constrained(request) or request.prefill):
+            await self._learn_form(_remaining(ends))
         dropped = self._dropped
         dropped |= self._api.unsupported & self._body(request, dropped).keys()
-        silent = True
+        name, path, is_silent = self._server.name, self._api.path(self._model), True
         while True:
+            fields = self._body(request, dropped)
+            asked = next((int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None)
+            if asked is not None:
+                asked += int(self._options.get("thinking_budget") or 0)
+            body = self._api.body({"model": self._model} | fields)
+            limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
+            decoder = ChatReplyDecoder(request, self._secrets, self._preset.cost, asked)
+            translate, last, done, ended = self._api.translator(), "", False, False
             try:
-                async with aclosing(self._reply(request, dropped, ends)) as chunks:
-                    async for chunk in chunks:
-                        silent = silent and not (chunk.text or chunk.thinking or chunk.tool_call)
+                async with self._server.open("POST", path, body=body, seconds=_remaining(ends), limit=limit) as answer:
+                    # No error status, so the server takes this request. Calls beside it may have learned more.
+                    self._dropped |= dropped
+                    self._noted |= self._api.additions(self._body(request, frozenset())).keys()
+                    instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
+                    for each in sorted(self._dropped - self._noted):
+                        what = instead.get(each, "without it")
+                        yield Chunk(note=f"{name} does not accept {each}; sent {what}")
+                    self._noted |= self._dropped
+                    while not ended and (batch := await answer.events(reply_limit(asked))) is not None:
+                        chunks, problem = list[Chunk](), None
+                        try:
+                            for data in batch:
+                                if ended := (done := data.strip() == DONE):
+                                    break
+                                last = data
+                                frame = parse_frame(data, name, self._secrets)
+                                translated = translate(frame)
+                                if translated.get("error"):
+                                    raise error_in_body(name, translated, self._secrets)
+                                chunks += decoder.frame(translated)
+                                if ended := self._api.is_last(frame):
+                                    break
+                        except ModelError as error:
+                            problem = error  # what came before it is part of the reply
+                        for chunk in joined_texts(chunks):
+                            is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
+                            yield chunk
+                        if problem is not None:
+                            raise problem
+                    if decoder.finish is None and not done:
+                        raise ModelError("broken", f"{name}: the answer broke off")
+                    if not decoder.replied:
+                        what = clean_excerpt(last, self._secrets)
+                        raise ModelError("broken", f"{name}: the answer is not a reply: {what}")
+                    await answer.drain(DRAIN_SECONDS)
+                    for chunk in decoder.end():
+                        if decoder.estimated and ESTIMATED not in self._noted:
+                            self._noted.add(ESTIMATED)
+                            yield Chunk(note=f"{name} {ESTIMATED}")
+                        is_silent = is_silent and not (chunk.text or chunk.thinking or chunk.tool_call)
                         yield chunk
+                    return
             except ModelError as error:
-                if error.reason == "empty_answer" and not silent:
+                if error.reason == "empty_answer" and not is_silent:
                     # A constrained reply without an answer was filled in as thinking: the next call is unconstrained.
                     sent = constraint_fields(request, self._form, dropped)
                     self._dropped |= sent.keys() & set(CONSTRAINT_FIELDS)
-                shorter = self._with_shorter_reply(request, error) if silent else None
-                without = dropped if shorter else self._without_refused(request, dropped, error) if silent else None
-                if without is None:
+                if not is_silent:
                     raise
-                request, dropped = shorter or request, without
-            else:
-                return
+                # Where prompt and reply together were too long, a shorter reply may fit.
+                fewer = None
+                if isinstance(error, ApiError) and error.reason == "length" and "max_tokens" not in self._options:
+                    fewer = shorter_output(error.said.message, request.max_tokens or 0)
+                if fewer is not None:
+                    request = replace(request, max_tokens=fewer)
+                elif (without := self._without_refused(request, dropped, error)) is not None:
+                    dropped = without
+                else:
+                    raise
 
-    async def holds(self) -> Constraint:
-        """What the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
+    async def constraint_support(self) -> Constraint:
+        """Return what the server holds a reply to. One of unknown kind is asked, once if it answers. Raises nothing."""
         if self._form == "ask":
             await self._learn_form(None)
         return constraint_of(self._form, self._dropped, schemas=self._schemas)
@@ -126,69 +183,7 @@ class ChatApiModel:
         """Close the connections."""
         await self._server.close()
 
-    async def _reply(
-        self, request: Request, dropped: frozenset[str], ends: float | None
-    ) -> AsyncGenerator[Chunk, None]:
-        """The reply to a request without the fields that are `dropped`."""
-        fields = self._body(request, dropped)
-        body, asked = self._api.body({"model": self._model} | fields), self._asked_tokens(fields)
-        limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
-        name, path = self._server.name, self._api.path(self._model)
-        async with self._server.open("POST", path, body=body, seconds=_remaining(ends), limit=limit) as answer:
-            # No error status, so the server takes this request. Calls beside it may have learned more meanwhile.
-            self._dropped |= dropped
-            self._noted |= self._api.additions(self._body(request, frozenset())).keys()
-            for notice in self._drop_notices():
-                yield Chunk(note=notice)
-            decoder = ReplyDecoder(request, self._secrets, self._preset.cost, asked)
-            translate = self._api.translator()
-            data = last = ""
-            async with aclosing(answer.events(reply_limit(asked))) as events:
-                async for data in events:
-                    if data.strip() == DONE:
-                        break
-                    last = data
-                    frame = parse_frame(data, name, self._secrets)
-                    for chunk in decoder.frame(self._checked(translate(frame))):
-                        yield chunk
-                    if self._api.is_last(frame):
-                        break
-            if decoder.finish is None and data.strip() != DONE:
-                raise ModelError("broken", f"{name}: the answer broke off")
-            if not decoder.replied:
-                raise ModelError("broken", f"{name}: the answer is not a reply: {clean_excerpt(last, self._secrets)}")
-            await answer.drain(DRAIN_SECONDS)
-            for chunk in decoder.end():
-                if decoder.estimated and ESTIMATED not in self._noted:
-                    self._noted.add(ESTIMATED)
-                    yield Chunk(note=f"{name} {ESTIMATED}")
-                yield chunk
-
-    def _checked(self, frame: Frame) -> Frame:
-        """A translated frame, unless it is an error."""
-        if frame.get("error"):
-            raise error_in_body(self._server.name, frame, self._secrets)
-        return frame
-
-    def _drop_notices(self) -> list[str]:
-        """What the user does not know yet of the fields that this server refuses."""
-        new = sorted(self._dropped - self._noted)
-        self._noted |= self._dropped
-        instead = {name: f"as {self._max_tokens_field(self._dropped)}" for name in MAX_TOKENS_FIELDS}
-        return [f"{self._server.name} does not accept {name}; sent {instead.get(name, 'without it')}" for name in new]
-
-    async def _prepare(self, request: Request, ends: float | None) -> None:
-        """Learn which model to ask, and how its server takes a constraint if the request has one."""
-        if not self._model:
-            self._choose_model(await self._server.list_json("/models", seconds=_remaining(ends)))
-        if not self._model:
-            hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
-            raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
-        if self._form == "ask" and (is_constrained(request) or request.prefill):
-            await self._learn_form(_remaining(ends))
-
     def _choose_model(self, listed: Mapping[str, Any]) -> None:
-        """Take the server's first chat model; the same list says which server this is."""
         self._model = first_chat_model(listed)
         if self._form == "ask":
             self._form, self._schemas = form_of(listed, self._model)
@@ -204,7 +199,7 @@ class ChatApiModel:
             self._form, self._schemas = form_of(listed, self._model)
 
     def _without_refused(self, request: Request, dropped: frozenset[str], error: ModelError) -> frozenset[str] | None:
-        """What to leave out once `error` refused a request; None if it names nothing that can be changed.
+        """Return what to leave out once `error` refused a request; None if it names nothing that can be changed.
 
         One of the worker's own settings is not left out: its refusal is a `ModelError` that names it.
         """
@@ -225,13 +220,6 @@ class ChatApiModel:
             raise rejected_setting(self._model, own, self._options[own], why) from error
         return dropped | {name} if name else None
 
-    def _with_shorter_reply(self, request: Request, error: ModelError) -> Request | None:
-        """The request for a shorter reply, where prompt and reply together were too long; None if that cannot help."""
-        if not isinstance(error, ApiError) or error.reason != "length" or "max_tokens" in self._options:
-            return None
-        fewer = shorter_output(error.said.message, request.max_tokens or 0)
-        return None if fewer is None else replace(request, max_tokens=fewer)
-
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))
         body |= constraint_fields(request, self._form, dropped)
@@ -242,17 +230,24 @@ class ChatApiModel:
         body[field] = min((limit for limit in (body[field], self._output_limit) if limit is not None), default=None)
         return {name: value for name, value in body.items() if value is not None and name not in dropped}
 
-    def _asked_tokens(self, fields: Mapping[str, Any]) -> int | None:
-        """The most tokens of the reply to a request with these fields, thinking included; None if there is no limit."""
-        asked = next((fields[name] for name in MAX_TOKENS_FIELDS if name in fields), None)
-        return None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0)
-
     def _max_tokens_field(self, dropped: frozenset[str]) -> str:
-        """The server's name for the limit on a reply's tokens; the other name once it refused that."""
+        """Return the server's name for the limit on a reply's tokens; the other name once it refused that."""
         names = (self._preset.max_tokens_field, *MAX_TOKENS_FIELDS)
         return next(name for name in names if name not in dropped)
 
 
+def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
+    """Return the chunks that arrived together with neighbouring texts joined, so that the run handles them once."""
+    joined = chunks[:1]
+    for chunk in chunks[1:]:
+        before = joined[-1]
+        is_text = before.tool_call is None and chunk.tool_call is None
+        if is_text and not (before.text and chunk.thinking):
+            joined[-1] = Chunk(text=before.text + chunk.text, thinking=before.thinking + chunk.thinking)
+        else:
+            joined.append(chunk)
+    return joined
+
+
 def _remaining(ends: float | None) -> float | None:
-    """The seconds until `ends`."""
     return None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())

@@ -3,9 +3,7 @@
 From platform.openai.com/docs/api-reference/chat, November 2026. The form is richer than what that API takes: a message
 of role `tool` may hold content parts and `is_error`, and an assistant's message what its adapter gave as
 `provider_data`. A translator uses them; `plain_messages` takes them out for servers that speak chat completions itself.
-Files are `Base64File`s, and tools have names that every API takes (see `tool_names`).
-
-A JSON body that holds files in base64, without ever holding one of them as a text.
+Tools have names that every API takes (see `tool_schemas`).
 
 A body has a `Base64File` where the text of a file belongs. While the body is sent, each file is read, turned into
 base64 piece by piece, and forgotten. So a request with ten images needs the memory of one, and no copy of its base64.
@@ -20,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool, ToolCall
+from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import feature_of
 from conductor_cli.models.presets import Budget
@@ -39,7 +37,7 @@ class Base64File:
     prefix: str = ""
 
     def text(self) -> str:
-        """All of the text, for a library that wants it. Raises `ModelError` if the bytes are gone."""
+        """Return all of the text, for a library that wants it. Raises `ModelError` if the bytes are gone."""
         return self.prefix + b64encode(self._bytes()).decode()
 
     @property
@@ -48,7 +46,7 @@ class Base64File:
         return -(-self.attachment.size // 3) * 4
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The base64 text, without the prefix."""
+        """Yield the base64 text, without the prefix."""
         import asyncio  # commands that send nothing start without it
 
         data = memoryview(await asyncio.to_thread(self._bytes))
@@ -101,7 +99,7 @@ class JsonBody:
 
 
 def with_texts(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """A JSON value with the text of each file in its place."""
+    """Return a JSON value with the text of each file in its place."""
     if isinstance(value, Base64File):
         return value.text()
     if isinstance(value, Mapping):
@@ -110,7 +108,7 @@ def with_texts(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON value
-    """The files that a JSON value holds, in order."""
+    """Yield the files that a JSON value holds, in order."""
     if isinstance(value, Base64File):
         yield value
     elif isinstance(value, (Mapping, list, tuple)):
@@ -118,12 +116,8 @@ def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON val
             yield from files_in(item)
 
 
-PROVIDER_DATA: Final = "provider_data"
-"""The key of what the same adapter gave with a turn, in its message."""
-
-IS_ERROR: Final = "is_error"
-"""The key that is true in the result of a tool that failed."""
-
+PROVIDER_DATA: Final = "provider_data"  # the key of what the same adapter gave with a turn, in its message
+IS_ERROR: Final = "is_error"  # the key that is true in the result of a tool that failed
 KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
 """What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a turn with tool calls
 that lacks its `reasoning_content`. Signed thinking of other providers is `reasoning_details` at OpenRouter,
@@ -132,8 +126,7 @@ that lacks its `reasoning_content`. Signed thinking of other providers is `reaso
 EXTRA: Final = "extra_content"
 """What belongs to one tool call and is wanted back in it, such as Google's `thought_signature`; by the call's id."""
 
-INVALID: Final = "invalid_arguments"
-"""The field that holds what a model wrote as arguments if that was no object."""
+INVALID: Final = "invalid_arguments"  # the field that holds what a model wrote as arguments if that was no object
 
 
 _BUDGET_FIELDS: Final[Mapping[Budget, Callable[[int], dict[str, Any]]]] = {
@@ -167,11 +160,16 @@ def request_body(
 
 
 def chat_fields(request: Request) -> dict[str, Any]:
-    """The messages of a request, and its tools with what is to be done with them if it has any."""
+    """Return the messages of a request, and its tools with what is to be done with them if it has any."""
     fields: dict[str, Any] = {"messages": [_message(message, request.read_attachment) for message in request.messages]}
     if not request.tools:
         return fields
-    fields["tools"] = [_offered(tool) for tool in request.tools]
+    fields["tools"] = []
+    for tool in request.tools:
+        about = {"description": tool.description} if tool.description else {}
+        # A tool without arguments has an empty object of them: servers refuse a schema that is no object's.
+        function = {"name": api_name(tool.name), **about, "parameters": object_schema(tool.parameters)}
+        fields["tools"].append({"type": "function", "function": function})
     if isinstance(request.tool_choice, Tool):
         fields["tool_choice"] = {"type": "function", "function": {"name": api_name(request.tool_choice.name)}}
     elif request.tool_choice != "auto":  # the default of every server
@@ -195,27 +193,38 @@ def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
         extra = message.get(PROVIDER_DATA, {})
         sent = {name: value for name, value in message.items() if name not in (PROVIDER_DATA, IS_ERROR)}
         if message["role"] == "tool":
-            text, files = _text_and_files(message["content"])
+            content, files = message["content"], list[dict[str, Any]]()
+            if isinstance(content, list):
+                # The last part is the message's own text unless it is a file; all the texts before belong to files.
+                text = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
+                files = content[:-1] if text else content
+            else:
+                text = str(content or "")
             sent["content"] = f"Error: {text}" if message.get(IS_ERROR) else text
             if files:
                 shown += [{"type": "text", "text": f"The files of the result {message['tool_call_id']}:"}, *files]
         elif message["role"] == "assistant":
             sent |= {name: extra[name] for name in KEPT if name in extra}
             if EXTRA in extra and "tool_calls" in sent:
-                sent["tool_calls"] = [_with_extra(call, extra[EXTRA]) for call in sent["tool_calls"]]
+                own = {name: {EXTRA: value} for name, value in extra[EXTRA].items()}
+                sent["tool_calls"] = [call | own.get(call["id"], {}) for call in sent["tool_calls"]]
         plain.append(sent)
     return [*plain, {"role": "user", "content": shown}] if shown else plain
-
-
-def _with_extra(call: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    return call | {EXTRA: extra[call["id"]]} if call["id"] in extra else call
 
 
 def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": message.role, "content": _content(message, read)}
     if message.tool_calls:
         sent["content"] = sent["content"] or None
-        sent["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+        sent["tool_calls"] = []
+        for call in message.tool_calls:
+            arguments = call.arguments
+            if (
+                arguments_object(arguments) is None
+            ):  # many servers parse them, so they become the one field of an object
+                arguments = json.dumps({INVALID: arguments}, ensure_ascii=False)
+            function = {"name": api_name(call.name), "arguments": arguments}
+            sent["tool_calls"].append({"id": call.id, "type": "function", "function": function})
     if message.role == "tool":
         sent["tool_call_id"] = message.tool_call_id
         if message.is_error:
@@ -226,54 +235,27 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
 
 
 def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[str, Any]]:
-    """A text alone stays a text. Files come before it, each after its name if there are several."""
+    """Return a text alone as a text; files come before it, each after its name if there are several."""
     if not message.attachments:
         return message.content
     parts: list[dict[str, Any]] = []
     for attachment in message.attachments:
         if len(message.attachments) > 1:
             parts.append({"type": "text", "text": f"{attachment.name}:"})
-        parts.append(_file(attachment, read))
+        if read is None:
+            raise ModelError("file", f"the content of {attachment.name} is not at hand")
+        url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
+        is_image = feature_of(attachment) == "image"
+        file = {"url": url} if is_image else {"filename": attachment.name, "file_data": url}
+        parts.append({"type": "image_url", "image_url": file} if is_image else {"type": "file", "file": file})
     return [*parts, {"type": "text", "text": message.content}] if message.content else parts
 
 
-def _file(attachment: Attachment, read: ReadAttachment | None) -> dict[str, Any]:
-    if read is None:
-        raise ModelError("file", f"the content of {attachment.name} is not at hand")
-    url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
-    if feature_of(attachment) == "image":
-        return {"type": "image_url", "image_url": {"url": url}}
-    return {"type": "file", "file": {"filename": attachment.name, "file_data": url}}
-
-
 def arguments_object(arguments: str) -> dict[str, Any] | None:
-    """The arguments of a call as the object that they should be; None if the model wrote something else."""
+    """Return the arguments of a call as the object that they should be; None if the model wrote something else."""
     try:
         found = json.loads(arguments)
         json.dumps(found, allow_nan=False)  # `NaN` and 1e999 can be read but not sent
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _tool_call(call: ToolCall) -> dict[str, Any]:
-    """Many servers parse the arguments, so those that are no object are sent as the one field of an object."""
-    valid = arguments_object(call.arguments) is not None
-    arguments = call.arguments if valid else json.dumps({INVALID: call.arguments}, ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": api_name(call.name), "arguments": arguments}}
-
-
-def _offered(tool: Tool) -> dict[str, Any]:
-    """A tool without arguments has an empty object of them: servers refuse a schema that is no object's."""
-    parameters = object_schema(tool.parameters)
-    about = {"description": tool.description} if tool.description else {}
-    return {"type": "function", "function": {"name": api_name(tool.name), **about, "parameters": parameters}}
-
-
-def _text_and_files(content: object) -> tuple[str, list[dict[str, Any]]]:
-    """The text of a content, and its files each with the name before it."""
-    if not isinstance(content, list):
-        return str(content or ""), []
-    # The last part is the message's own text unless it is a file; all the texts before belong to files.
-    own = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
-    return own, content[:-1] if own else list(content)

@@ -1,16 +1,13 @@
-"""Finding workers when the settings name none: by keys in the environment and model servers on this machine.
-
-Whether a provider accepts a key: one free request, and what its answer says about the key.
-"""
+"""Finds workers by keys in the environment and model servers on this machine, and checks whether keys are accepted."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError
@@ -18,40 +15,36 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.api_errors import ApiError
+from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
-from conductor_cli.models.http import HttpClient, preload
+from conductor_cli.models.http import HttpClient, preload_http
 from conductor_cli.models.presets import PRESETS
 from conductor_cli.models.structured_output import is_local_chat_model
 
-SECONDS: Final = 0.3
-"""How long a server on this machine may take to answer."""
-
-MODELS: Final = 3
-"""How many models of one local server become workers."""
-
+SECONDS: Final = 0.3  # how long a server on this machine may take to answer
+MAX_MODELS: Final = 3  # how many models of one local server become workers
 LOCAL: Final[dict[str, str]] = {"ollama": "/api/tags", "llama-server": "/v1/models"}
 """Where each local server lists its models. vLLM is not tried: its usual port is that of many web servers."""
 
 
 async def discover(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
-    """The workers that were found, those of providers first: with a key in the environment or in `stored`.
+    """Return the workers that were found, those of providers first: with a key in the environment or in `stored`.
 
     Of two with the same name the first is taken. Never raises and takes no longer than `SECONDS` and a little.
     """
-    lists = await asyncio.gather(*(_listed(_origin(kind, environ), path) for kind, path in LOCAL.items()))
-    found = [
-        worker
-        for kind, listed in zip(LOCAL, lists, strict=True)
-        for worker in workers_of_server(kind, listed, base_url=_origin(kind, environ) + "/v1")
-    ]
+    origins = [_origin(kind, environ) for kind in LOCAL]
+    lists = await asyncio.gather(*map(_listed, origins, LOCAL.values()))
+    found = list(workers_with_keys(environ, stored))
+    for kind, origin, listed in zip(LOCAL, origins, lists, strict=True):
+        found += workers_of_server(kind, listed, base_url=f"{origin}/v1")
     unique: dict[str, Worker] = {}
-    for worker in (*workers_with_keys(environ, stored), *found):
+    for worker in found:
         unique.setdefault(worker.name, worker)
     return tuple(unique.values())
 
 
 def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) -> tuple[Worker, ...]:
-    """A worker for each provider whose key is in the environment, or stored for its own address. Pure."""
+    """Return a worker for each provider whose key is in the environment, or stored for its own address. Pure."""
     return tuple(
         Worker(name=kind, kind=kind, model=preset.model)
         for kind, preset in PRESETS.items()
@@ -60,27 +53,30 @@ def workers_with_keys(environ: Mapping[str, str], stored: Collection[str] = ()) 
 
 
 def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Worker, ...]:
-    """The workers for the models that a local server lists. The list is not trusted. Pure."""
-    own = base_url == PRESETS[kind].base_url
-    options = {} if own else {"base_url": base_url}
+    """Return the workers for the models that a local server lists. The list is not trusted. Pure."""
+    options = {} if base_url == PRESETS[kind].base_url else {"base_url": base_url}
+    # An answer of Ollama (`models`, `name`) or of OpenAI's API (`data`, `id`).
+    answer = table_of(listed)
+    key, field = ("models", "name") if "models" in answer else ("data", "id")
+    given = (text_of(item.get(field)) for item in tables_in(answer.get(key)))
     names = dict.fromkeys(
-        name for name in _names(listed) if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
+        name for name in given if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
     )
     return tuple(
         Worker(name=_worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
-        for name in list(names)[:MODELS]
+        for name in list(names)[:MAX_MODELS]
     )
 
 
 async def _listed(url: str, path: str) -> object:
-    """What a server lists; None if none answers. A closed port is noticed before httpx is imported."""
+    """Return what a server lists; None if none answers. A closed port is noticed first."""
     parts = urlsplit(url)
     server = HttpClient(url)
     try:
         async with asyncio.timeout(SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, parts.port)
         writer.close()
-        await asyncio.to_thread(preload)
+        await asyncio.to_thread(preload_http)
         return await server.list_json(path, seconds=SECONDS)
     except (OSError, TimeoutError, ModelError):
         return None
@@ -89,25 +85,15 @@ async def _listed(url: str, path: str) -> object:
 
 
 def _origin(kind: str, environ: Mapping[str, str]) -> str:
-    """The address of a local server; OLLAMA_HOST may give Ollama another port of this machine."""
+    """Return the address of a local server; OLLAMA_HOST may give Ollama another port of this machine."""
     host = environ.get("OLLAMA_HOST", "") if kind == "ollama" else ""
     port = host.rpartition(":")[2].rstrip("/")
     usual = PRESETS[kind].base_url.removesuffix("/v1")
     return f"http://127.0.0.1:{port}" if port.isdigit() and 0 < int(port) < 65536 else usual
 
 
-def _names(listed: object) -> Iterable[str]:
-    """The names in an answer of Ollama (`models`, `name`) or of OpenAI's API (`data`, `id`)."""
-    answer: Mapping[str, Any] = listed if isinstance(listed, Mapping) else {}
-    key, name = ("models", "name") if "models" in answer else ("data", "id")
-    items = answer.get(key)
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, Mapping) and isinstance(item.get(name), str):
-            yield item[name]
-
-
 def _worker_name(name: str) -> str:
-    """A worker's name made from its model's: without path, ending and characters that a name may not have."""
+    """Return a worker's name made from its model's: without path, ending and characters that a name may not have."""
     short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
     # A worker's name has at most 40 characters in the settings, where the user may copy this one to.
     letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in short)
@@ -145,25 +131,21 @@ class KeyVerdict:
 
 async def check_key(provider: str, base_url: str, key: str, *, seconds: float, ca_file: str = "") -> KeyVerdict:
     """Send a key to its provider. Every failure is part of the result."""
-    server = HttpClient(base_url, headers=credentials(provider, key), secrets=Secrets(key), ca_file=ca_file)
+    api = CHAT_APIS[PRESETS[provider].api if provider in PRESETS else "chat-completions"]
+    server = HttpClient(base_url, headers=api.headers(key), secrets=Secrets(key), ca_file=ca_file)
     began = time.monotonic()
     try:
         await server.list_json(PATHS.get(provider, "/models"), seconds=seconds)
     except ModelError as error:
-        state, spent = verdict_of(error), time.monotonic() - began
+        state, spent = key_state_of(error), time.monotonic() - began
         return KeyVerdict(state=state, seconds=spent, message=error.message, hint=error.hint)
     finally:
         await server.close()
     return KeyVerdict(state="good", seconds=time.monotonic() - began)
 
 
-def credentials(provider: str, key: str) -> dict[str, str]:
-    """The headers that carry a key."""
-    return CHAT_APIS[PRESETS[provider].api if provider in PRESETS else "chat-completions"].headers(key)
-
-
-def verdict_of(error: ModelError) -> KeyState:
-    """What a failed request says about the key. Pure."""
+def key_state_of(error: ModelError) -> KeyState:
+    """Return what a failed request says about the key. Pure."""
     if isinstance(error, ApiError):
         text = f"{error.said.message} {' '.join(error.said.codes)}"
         if error.status == 401 or (error.status in (400, 403) and _WRONG_KEY.search(text)):

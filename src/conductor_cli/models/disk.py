@@ -15,19 +15,14 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.formatting import format_size
 
-MARGIN: Final = 256 << 20
-"""Bytes that stay free on the disk."""
-
+MARGIN: Final = 256 << 20  # bytes that stay free on the disk
 DISK_FULL_ERRORS: Final = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)
 )
 """What the system says when a file cannot grow: the disk is full, or a quota or a limit is reached."""
 
-READABLE: Final = 0o666
-"""Permissions of what everybody may read, before the user's umask."""
-
-POLL_SECONDS: Final = 0.02
-"""Time between two looks at a lock that is held."""
+READABLE: Final = 0o666  # permissions of what everybody may read, before the user's umask
+POLL_SECONDS: Final = 0.02  # time between two looks at a lock that is held
 
 
 def free_bytes(directory: Path) -> int:
@@ -36,7 +31,7 @@ def free_bytes(directory: Path) -> int:
 
 
 def nearest_existing(directory: Path) -> Path:
-    """The directory, or the one in which it would have to be made."""
+    """Return the directory, or the one in which it would have to be made."""
     # Unlike `Path.exists`, this takes what may not be looked at for missing.
     return next(path for path in (directory, *directory.absolute().parents) if os.path.exists(path))  # noqa: PTH110
 
@@ -99,7 +94,7 @@ def make_private_directory(directory: Path) -> None:
 
 @contextmanager
 def temporary_path(path: Path) -> Iterator[Path]:
-    """A name beside `path` for a file that is to `replace` it. Nothing is left under it."""
+    """Yield a name beside `path` for a file that is to `replace` it. Nothing is left under it."""
     # Random, because the process id of another container that shares the directory may be ours.
     new = path.with_name(f".{secrets.token_hex(8)}.new")
     try:
@@ -141,7 +136,7 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = READABLE) 
 
 
 def _stat_target(path: Path) -> os.stat_result | None:
-    """What is there, behind all links; None for nothing, as at the end of links in a circle."""
+    """Return what is there, behind all links; None for nothing, as at the end of links in a circle."""
     # Not by the resolved name: that of /dev/stdout may be no name at all.
     with suppress(OSError):
         return path.stat()
@@ -185,7 +180,7 @@ class AppendLog:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of an append log, without blank ones; none without a file. Raises `OSError`."""
+    """Yield the lines of an append log, without blank ones; none without a file. Raises `OSError`."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         for raw in file:
             if line := raw.decode("utf-8", "replace").rstrip("\n"):

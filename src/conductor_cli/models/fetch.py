@@ -7,6 +7,8 @@ address, or as `localhost`. Behind a proxy the proxy resolves names, so only add
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import urllib.request
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -15,13 +17,10 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from conductor_cli.core.errors import ModelError, UsageError
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.http import HttpClient, HttpResponse
-from conductor_cli.models.sockets import look_up
+from conductor_cli.models.http import HttpClient
 
-REDIRECTS: Final = 5
-SECONDS: Final = 60.0
-"""How long one request may take, from connecting to the last byte."""
-
+MAX_REDIRECTS: Final = 5
+SECONDS: Final = 60.0  # how long one request may take, from connecting to the last byte
 _REDIRECT_CODES: Final = frozenset({301, 302, 303, 307, 308})
 
 
@@ -35,9 +34,9 @@ class Fetched:
 
 
 async def fetch(url: str, *, limit: int) -> Fetched:
-    """The file at a URL of http or https, at most `limit` bytes. Raises `UsageError`."""
+    """Return the file at a URL of http or https, at most `limit` bytes. Raises `UsageError`."""
     first = place = _parse(url)
-    for _ in range(REDIRECTS + 1):
+    for _ in range(MAX_REDIRECTS + 1):
         try:
             found = await _get(place, first, limit)
         except ModelError as error:
@@ -49,7 +48,7 @@ async def fetch(url: str, *, limit: int) -> Fetched:
         if place.scheme == "https" and following.scheme == "http":
             raise UsageError(f"{_shown(place)} redirects to {_shown(following)}, which is not encrypted")
         place = following
-    raise UsageError(f"{_shown(first)} redirects more than {REDIRECTS} times")
+    raise UsageError(f"{_shown(first)} redirects more than {MAX_REDIRECTS} times")
 
 
 def _parse(url: str) -> SplitResult:
@@ -66,17 +65,22 @@ def _parse(url: str) -> SplitResult:
 
 
 def _shown(place: SplitResult) -> str:
-    """A URL for messages: without its query, which may hold a key."""
+    """Return a URL for messages: without its query, which may hold a key."""
     return one_line(place._replace(query="", fragment="").geturl())[:120]
 
 
 async def _get(place: SplitResult, first: SplitResult, limit: int) -> bytes | str:
-    """The body, or the URL to go on with."""
     host = str(place.hostname)
     proxy = urllib.request.getproxies().get(place.scheme)
     direct = not proxy or bool(urllib.request.proxy_bypass(host))
     port = place.port or (443 if place.scheme == "https" else 80)
-    addresses = [host] if _is_address(host) else await _addresses(host, port) if direct else []
+    addresses = [host] if _is_address(host) else []
+    if direct and not addresses:
+        try:
+            found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise ModelError("connect", f"there is no host {one_line(host)}") from None
+        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
     named_by_user = host == first.hostname and (_is_address(host) or host == "localhost")
     for address in addresses:
         if not ip_address(address).is_global and not named_by_user:
@@ -88,26 +92,13 @@ async def _get(place: SplitResult, first: SplitResult, limit: int) -> bytes | st
     path = (place.path or "/") + (f"?{place.query}" if place.query else "")
     try:
         async with client.open("GET", path, seconds=SECONDS, limit=limit, every=True) as answer:
-            return await _read(answer)
+            if answer.status in _REDIRECT_CODES and answer.headers.get("location"):
+                return answer.headers["location"]
+            if answer.status >= 300:
+                raise ModelError("refused", f"the server answered {answer.status}")
+            return await answer.body()
     finally:
         await client.close()
-
-
-async def _read(answer: HttpResponse) -> bytes | str:
-    if answer.status in _REDIRECT_CODES and answer.headers.get("location"):
-        return answer.headers["location"]
-    if answer.status >= 300:
-        raise ModelError("refused", f"the server answered {answer.status}")
-    return await answer.body()
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    """The addresses of a host, in the order in which the system would try them. Raises `ModelError`."""
-    try:
-        found = await look_up(host, port)
-    except (OSError, UnicodeError):
-        raise ModelError("connect", f"there is no host {one_line(host)}") from None
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
 def _is_address(host: str) -> bool:

@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
@@ -43,7 +43,7 @@ from conductor_cli.models.api_errors import (
 from conductor_cli.models.base import ALL_FEATURES, Features, check_features
 from conductor_cli.models.chat_body import KEPT, plain_messages, request_body, with_texts
 from conductor_cli.models.http import bound_response, reason_of
-from conductor_cli.models.stream_decoder import ESTIMATED, ReplyDecoder
+from conductor_cli.models.stream_decoder import ESTIMATED, ChatReplyDecoder
 from conductor_cli.models.structured_output import Constraint, response_format
 from conductor_cli.models.tool_schemas import wants_short_ids, with_short_ids
 from conductor_cli.models.worker_options import own_setting, rejected_setting
@@ -64,7 +64,7 @@ _home: weakref.ref[asyncio.AbstractEventLoop] | None = None
 # worker (litellm 1.106): 2.7 s if the import begins with the run, 3.3 s if it begins at first use; with a planning
 # server that answers after 4 s, 4.2 s and 6.1 s. So it begins with the run. The price: a local plan takes 1.3 s longer.
 @cache
-def preload() -> Future[Any]:
+def preload_litellm() -> Future[Any]:
     """Begin to import litellm in the background; later calls return the same future.
 
     In a daemon thread, and not in one of the event loop's threads, so that a run that is stopped does not wait for it.
@@ -137,7 +137,7 @@ class LiteLLM:
         self._noted_estimate = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply."""
+        """Yield the reply."""
         check_features(self._model, self.features, request)
         ends = None if request.deadline is None else asyncio.get_running_loop().time() + request.deadline
         opened = None
@@ -147,7 +147,12 @@ class LiteLLM:
             for name in sorted(dropped - self._dropped):
                 yield Chunk(note=f"{self._model} does not accept {name}; sent without it")
             self._dropped |= dropped
-            reply = ReplyDecoder(request, self._secrets, most_tokens=self._asked_tokens(request))
+            asked = request_body(request, self._options, "thinking")["max_tokens"]
+            reply = ChatReplyDecoder(
+                request,
+                self._secrets,
+                most_tokens=None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0),
+            )
             while True:
                 async with asyncio.timeout_at(ends):
                     part = await anext(opened, None)
@@ -155,7 +160,12 @@ class LiteLLM:
                     break
                 for chunk in reply.frame(_frame(part)):
                     yield chunk
-            for chunk in self._end(reply, opened.received_finish_reason):
+            if opened.received_finish_reason is None:  # litellm invents an end for a stream that broke off
+                raise ModelError("broken", f"{self._model}: the answer broke off")
+            for chunk in reply.end():
+                if reply.estimated and not self._noted_estimate:
+                    self._noted_estimate = True
+                    yield Chunk(note=f"{self._model} {ESTIMATED}")
                 yield chunk
         except ModelError:
             raise
@@ -166,20 +176,10 @@ class LiteLLM:
                 with suppress(Exception):
                     await opened.aclose()
 
-    def _end(self, reply: ReplyDecoder, reason: object) -> Iterator[Chunk]:
-        """The last chunks. A stream that broke off is an error: litellm invents an end for it."""
-        if reason is None:
-            raise ModelError("broken", f"{self._model}: the answer broke off")
-        for chunk in reply.end():
-            if reply.estimated and not self._noted_estimate:
-                self._noted_estimate = True
-                yield Chunk(note=f"{self._model} {ESTIMATED}")
-            yield chunk
-
-    async def holds(self) -> Constraint:
-        """What litellm knows that the model's provider holds a reply to. Raises nothing."""
+    async def constraint_support(self) -> Constraint:
+        """Return what litellm knows that the model's provider holds a reply to. Raises nothing."""
         with suppress(Exception):  # if litellm cannot be imported, the first call reports it
-            litellm = await asyncio.shield(asyncio.wrap_future(preload()))
+            litellm = await asyncio.shield(asyncio.wrap_future(preload_litellm()))
             if self._takes_schemas(litellm, self._dropped):
                 return "schema"
         return "nothing"
@@ -193,17 +193,26 @@ class LiteLLM:
             return
         _in_use.discard(self)
         if not _in_use:
-            litellm = preload().result()
+            litellm = preload_litellm().result()
             await litellm.close_litellm_async_clients()
             if shared := _forget_clients(litellm):
                 await shared.close()
 
     async def _open(self, request: Request) -> tuple[Any, frozenset[str]]:
-        """The open stream; asked for again as long as a parameter is refused that can be left out."""
-        litellm = await asyncio.shield(asyncio.wrap_future(preload()))
+        litellm = await asyncio.shield(asyncio.wrap_future(preload_litellm()))
         _in_use.add(self)
-        _bind_to_loop(litellm)
-        self._check_budget(litellm)
+        # One of litellm's clients is not bound to a loop, as its connections are: a new loop must not meet it.
+        global _home  # noqa: PLW0603 - so is the client
+        loop = asyncio.get_running_loop()
+        if _home is None or _home() is not loop:
+            _forget_clients(litellm)
+            _home = weakref.ref(loop)
+        # A budget is refused for a model that decides itself how long it thinks: litellm would turn it into an effort.
+        about = litellm.model_cost.get(self._model) or litellm.model_cost.get(self._model.partition("/")[2]) or {}
+        budget = self._options.get("thinking_budget")
+        if budget and about.get("supports_adaptive_thinking") and not about.get("supports_legacy_thinking"):
+            said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
+            raise rejected_setting(self._model, "thinking_budget", budget, said)
         dropped = self._dropped
         while True:
             body = self._body(request, dropped)
@@ -212,22 +221,13 @@ class LiteLLM:
             try:
                 return await litellm.acompletion(**body), dropped
             except litellm.BadRequestError as error:
-                name = rejected_parameter(ErrorBody(str(error)), body)
+                name = rejected_parameter(ErrorBody(str(error)), body, {})
                 if not name or name in dropped or name == "max_tokens":
                     raise
                 if own := own_setting(name, body, self._options):
                     said = model_error(error, self._model, self._secrets).message.removeprefix(f"{self._model}: ")
                     raise rejected_setting(self._model, own, self._options[own], said) from error
                 dropped |= {name}
-
-    def _check_budget(self, litellm: Any) -> None:  # noqa: ANN401 - a module without types
-        """Refuse a budget for a model that decides itself how long it thinks: litellm would turn it into an effort."""
-        about = litellm.model_cost.get(self._model) or litellm.model_cost.get(self._model.partition("/")[2]) or {}
-        alone = about.get("supports_adaptive_thinking") and not about.get("supports_legacy_thinking")
-        budget = self._options.get("thinking_budget")
-        if budget and alone:
-            said = "it decides itself how long it thinks; reasoning_effort tells it how hard"
-            raise rejected_setting(self._model, "thinking_budget", budget, said)
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         chat = request_body(request, self._options, "thinking")
@@ -239,28 +239,12 @@ class LiteLLM:
             "messages": with_texts(plain_messages(messages)),
             "api_key": self._key or None,
             "api_base": self._base_url or None,
-            "extra_headers": self._headers() or None,
+            "extra_headers": {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
+            or None,
             "num_retries": 0,
             "max_retries": 0,
         }
         return {name: value for name, value in body.items() if value is not None and name not in dropped}
-
-    def _asked_tokens(self, request: Request) -> int | None:
-        """The most tokens of the reply, thinking included; None if there is no limit."""
-        asked = request_body(request, self._options, "thinking")["max_tokens"]
-        return None if asked is None else int(asked) + int(self._options.get("thinking_budget") or 0)
-
-    def _headers(self) -> dict[str, str]:
-        return {str(name): str(value) for name, value in self._options.get("headers", {}).items()}
-
-
-def _bind_to_loop(litellm: Any) -> None:  # noqa: ANN401 - a module without types
-    """One of litellm's clients is not bound to a loop, as its connections are: a new loop must not meet it."""
-    global _home  # noqa: PLW0603 - so is the client
-    loop = asyncio.get_running_loop()
-    if _home is None or _home() is not loop:
-        _forget_clients(litellm)
-        _home = weakref.ref(loop)
 
 
 def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without types
@@ -270,7 +254,7 @@ def _forget_clients(litellm: Any) -> Any:  # noqa: ANN401 - a module without typ
 
 
 def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm's
-    """One of litellm's chunks as the frame that it once was."""
+    """Return one of litellm's chunks as the frame that it once was."""
     usage = getattr(part, "usage", None)
     frame: dict[str, Any] = {"usage": usage.model_dump() if usage is not None else None}
     if part.choices:
@@ -282,7 +266,7 @@ def _frame(part: Any) -> dict[str, Any]:  # noqa: ANN401 - an object of litellm'
 
 
 def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
-    """The `ModelError` for an exception that came out of a call to the model called `name`."""
+    """Return the `ModelError` for an exception that came out of a call to the model called `name`."""
     if isinstance(error, TimeoutError):
         return ModelError("timeout", f"{name}: no answer in the time left for this call")
     said = _said_by(error)
@@ -295,7 +279,11 @@ def model_error(error: Exception, name: str, secrets: Secrets) -> ModelError:
 
 def error_reason(error: BaseException, said: ErrorBody = NO_BODY) -> ModelErrorReason:
     """What an exception of litellm means. The network's own exception counts first: litellm reports many as a 500."""
-    causes = list(_causes(error))
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None:  # the latest first
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
     for cause in causes:
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         if type(cause).__module__.startswith("httpx") and (status == 0 or 300 <= status < 400):
@@ -309,15 +297,8 @@ def error_reason(error: BaseException, said: ErrorBody = NO_BODY) -> ModelErrorR
     return "internal"
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and its causes, the latest first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def _said_by(error: BaseException) -> ErrorBody:
-    """The provider's error body, which litellm puts into its own message; else that message."""
+    """Return the provider's error body, which litellm puts into its own message; else that message."""
     text = str(getattr(error, "message", "") or error)
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         # Often as Python writes bytes, whose extra backslashes would hide a key from the redaction.

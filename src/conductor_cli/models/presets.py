@@ -68,35 +68,33 @@ class Preset:
 OPENAI_APIS: Final = ("chat-completions", "responses")
 """The APIs of OpenAI, one of which a worker at any server with OpenAI's API may choose."""
 
-UNKNOWN_SERVER: Final = Preset(form="ask")
-"""A server with OpenAI's API about which nothing is known before it is asked."""
-
+UNKNOWN_SERVER: Final = Preset(form="ask")  # a server with OpenAI's API about which nothing is known before it is asked
 SHIPPED: Final[Mapping[str, Any]] = tomllib.loads(DATA.read_text(encoding="utf-8"))
 """The content of `presets.toml`: `as_of`, `providers` and `pools`."""
 
 
-def _preset(values: Mapping[str, Any]) -> Preset:
-    features = frozenset(values.get("features", ALL_FEATURES))
-    return Preset(**{**values, "keys": tuple(values.get("keys", ())), "features": features})
-
-
-PRESETS: Final[Mapping[str, Preset]] = {kind: _preset(values) for kind, values in SHIPPED["providers"].items()}
+PRESETS: Final[Mapping[str, Preset]] = {
+    kind: Preset(
+        **values | {"keys": tuple(values.get("keys", ())), "features": frozenset(values.get("features", ALL_FEATURES))}
+    )
+    for kind, values in SHIPPED["providers"].items()
+}
 """Every kind of worker that is a remote model, by name."""
 
 
 def as_of() -> str:
-    """The day on which models and addresses were collected: YYYY-MM-DD."""
+    """Return the day on which models and addresses were collected: YYYY-MM-DD."""
     return str(SHIPPED["as_of"])
 
 
 def base_url_of(worker: Worker) -> str:
-    """The address that a worker's questions are sent to, empty if litellm chooses it."""
+    """Return the address that a worker's questions are sent to, empty if litellm chooses it."""
     preset = PRESETS.get(worker.kind, Preset())
     return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
 
 
 def model_of(worker: Worker) -> str:
-    """The model that a worker asks for: its own, else its provider's first; empty if its server chooses."""
+    """Return the model that a worker asks for: its own, else its provider's first; empty if its server chooses."""
     if worker.model or worker.kind not in PRESETS:
         return worker.model
     preset = PRESETS[worker.kind]
@@ -111,7 +109,7 @@ def is_own_address(worker: Worker) -> bool:
 
 
 def key_hint(worker: Worker) -> str:
-    """What to do when a worker's key was refused; empty where only its provider's own documents say it."""
+    """Return what to do when a worker's key was refused; empty where only its provider's own documents say it."""
     if name := str(worker.options.get("key_env") or ""):
         return f"set {name} to a valid key"
     if worker.kind not in PRESETS or not base_url_of(worker):
@@ -124,7 +122,7 @@ def key_hint(worker: Worker) -> str:
 
 
 def missing_key_hint(worker: Worker) -> str:
-    """What to do where a worker's key is nowhere: set its variable or, unless the worker names one, store it."""
+    """Return what to do where a worker's key is nowhere: set its variable or, unless the worker names one, store it."""
     if name := str(worker.options.get("key_env") or ""):
         return f"export {name}=…"
     return f"export {PRESETS[worker.kind].keys[0]}=…, or conductor keys set {worker.kind}"
@@ -148,12 +146,11 @@ def is_local(worker: Worker) -> bool:
     return preset is not None and preset.adapter == "http" and is_loopback(base_url_of(worker))
 
 
-THIS_MACHINE: Final = "this machine"
-"""Who reads what a local worker is sent."""
+THIS_MACHINE: Final = "this machine"  # who reads what a local worker is sent
 
 
 def recipient_of(worker: Worker) -> str:
-    """Who reads what a worker is sent: this machine, a known provider, or the host of another address.
+    """Return who reads what a worker is sent: this machine, a known provider, or the host of another address.
 
     `UNKNOWN_PROVIDER` where litellm finds the provider by the name of the model alone, and for a program that may send
     it to anybody.
@@ -167,17 +164,15 @@ def recipient_of(worker: Worker) -> str:
         return "ollama"
     if worker.kind == "litellm" and not url:
         return worker.model.partition("/")[0] if "/" in worker.model else UNKNOWN_PROVIDER
-    return _owner(url) or worker.kind
-
-
-def _owner(url: str) -> str:
-    """Who owns an address: the provider with its host or a parent domain of it, else the host; may be empty."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:  # not a URL; opening the worker reports it
-        return url
+        return url or worker.kind
+    # The owner of an address is the provider with its host or a parent domain of it, else the host.
     own = {kind: urlsplit(preset.base_url).hostname for kind, preset in PRESETS.items() if not preset.local}
-    return next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host)
+    return (
+        next((kind for kind, known in own.items() if known and f".{host}".endswith(f".{known}")), host) or worker.kind
+    )
 
 
 def is_at_provider(worker: Worker, name: str) -> bool:
@@ -195,7 +190,7 @@ def provider_name(worker: Worker) -> str:
 
 
 def account_of(worker: Worker) -> tuple[str, ...]:
-    """The address and the key that a remote worker shares with others; empty for a program or a model file."""
+    """Return the address and the key that a remote worker shares with others; empty for a program or a model file."""
     if worker.kind not in PRESETS:
         return ()
     # Without a key of its own, a worker has the one of its kind for this address.
@@ -203,14 +198,14 @@ def account_of(worker: Worker) -> tuple[str, ...]:
 
 
 def party_of(worker: Worker) -> Party:
-    """A worker as policies know it."""
+    """Return a worker as policies know it."""
     recipient = recipient_of(worker)
     return Party(
         name=worker.name, recipient=recipient, kind=worker.kind, local=recipient == THIS_MACHINE, tags=worker.tags
     )
 
 
-def is_free(worker: Worker) -> bool:
+def costs_nothing(worker: Worker) -> bool:
     """Whether a call is known to cost nothing: a model file, or a model server of this machine."""
     preset = PRESETS.get(worker.kind)
     return worker.kind == "llama" or (preset is not None and preset.local and is_local(worker))
@@ -243,14 +238,14 @@ def is_loopback(url: str) -> bool:
 
 
 def table_name(worker: Worker) -> str:
-    """The name of a worker's model in litellm's table of models, empty if it has no row of its own."""
+    """Return the name of a worker's model in litellm's table of models, empty if it has no row of its own."""
     if worker.kind == "openrouter" and is_own_address(worker):
         return f"openrouter/{model_of(worker)}"
     return price_name(worker)
 
 
 def price_name(worker: Worker) -> str:
-    """The name of a worker's model in litellm's price table, empty if it has no row of its own.
+    """Return the name of a worker's model in litellm's price table, empty if it has no row of its own.
 
     An address other than the provider's own has prices of its own.
     """
@@ -262,10 +257,9 @@ def price_name(worker: Worker) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedWorker:
-    """A worker of a pool that ships. `table` is its entry as a settings file would have it.
+    """A worker of a pool that ships. `table` is its entry as a settings file would have it, `source` where it is from.
 
-    `replaces` is the published model that it stands in for, empty if it is that model; `source` says where its model
-    and settings are from.
+    `replaces` is the published model that it stands in for, empty if it is that model.
     """
 
     name: str
@@ -290,19 +284,20 @@ class ShippedPool:
 
 
 def shipped_pools() -> Mapping[str, ShippedPool]:
-    """Every pool that ships with this tool, by name."""
-    pools = {}
-    for name, pool in SHIPPED["pools"].items():
-        workers = []
-        for line in pool["workers"]:
-            named = {key: line[key] for key in ("name", "replaces", "source") if key in line}
-            workers.append(ShippedWorker(table={key: line[key] for key in line if key not in named}, **named))
-        pools[name] = ShippedPool(name=name, about=pool["about"], source=pool["source"], workers=tuple(workers))
-    return pools
+    """Return every pool that ships with this tool, by name."""
+
+    def worker(line: Mapping[str, Any]) -> ShippedWorker:
+        named = {key: line[key] for key in ("name", "replaces", "source") if key in line}
+        return ShippedWorker(table={key: line[key] for key in line if key not in named}, **named)
+
+    return {
+        name: ShippedPool(name=name, **pool | {"workers": tuple(map(worker, pool["workers"]))})
+        for name, pool in SHIPPED["pools"].items()
+    }
 
 
 def builtin_card(worker: Worker) -> Card:
-    """The card of a worker's model, empty if there is none. At another address a name may be any model's."""
+    """Return the card of a worker's model, empty if there is none. At another address a name may be any model's."""
     if worker.kind in PROGRAMS:
         program = PROGRAMS[worker.kind]
         return Card(words=program.words, source=program.about) if program.words else Card()
@@ -310,7 +305,9 @@ def builtin_card(worker: Worker) -> Card:
         return Card()
     name = price_name(worker) or f"{worker.kind}/{model_of(worker)}"
     options = {name: worker.options[name] for name in _THINKING_OPTIONS if worker.options.get(name) is not None}
-    for line in _cards_by_model().get(name, ()):
+    for line in _shipped_cards():
+        if name not in line["models"]:
+            continue
         measured_with = {name: line[name] for name in _THINKING_OPTIONS if name in line}
         # A `default` card also holds for a worker that sets none of these options.
         if options == measured_with or (not options and "default" in line):
@@ -319,7 +316,5 @@ def builtin_card(worker: Worker) -> Card:
 
 
 @cache
-def _cards_by_model() -> Mapping[str, tuple[Mapping[str, Any], ...]]:
-    cards = tomllib.loads(CARDS_FILE.read_text(encoding="utf-8"))["cards"]
-    names = dict.fromkeys(name for line in cards for name in line["models"])
-    return {name: tuple(line for line in cards if name in line["models"]) for name in names}
+def _shipped_cards() -> tuple[Mapping[str, Any], ...]:
+    return tuple(tomllib.loads(CARDS_FILE.read_text(encoding="utf-8"))["cards"])

@@ -24,9 +24,7 @@ from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MILLION, Price
 from conductor_cli.models.presets import PRESETS, price_name, table_name
 
-SOURCE: Final = "model_prices_and_context_window_backup.json"
-"""The table's name inside litellm."""
-
+SOURCE: Final = "model_prices_and_context_window_backup.json"  # the table's name inside litellm
 _ACCEPTS: Final[Mapping[MediaKind, str]] = {"image": "supports_vision", "pdf": "supports_pdf_input"}
 """What litellm calls the kinds of attachments that a model accepts."""
 
@@ -55,7 +53,7 @@ class PriceTable:
     problem: str = ""
 
     def find(self, name: str) -> Price | None:
-        """The price of the model with exactly this name, None if there is none that can be used."""
+        """Return the price of the model with exactly this name, None if there is none that can be used."""
         row = self.rows.get(name)
         if not _answers_questions(row) or _SEARCHES.search(name) or any(key in row for key in _PER_CALL):
             return None
@@ -67,37 +65,38 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
     if not any(worker.price is None and price_name(worker) for worker in workers):
         return tuple(workers), ""
     table = load_prices()
-    priced = (
-        worker if worker.price is not None else replace(worker, price=table.find(price_name(worker)))
-        for worker in workers
-    )
-    return tuple(priced), table.problem
+    own = (worker.price if worker.price is not None else table.find(price_name(worker)) for worker in workers)
+    return tuple(replace(worker, price=price) for worker, price in zip(workers, own, strict=True)), table.problem
 
 
 def with_accepts(workers: Sequence[Worker]) -> tuple[Worker, ...]:
-    """The same workers, each with what it accepts: what its settings say, else what the table says of its model.
+    """Return the same workers, each with what it accepts: what its settings say, else what the table says of its model.
 
     Of a model that has no row nothing is known, and so it accepts nothing.
     """
-    return tuple(
-        worker if worker.accepts is not None else replace(worker, accepts=_accepted_by(worker)) for worker in workers
-    )
-
-
-def _accepted_by(worker: Worker) -> tuple[MediaKind, ...]:
-    name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
-    row = load_prices().rows.get(name) if name else None
-    if not _answers_questions(row):
-        return ()
-    # A model may read more than its provider's API takes.
-    return tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features)
+    found = []
+    for worker in workers:
+        accepts = worker.accepts
+        if accepts is None:
+            name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
+            row = load_prices().rows.get(name) if name else None
+            row = row if _answers_questions(row) else {}
+            # A model may read more than its provider's API takes.
+            accepts = tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features)
+        found.append(replace(worker, accepts=accepts))
+    return tuple(found)
 
 
 @cache
 def load_prices(source: Path | None = None) -> PriceTable:
-    """The prices of the installed litellm, or of the file `source`. Never raises."""
+    """Return the prices of the installed litellm, or of the file `source`. Never raises."""
     try:
-        path = source or _installed_table()
+        path = source
+        if path is None:  # find it without running any of litellm
+            spec = find_spec("litellm")
+            if spec is None or not spec.submodule_search_locations:
+                raise FileNotFoundError(2, "litellm is not installed")
+            path = Path(spec.submodule_search_locations[0]) / SOURCE
         rows = json.loads(path.read_bytes())
         date = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d}"
     except (OSError, ValueError, RecursionError) as error:
@@ -108,20 +107,12 @@ def load_prices(source: Path | None = None) -> PriceTable:
     return PriceTable(about=f"litellm {version('litellm')}, file of {date}", rows=rows)
 
 
-def _installed_table() -> Path:
-    """Where litellm's table is, without running any of litellm. Raises `OSError`."""
-    spec = find_spec("litellm")
-    if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(2, "litellm is not installed")
-    return Path(spec.submodule_search_locations[0]) / SOURCE
-
-
 def _answers_questions(row: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(row, Mapping) and isinstance(row.get("mode"), str) and row["mode"] in _MODES
 
 
 def price_of(row: Mapping[str, Any]) -> Price | None:
-    """The price in one row of litellm's table; None if it says none, or only 0, which there means unknown."""
+    """Return the price in one row of litellm's table; None if it says none, or only 0, which there means unknown."""
     base = _amounts(row)
     steps = [(0, base)]
     for key in row:
@@ -137,18 +128,13 @@ def price_of(row: Mapping[str, Any]) -> Price | None:
 
 
 def _amounts(row: Mapping[str, Any], suffix: str = "") -> dict[str, Any]:
-    """The amounts of a row by our names, per million tokens; none of them if input and output are both 0."""
-    found = {name: _per_million(row.get(key + suffix)) for name, key in _LITELLM_NAMES.items()}
-    usable = {name: value for name, value in found.items() if value is not None}
+    usable = {}
+    for name, key in _LITELLM_NAMES.items():
+        value = row.get(key + suffix)
+        # A dollar for one token is a mistake.
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+            # By way of its text, since 2.5e-06 is exact in decimals only; in plain digits: 10 and not 1E+1.
+            usable[name] = Decimal(f"{(Decimal(str(value)) * MILLION).normalize():f}")
     if not any(usable.get(name) for name in ("input", "output")):
         return {}
     return {name: value for name, value in usable.items() if value or name in ("input", "output")}
-
-
-def _per_million(value: object) -> Decimal | None:
-    """Dollars per million tokens, None for what cannot be the price of one: a dollar for one token is a mistake."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
-        return None
-    # By way of its text, since 2.5e-06 is exact in decimals only.
-    exact = (Decimal(str(value)) * MILLION).normalize()
-    return Decimal(f"{exact:f}")  # in plain digits: 10 and not 1E+1

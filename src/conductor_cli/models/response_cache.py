@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,8 +37,6 @@ HEARTBEAT: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedReply:
-    """One whole reply as the file holds it."""
-
     key: str
     text: str
     thinking: str
@@ -49,12 +47,12 @@ class _CachedReply:
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def useful(self) -> bool:
+    def is_useful(self) -> bool:
         """Whether it says or asks for anything."""
         return bool(self.text.strip() or self.tool_calls)
 
-    async def chunks(self) -> AsyncGenerator[Chunk, None]:
-        """The reply as a model gives it: all of its text, then what it took."""
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the reply as a model gives it: all of its text, then what it took."""
         yield Chunk(text=self.text, thinking=self.thinking, choice_shares=self.choice_shares or None)
         for index, call in enumerate(self.tool_calls):
             yield Chunk(tool_call=ToolCallDelta(index=index, id=call.id, name=call.name, arguments=call.arguments))
@@ -73,7 +71,7 @@ class ResponseCache:
         for line in read_lines(path):
             with suppress(ValueError, RecursionError, DecodeError):
                 reply = load(_CachedReply, json.loads(line))
-                if reply.useful:
+                if reply.is_useful:
                     self._replies[reply.key] = reply
         self._log = AppendLog(path)
 
@@ -82,7 +80,7 @@ class ResponseCache:
 
     def add(self, reply: _CachedReply) -> None:
         """Store a reply that is useful. A disk error is kept in `error`: the reply itself is good."""
-        if not reply.useful:
+        if not reply.is_useful:
             return
         self._replies[reply.key] = reply
         try:
@@ -112,69 +110,55 @@ class CachedModel:
         return self.model.features
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        key = request_key(self.identity, request)
-        if key is None:
-            async with aclosing(_with_seconds(self.model, request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-            return
-        lock = self.cache.lock(key)
-        while not await _acquire_soon(lock):
-            yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
-        try:
+        """Yield the reply from the cache; else that of the model, which is stored once it is whole."""
+        key = reply_key(self.identity, request)
+        lock = reply = None
+        if key is not None:
+            lock = self.cache.lock(key)
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(HEARTBEAT):
+                        await lock.acquire()
+                        break
+                yield Chunk()  # a sign of life: waiting for an equal request must not look like a silent model
             reply = self.cache.find(key)
-            async with aclosing(self._ask(key, request) if reply is None else reply.chunks()) as chunks:
-                async for chunk in chunks:
+        try:
+            if reply is not None:
+                for chunk in reply.chunks():
                     yield chunk
+                return
+            text, thinking, began = "", "", time.monotonic()
+            shares: Mapping[str, float] = {}
+            calls: list[ToolCallDelta] = []
+            async with aclosing(self.model.stream(request)) as chunks:
+                async for chunk in chunks:
+                    text += chunk.text
+                    thinking += chunk.thinking
+                    shares = chunk.choice_shares or shares
+                    calls += [chunk.tool_call] if chunk.tool_call else []
+                    if (usage := chunk.usage) is None:
+                        yield chunk
+                        continue
+                    if not usage.seconds:
+                        usage = replace(usage, seconds=round(time.monotonic() - began, 6))
+                    if key is not None and chunk.finish is not None:
+                        whole = _CachedReply(
+                            key=key, text=text, thinking=thinking, finish=chunk.finish, usage=usage,
+                            choice_shares=shares, tool_calls=join_tool_calls(calls), provider_data=chunk.provider_data,
+                        )  # fmt: skip
+                        self.cache.add(whole)
+                    yield replace(chunk, usage=usage)
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
     async def close(self) -> None:
         """Close the model; the cache is closed by whoever opened it."""
         await self.model.close()
 
-    async def _ask(self, key: str, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply of the model, which is stored once it is whole."""
-        text = thinking = ""
-        shares: Mapping[str, float] = {}
-        calls: list[ToolCallDelta] = []
-        async with aclosing(_with_seconds(self.model, request)) as chunks:
-            async for chunk in chunks:
-                text += chunk.text
-                thinking += chunk.thinking
-                shares = chunk.choice_shares or shares
-                calls += [chunk.tool_call] if chunk.tool_call else []
-                if chunk.finish is not None and chunk.usage is not None:
-                    reply = _CachedReply(
-                        key=key, text=text, thinking=thinking, finish=chunk.finish, usage=chunk.usage,
-                        choice_shares=shares, tool_calls=join_tool_calls(calls), provider_data=chunk.provider_data,
-                    )  # fmt: skip
-                    self.cache.add(reply)
-                yield chunk
 
-
-async def _acquire_soon(lock: asyncio.Lock) -> bool:
-    """Whether the lock could be acquired within a `HEARTBEAT`."""
-    try:
-        async with asyncio.timeout(HEARTBEAT):
-            return await lock.acquire()
-    except TimeoutError:
-        return False
-
-
-async def _with_seconds(model: Model, request: Request) -> AsyncGenerator[Chunk, None]:
-    """The reply of `model`, with the seconds that it took if the model does not say."""
-    began = time.monotonic()
-    async with aclosing(model.stream(request)) as chunks:
-        async for chunk in chunks:
-            if chunk.usage is None or chunk.usage.seconds:
-                yield chunk
-            else:
-                yield replace(chunk, usage=replace(chunk.usage, seconds=round(time.monotonic() - began, 6)))
-
-
-def request_key(identity: str, request: Request) -> str | None:
-    """The key of a request in the cache; None for one that is not answered from it.
+def reply_key(identity: str, request: Request) -> str | None:
+    """Return the key of a request in the cache; None for one that is not answered from it.
 
     Its reply is different each time (sampled, without a seed), or leads to calls of tools, which give news.
     """
@@ -186,7 +170,7 @@ def request_key(identity: str, request: Request) -> str | None:
 
 
 def model_identity(worker: Worker) -> str:
-    """Which model a worker is, as far as its replies depend on it.
+    """Return which model a worker is, as far as its replies depend on it.
 
     Own headers count by the hash of their values. A file counts with its size and time too, because a model that is
     trained again keeps its name.

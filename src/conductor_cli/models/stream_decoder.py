@@ -1,13 +1,9 @@
 """Decodes one reply in the form of OpenAI's chat completions, while it arrives. Pure; no server is trusted.
 
 Thinking comes as `reasoning_content`, as `reasoning`, as parts of a content list, or between `<think>` and `</think>`.
-Tool calls are read by `tool_call_decoder`.
-
-Decodes the tool calls of one reply in the form of chat completions, while they arrive. Pure; no server is trusted.
-
-A piece says by `index` which call it belongs to, and the first piece of a call has its id and name. Servers depart from
-that, each in its own way, and are understood: Ollama gave every call the index 0, Google's server gives none; some send
-no id, or another one with every piece; some send whole calls, or arguments as an object.
+A piece of a tool call says by `index` which call it belongs to, and the first piece of a call has its id and name.
+Servers depart from that, each in its own way, and are understood: Ollama gave every call the index 0, Google's server
+gives none; some send no id, or another one with every piece; some send whole calls, or arguments as an object.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.core.chat import Chunk, Finish, Request, ThinkingSplitter, ToolCallDelta
@@ -24,24 +19,18 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets, StreamRedactor
 from conductor_cli.core.terminal_text import is_blank
 from conductor_cli.core.usage import Usage, stated_dollars, token_count
+from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_body import EXTRA, KEPT, PROVIDER_DATA, arguments_object
 from conductor_cli.models.presets import CostSource
 from conductor_cli.models.tool_schemas import original_names
 
-MOST_CALLS: Final = 128
-"""The most tool calls in one reply."""
-
-LONGEST_ARGUMENTS: Final = 1024 * 1024
+MAX_CALLS: Final = 128  # the most tool calls in one reply
+MAX_ARGUMENTS: Final = 1024 * 1024
 """The most characters in the arguments of all calls of one reply: a model writes some 500,000 at most."""
 
-MOST_ASKED: Final = 100
-"""How often it is asked whether the arguments of one call are complete."""
-
-LONGEST_NAME: Final = 256
-"""The most characters in the name of a tool."""
-
-LONGEST_ID: Final = 16 * 1024
-"""The most characters in the id of a call: litellm hides signatures in it."""
+MAX_ASKED: Final = 100  # how often it is asked whether the arguments of one call are complete
+MAX_CALL_NAME: Final = 256  # the most characters in the name of a tool
+MAX_ID: Final = 16 * 1024  # the most characters in the id of a call: litellm hides signatures in it
 
 
 @dataclass
@@ -83,17 +72,35 @@ class ToolCallDecoder:
 
     @property
     def characters(self) -> int:
-        """How many characters the names and arguments of the calls have."""
+        """The characters of the names and arguments of all calls."""
         return self._length + sum(len(call.name) for call in self._calls)
 
     def feed(self, pieces: object) -> Iterator[ToolCallDelta]:
-        """What the `tool_calls` of one frame add. Raises `ModelError` for more than a reply may hold."""
-        for piece in pieces if isinstance(pieces, list) else ():
-            if isinstance(piece, Mapping):
-                yield from self._piece(piece)
+        """Yield what the `tool_calls` of one frame add. Raises `ModelError` for more than a reply may hold."""
+        for piece in tables_in(pieces):
+            function = table_of(piece.get("function"))
+            name, given = text_of(function.get("name")), text_of(piece.get("id"))
+            call = self._call(piece.get("index"), given, name)
+            call.name = call.name or self._names.get(name) or self._short(name)
+            call.id = call.id or self._own_id(self._short(given, MAX_ID), call)
+            extra = piece.get(EXTRA)
+            call.extra = extra if isinstance(extra, Mapping) else call.extra
+            arguments = function.get("arguments")
+            if isinstance(arguments, Mapping):
+                arguments = json.dumps(arguments, ensure_ascii=False)
+            arguments = text_of(arguments)
+            self._length += len(arguments)
+            if self._length > MAX_ARGUMENTS:
+                raise ModelError("broken", f"the model wrote more than {MAX_ARGUMENTS} characters of tool arguments")
+            if arguments:
+                call.arguments.append(arguments)
+            call.held += call.redactor.feed(arguments)
+            # The first delta has the name, so what comes before it is held back.
+            if call.name and (call.held or not call.shown):
+                yield self._delta(call)
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
-        """What was held back. `complete` is whether the model ended by itself, so that no call can be cut off."""
+        """Yield what was held back. `complete` is whether the model ended by itself, so that no call can be cut off."""
         for call in self._calls:
             arguments = "".join(call.arguments).strip()
             if not call.name:
@@ -108,32 +115,9 @@ class ToolCallDecoder:
                 yield self._delta(call, rest)
 
     def extras(self) -> dict[str, Any]:
-        """What a server wants back in its calls, by the key for all of them and then by the call's id."""
+        """Return what a server wants back in its calls, by the key for all of them and then by the call's id."""
         extras = {call.id: call.extra for call in self._calls if call.extra is not None}
         return {EXTRA: extras} if extras else {}
-
-    def _piece(self, piece: Mapping[str, Any]) -> Iterator[ToolCallDelta]:
-        function = piece.get("function")
-        function = function if isinstance(function, Mapping) else {}
-        name, given = text_of(function.get("name")), text_of(piece.get("id"))
-        call = self._call(piece.get("index"), given, name)
-        call.name = call.name or self._names.get(name) or self._short(name)
-        call.id = call.id or self._own_id(self._short(given, LONGEST_ID), call)
-        extra = piece.get(EXTRA)
-        call.extra = extra if isinstance(extra, Mapping) else call.extra
-        arguments = function.get("arguments")
-        if isinstance(arguments, Mapping):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        arguments = text_of(arguments)
-        self._length += len(arguments)
-        if self._length > LONGEST_ARGUMENTS:
-            raise ModelError("broken", f"the model wrote more than {LONGEST_ARGUMENTS} characters of tool arguments")
-        if arguments:
-            call.arguments.append(arguments)
-        call.held += call.redactor.feed(arguments)
-        # The first delta has the name, so what comes before it is held back.
-        if call.name and (call.held or not call.shown):
-            yield self._delta(call)
 
     def _delta(self, call: _Call, rest: str = "") -> ToolCallDelta:
         arguments, call.held = call.held + rest, ""
@@ -143,7 +127,6 @@ class ToolCallDecoder:
         return ToolCallDelta(index=call.index, id=call.id, name=call.name, arguments=arguments)
 
     def _call(self, index: object, given: str, name: str) -> _Call:
-        """The call that a piece belongs to, a new one if it begins one."""
         numbered = isinstance(index, int) and not isinstance(index, bool)
         if not (numbered or given or name) and self._calls:
             return self._calls[-1]
@@ -151,19 +134,22 @@ class ToolCallDecoder:
         # Of several calls under one number, only the last can go on.
         last = next((call for call in reversed(self._calls) if call.key == key), None) if key != "" else None
         other = name and (not numbered or (given and given != last.given)) if last else True
-        if last is None or (other and _is_whole(last)):
-            return self._begin(key, given)
-        return last
-
-    def _begin(self, key: object, given: str) -> _Call:
-        if len(self._calls) >= MOST_CALLS:
-            raise ModelError("broken", f"the model called more than {MOST_CALLS} tools at once")
+        if last is not None and not other:
+            return last
+        if last is not None:
+            # A call of very many pieces is looked at as a whole so often only, since each time all is read.
+            last.asked += 1
+            asks = bool(last.arguments) and last.asked <= MAX_ASKED
+            if not asks or arguments_object("".join(last.arguments)) is None:
+                return last
+        if len(self._calls) >= MAX_CALLS:
+            raise ModelError("broken", f"the model called more than {MAX_CALLS} tools at once")
         call = _Call(index=len(self._calls), redactor=StreamRedactor(self._secrets), key=key, given=given)
         self._calls.append(call)
         return call
 
     def _own_id(self, given: str, call: _Call) -> str:
-        """The server's id, or one of our own if there is none or another call has it.
+        """Return the server's id, or one of our own if there is none or another call has it.
 
         It is the same whenever the same request is asked, so that cached replies go together, and has the nine letters
         and digits that Mistral's servers demand.
@@ -173,22 +159,10 @@ class ToolCallDecoder:
             return given
         return hashlib.sha256(f"{self._turn} {call.index} {given}".encode("utf-8", "replace")).hexdigest()[:9]
 
-    def _short(self, text: str, most: int = LONGEST_NAME) -> str:
+    def _short(self, text: str, most: int = MAX_CALL_NAME) -> str:
         if len(text) > most:
             raise ModelError("broken", f"the model called a tool with a name or id of more than {most} characters")
         return self._secrets.redact(text)
-
-
-def _is_whole(call: _Call) -> bool:
-    """Whether a call could end here. A call of very many pieces is asked so often only, since each time all is read."""
-    call.asked += 1
-    asks = bool(call.arguments) and call.asked <= MOST_ASKED
-    return asks and arguments_object("".join(call.arguments)) is not None
-
-
-def text_of(value: object) -> str:
-    """The value if it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
 
 
 FINISHES: Final[dict[str, Finish]] = {
@@ -198,29 +172,23 @@ FINISHES: Final[dict[str, Finish]] = {
 }  # fmt: skip
 """What each `finish_reason` means; any other is `other`."""
 
-CHARACTERS_PER_TOKEN: Final = 4
-"""The estimate for a server that counts nothing."""
-
+CHARACTERS_PER_TOKEN: Final = 4  # the estimate for a server that counts nothing
 TOKEN_BYTES: Final = 64
 """Bytes of a reply for each token that was asked for. A token has some four, the longest ones of vocabularies 128."""
 
 REPLY_BYTES: Final = 1024 * 1024
 """Bytes of a reply beside these: thinking that a server does not count, and what it says of the reply."""
 
-UNLIMITED_TOKENS: Final = 128_000
-"""Tokens of a reply where none were asked for: the most that a model writes at once."""
-
-MOST_KEPT: Final = 4 * 1024 * 1024
+UNLIMITED_TOKENS: Final = 128_000  # tokens of a reply where none were asked for: the most that a model writes at once
+MAX_KEPT: Final = 4 * 1024 * 1024
 """The most characters of thinking, signed or encrypted, that are kept in lists for a server."""
 
-MOST_ITEMS: Final = 1024
-"""The most items that are kept for a server that wants them back."""
-
+MAX_ITEMS: Final = 1024  # the most items that are kept for a server that wants them back
 ESTIMATED: Final = f"does not count tokens; estimated at {CHARACTERS_PER_TOKEN} characters per token"
 """The notice about such a server."""
 
 
-class ReplyDecoder:
+class ChatReplyDecoder:
     """What has arrived of one reply.
 
     `secrets` are redacted from it: a server may repeat the key that it was sent. `most_tokens` were asked for, thinking
@@ -249,9 +217,11 @@ class ReplyDecoder:
         self._texts, self._thoughts = StreamRedactor(secrets), StreamRedactor(secrets)
 
     def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
-        """What one frame of a stream, or a whole JSON answer, adds."""
+        """Return what one frame of a stream, or a whole JSON answer, adds."""
         if isinstance(usage := frame.get("usage"), Mapping):
-            self._usage = replace(usage_of(usage), cost=stated_cost(usage) if self._states_cost else None)
+            self._usage = replace(
+                usage_of(usage), cost=stated_dollars(usage.get("cost")) if self._states_cost else None
+            )
         if isinstance(data := frame.get(PROVIDER_DATA), Mapping):
             self._kept.data |= data
         choices = frame.get("choices")
@@ -276,7 +246,7 @@ class ReplyDecoder:
         return [chunk, *calls] if chunk else calls
 
     def end(self) -> Iterator[Chunk]:
-        """What was held back, then the last chunk.
+        """Yield what was held back, then the last chunk.
 
         A reply without text and tool calls is a `ModelError`, and so is one that was cut off inside a call.
         """
@@ -285,7 +255,16 @@ class ReplyDecoder:
         if rest := self._chunk(text + self._texts.close(), thinking + self._thoughts.close()):
             yield rest
         finish: Finish = "refusal" if self._refused else self.finish or "stop"
-        usage = self._counted()
+        usage = self._usage
+        # What the server did not count is estimated.
+        if self._asked and not usage.tokens_in:
+            usage = replace(usage, tokens_in=tokens(self._asked))
+            self.estimated = True
+        said = self._said + self._calls.characters
+        if said + self._thought and not usage.tokens_out:
+            thought = tokens(self._thought)
+            usage = replace(usage, tokens_out=tokens(said) + thought, tokens_reasoning=thought)
+            self.estimated = True
         for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
             yield Chunk(tool_call=piece)
         if self._calls or finish == "tool":
@@ -307,19 +286,6 @@ class ReplyDecoder:
         self._blank = self._blank and is_blank(text)
         return Chunk(text=text, thinking=thinking)
 
-    def _counted(self) -> Usage:
-        """The tokens as the server counted them; those that it did not count are estimated."""
-        usage = self._usage
-        if self._asked and not usage.tokens_in:
-            usage = replace(usage, tokens_in=tokens(self._asked))
-            self.estimated = True
-        said = self._said + self._calls.characters
-        if said + self._thought and not usage.tokens_out:
-            thought = tokens(self._thought)
-            usage = replace(usage, tokens_out=tokens(said) + thought, tokens_reasoning=thought)
-            self.estimated = True
-        return usage
-
 
 class _Kept:
     """What the server wants back in this turn: `data` as translators give it, and what `KEPT` names."""
@@ -336,24 +302,21 @@ class _Kept:
             value = delta.get(name)
             if isinstance(value, str) and value:
                 self._texts.setdefault(name, []).append(value)
-            for item in value if isinstance(value, list) else ():
-                if isinstance(item, Mapping):
-                    self._add_item(self._items.setdefault(name, []), item)
+            for item in tables_in(value):
+                self._length += sum(len(each) for each in item.values() if isinstance(each, str))
+                if self._length > MAX_KEPT:
+                    raise ModelError("broken", f"the server sent more than {MAX_KEPT} characters of thinking to keep")
+                items = self._items.setdefault(name, [])
+                if items and items[-1].add(item):
+                    continue
+                if len(items) >= MAX_ITEMS:
+                    raise ModelError("broken", f"the server sent more than {MAX_ITEMS} pieces of thinking to keep")
+                items.append(_KeptItem(item))
 
     def all(self) -> dict[str, Any]:
-        """Everything, by its key in a message."""
+        """Return everything, by its key in a message."""
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         return {**self.data, **texts, **{name: [item.whole() for item in items] for name, items in self._items.items()}}
-
-    def _add_item(self, items: list[_KeptItem], item: Mapping[str, Any]) -> None:
-        self._length += sum(len(value) for value in item.values() if isinstance(value, str))
-        if self._length > MOST_KEPT:
-            raise ModelError("broken", f"the server sent more than {MOST_KEPT} characters of thinking to keep")
-        if items and items[-1].add(item):
-            return
-        if len(items) >= MOST_ITEMS:
-            raise ModelError("broken", f"the server sent more than {MOST_ITEMS} pieces of thinking to keep")
-        items.append(_KeptItem(item))
 
 
 class _KeptItem:
@@ -378,27 +341,26 @@ class _KeptItem:
 
 
 def reply_limit(asked: int | None) -> int:
-    """The most bytes of a reply for which so many tokens were asked: it is kept in memory, as those beside it are."""
+    """Return the most bytes of a reply for which so many tokens were asked: it is kept in memory."""
     return REPLY_BYTES + min(UNLIMITED_TOKENS, UNLIMITED_TOKENS if asked is None else asked) * TOKEN_BYTES
 
 
 def tokens(characters: int) -> int:
-    """How many tokens so many characters may be: one for each four, rounded up."""
+    """Return how many tokens so many characters may be: one for each four, rounded up."""
     return -(-characters // CHARACTERS_PER_TOKEN)
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:
-    """The tokens that a server counted.
+    """Return the tokens that a server counted.
 
     Some providers count hidden reasoning in `total_tokens` but not in `completion_tokens`; here it is output.
     """
     read, written = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
     hidden = max(0, token_count(usage.get("total_tokens")) - read - written)
-    cached = token_count(_inside(usage, "prompt_tokens_details", "cached_tokens"))
-    cached = min(read, cached or token_count(usage.get("prompt_cache_hit_tokens")))
-    stored = token_count(usage.get("cache_creation_input_tokens"))
-    stored = stored or token_count(_inside(usage, "prompt_tokens_details", "cache_write_tokens"))
-    reasoning = token_count(_inside(usage, "completion_tokens_details", "reasoning_tokens")) or hidden
+    details = table_of(usage.get("prompt_tokens_details"))
+    cached = min(read, token_count(details.get("cached_tokens")) or token_count(usage.get("prompt_cache_hit_tokens")))
+    stored = token_count(usage.get("cache_creation_input_tokens")) or token_count(details.get("cache_write_tokens"))
+    reasoning = token_count(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")) or hidden
     return Usage(
         tokens_in=read,
         tokens_out=written + hidden,
@@ -409,24 +371,12 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
     )
 
 
-def stated_cost(usage: object) -> Decimal | None:
-    """The US dollars that a provider states for one call."""
-    return stated_dollars(usage.get("cost")) if isinstance(usage, Mapping) else None
-
-
 def _parts(content: object) -> tuple[str, str]:
-    """Text and thinking of a `content`, which is text or a list of parts."""
     if not isinstance(content, list):
         return text_of(content), ""
     text = thinking = ""
-    for part in content:
-        if isinstance(part, Mapping):
-            text += text_of(part.get("text"))
-            inner = part.get("thinking")
-            thinking += text_of(inner) or _parts(inner if isinstance(inner, list) else None)[0]
+    for part in tables_in(content):
+        text += text_of(part.get("text"))
+        inner = part.get("thinking")
+        thinking += text_of(inner) or _parts(inner if isinstance(inner, list) else None)[0]
     return text, thinking
-
-
-def _inside(usage: Mapping[str, Any], outer: str, inner: str) -> object:
-    details = usage.get(outer)
-    return details.get(inner) if isinstance(details, Mapping) else None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from conductor_cli.core.chat import Request
+from conductor_cli.models.base import table_of, tables_in
 
 Form = Literal["grammar", "structured_outputs", "ebnf", "response_format", "ask"]
 """The field by which a server takes a constraint; `ask` if the server has to be identified first."""
@@ -23,9 +24,8 @@ Constraint = Literal["grammar", "schema", "nothing"]
 class SupportsConstraints(Protocol):
     """A model that can say what it holds its replies to."""
 
-    async def holds(self) -> Constraint:
-        """As far as is known; a server of unknown kind is asked. Raises nothing."""
-        ...
+    async def constraint_support(self) -> Constraint:
+        """Return it as far as is known; a server of unknown kind is asked. Raises nothing."""
 
 
 OWNERS: Final[dict[str, Form]] = {
@@ -41,11 +41,11 @@ SCHEMA_OWNERS: Final = frozenset({"library", "organization_owner"})
 
 
 def form_of(listed: object, model: str) -> tuple[Form, bool]:
-    """The field of a server, and whether it is known to enforce a schema, by its list of models.
+    """Return the field of a server, and whether it is known to enforce a schema, by its list of models.
 
     The owner of `model` says it, or that of the first model if it is not listed.
     """
-    entries = _entries(listed)
+    entries = tables_in(table_of(listed).get("data"))
     named = [entry for entry in entries if entry.get("id") == model]
     owner = str(next((entry.get("owned_by") for entry in (*named, *entries)), None))
     return OWNERS.get(owner, "response_format"), owner in SCHEMA_OWNERS and not is_cloud_model(model)
@@ -62,13 +62,13 @@ def is_local_chat_model(model: str) -> bool:
 
 
 def first_chat_model(listed: object) -> str:
-    """The first chat model in a server's list (`GET /models`); empty for none."""
-    names = (entry.get("id") for entry in _entries(listed))
+    """Return the first chat model in a server's list (`GET /models`); empty for none."""
+    names = (entry.get("id") for entry in tables_in(table_of(listed).get("data")))
     return next((name for name in names if isinstance(name, str) and is_local_chat_model(name)), "")
 
 
 def constraint_of(form: Form, dropped: frozenset[str], *, schemas: bool) -> Constraint:
-    """What a server holds a reply to, once it has refused `dropped`; `schemas` if it enforces those."""
+    """Return what a server holds a reply to, once it has refused `dropped`; `schemas` if it enforces those."""
     if form not in ("ask", "response_format") and form not in dropped:
         return "grammar"
     return "schema" if schemas and "response_format" not in dropped else "nothing"
@@ -80,7 +80,7 @@ def is_constrained(request: Request) -> bool:
 
 
 def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
-    """The one field that constrains the reply, a grammar before a schema; empty if none may be sent."""
+    """Return the one field that constrains the reply, a grammar before a schema; empty if none may be sent."""
     fields: dict[str, Any] = {}
     if request.schema:
         fields["response_format"] = response_format(request.schema)
@@ -95,7 +95,7 @@ def constraint_fields(request: Request, form: Form, dropped: frozenset[str]) -> 
 
 
 def prefill_fields(request: Request, form: Form, dropped: frozenset[str]) -> dict[str, Any]:
-    """What makes a server continue the beginning of the reply: one more message, and fields that say so.
+    """Return what makes a server continue the beginning of the reply: one more message, and fields that say so.
 
     llama-server continues a last message of the assistant by itself. Empty for a server of another kind, which would
     take it for an earlier turn.
@@ -111,10 +111,5 @@ def prefill_fields(request: Request, form: Form, dropped: frozenset[str]) -> dic
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema in OpenAI's form."""
+    """Return a schema in OpenAI's form."""
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
-
-
-def _entries(listed: object) -> list[Mapping[str, Any]]:
-    data = listed.get("data") if isinstance(listed, Mapping) else None
-    return [entry for entry in data if isinstance(entry, Mapping)] if isinstance(data, list) else []

@@ -1,16 +1,12 @@
-"""The JSON Schema of a tool's arguments, in a form that an API takes. Pure.
+"""The schemas of tools, their names and the ids of their calls in a form that an API takes. Pure.
 
 Servers of tools write schemas of every draft. What an API does not know is left out: a schema then allows more than
 before, and the arguments of a call are checked against the whole schema by whoever runs the tool.
 
-Names of tools as every API takes them. Pure.
-
 OpenAI and Anthropic allow `[a-zA-Z0-9_-]{1,64}`, Google wants a letter or an underscore first. Servers of tools have
 names of any kind (`files/read`, `Search the web`, 100 characters), so such a name is sent in another form.
 
-The ids of tool calls as Mistral's models want them. Pure.
-
-Their servers, and the chat templates of their open models, refuse any id that is not nine letters and digits. A
+Mistral's servers, and the chat templates of its open models, refuse any id that is not nine letters and digits. A
 conversation may hold others: another worker's, or those that a client of the server knows.
 """
 
@@ -22,39 +18,37 @@ from hashlib import sha256
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.base import table_of, tables_in
 
 _BRANCHES: Final = ("allOf", "anyOf", "oneOf")
 
-_DEEPEST: Final = 40
-"""How deep a schema may be once its references are replaced. Those that people write are below 15."""
-
-_LONGEST_CHAIN: Final = 10
-"""How many references in a row may lead to the schema of the arguments."""
-
-_MOST_NODES: Final = 20_000
+_MAX_DEPTH: Final = (
+    40  # how deep a schema may be once its references are replaced. Those that people write are below 15.
+)
+_MAX_CHAIN: Final = 10  # how many references in a row may lead to the schema of the arguments
+_MAX_NODES: Final = 20_000
 """How many schemas one may have inside it once its references are replaced: ten lines can grow to millions."""
 
 
 def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` as that of an object with properties, which every API demands of arguments, and without its dialect.
+    """Return `schema` as that of an object with properties, which every API demands, and without its dialect.
 
     Alternatives at the top become one object with the properties of all. Only what every one of them requires is
     required then.
     """
-    for _ in range(_LONGEST_CHAIN):
+    for _ in range(_MAX_CHAIN):
         target = _named(schema, schema.get("$ref"))
         if target is None:
             break
         schema = {**target, **{name: value for name, value in schema.items() if name != "$ref"}}
         schema |= {"$ref": target["$ref"]} if "$ref" in target else {}
     plain = {name: value for name, value in schema.items() if name not in ("$schema", "$id", *_BRANCHES)}
-    properties = dict(_mapping(plain.get("properties")))
+    properties = dict(table_of(plain.get("properties")))
     required = set(_names(plain.get("required")))
     for how in _BRANCHES:
-        found = schema.get(how)
-        branches = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+        branches = tables_in(schema.get(how))
         for branch in branches:
-            properties = {**_mapping(branch.get("properties")), **properties}
+            properties = {**table_of(branch.get("properties")), **properties}
         demanded = [set(_names(branch.get("required"))) for branch in branches]
         if demanded:
             required |= set.union(*demanded) if how == "allOf" else set.intersection(*demanded)
@@ -65,7 +59,7 @@ def object_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: str, api: str) -> dict[str, Any]:
-    """`schema` with only the `known` keywords, and with what its references name in their place.
+    """Return `schema` with only the `known` keywords, and with what its references name in their place.
 
     Where a schema holds itself, the inner one says only its type. A reference to another document is a `ModelError`
     that names `tool` and `api`.
@@ -74,8 +68,6 @@ def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: st
 
 
 class _Simplifier:
-    """Copies one schema."""
-
     def __init__(self, root: Mapping[str, Any], known: frozenset[str], what: str, api: str) -> None:
         self._root = root
         self._known = known
@@ -86,39 +78,28 @@ class _Simplifier:
     def simple(self, schema: object, inside: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
         """`inside` are the references that lead to this schema."""
         self._nodes += 1
-        if depth > _DEEPEST or self._nodes > _MOST_NODES:
+        if depth > _MAX_DEPTH or self._nodes > _MAX_NODES:
             raise self._refused("is too large")
         if not isinstance(schema, Mapping):  # `true` allows everything
             return {}
         if isinstance(name := schema.get("$ref"), str):
-            return self._replaced(name, schema, inside, depth)
-        return {
-            own: self._value(own, value, inside, depth + 1)
-            for own, value in _with_enum(schema).items() if own in self._known
-        }  # fmt: skip
-
-    def _replaced(self, name: str, schema: Mapping[str, Any], inside: tuple[str, ...], depth: int) -> dict[str, Any]:
-        """What a reference names, with what stands beside the reference."""
-        target = self._target(name)
-        beside = {own: value for own, value in schema.items() if own != "$ref"}
-        if name in inside:
-            kind = target.get("type")
-            return {"type": kind} if isinstance(kind, str) else {}
-        return self.simple({**target, **beside}, (*inside, name), depth + 1)
-
-    def _target(self, name: str) -> Mapping[str, Any]:
-        target = _named(self._root, name)
-        if target is None:
-            raise self._refused(f"refers to {name!r:.80}, which is not in it")
-        return target
+            if (target := _named(self._root, name)) is None:
+                raise self._refused(f"refers to {name!r:.80}, which is not in it")
+            if name in inside:
+                kind = target.get("type")
+                return {"type": kind} if isinstance(kind, str) else {}
+            beside = {own: value for own, value in schema.items() if own != "$ref"}
+            return self.simple({**target, **beside}, (*inside, name), depth + 1)
+        if "const" in schema and "enum" not in schema:
+            schema = {**schema, "enum": [schema["const"]]}
+        return {own: self._value(own, value, inside, depth + 1) for own, value in schema.items() if own in self._known}
 
     def _value(self, name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
-        """What a keyword says; where it holds schemas, those are simplified."""
         if name == "properties":
             # `false` forbids a property, so it is not offered.
             return {
                 str(own): self.simple(item, inside, depth)
-                for own, item in _mapping(value).items() if item is not False
+                for own, item in table_of(value).items() if item is not False
             }  # fmt: skip
         if name in (*_BRANCHES, "prefixItems"):
             return [self.simple(item, inside, depth) for item in value] if isinstance(value, list) else []
@@ -132,7 +113,7 @@ class _Simplifier:
 
 
 def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
-    """What a JSON Pointer of this document names (RFC 6901); None for another document, or for nothing."""
+    """Return what a JSON Pointer of this document names (RFC 6901); None for another document, or for nothing."""
     if not isinstance(name, str) or (name != "#" and not name.startswith("#/")):
         return None
     found: object = root
@@ -142,41 +123,32 @@ def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _with_enum(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A constant is an enumeration of one value, which more APIs know."""
-    return {**schema, "enum": [schema["const"]]} if "const" in schema and "enum" not in schema else schema
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _names(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-LONGEST: Final = 64
+MAX_NAME: Final = 64
 
-_ALLOWED: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{LONGEST - 1}}}")
+_ALLOWED: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _DIGITS: Final = 8
 
 
 def api_name(name: str) -> str:
-    """The name under which a tool is offered to a model.
+    """Return the name under which a tool is offered to a model.
 
     It depends on `name` alone, so it is the same in every turn. A name that has to be changed gets digits of its hash,
     so that no two become one.
     """
     if _ALLOWED.fullmatch(name):
         return name
-    readable = _FORBIDDEN.sub("_", name)[: LONGEST - _DIGITS - 2]
+    readable = _FORBIDDEN.sub("_", name)[: MAX_NAME - _DIGITS - 2]
     mark = "" if re.match("[A-Za-z_]", readable) else "_"
     return f"{mark}{readable}_{sha256(name.encode('utf-8', 'replace')).hexdigest()[:_DIGITS]}"
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:
-    """The names of tools by the names under which they are offered, where those differ."""
+    """Return the names of tools by the names under which they are offered, where those differ."""
     return {offered: name for name in names if (offered := api_name(name)) != name}
 
 
@@ -187,7 +159,7 @@ _MISTRAL: Final = re.compile("mistral|mixtral|ministral|magistral|codestral|devs
 
 
 def short_id(given: str) -> str:
-    """An id of nine letters and digits. One that has them stays as it is; any other always becomes the same."""
+    """Return an id of nine letters and digits. One that has them stays; any other always becomes the same."""
     return given if _SHORT.fullmatch(given) else sha256(given.encode("utf-8", "replace")).hexdigest()[:9]
 
 
@@ -197,7 +169,7 @@ def wants_short_ids(model: str) -> bool:
 
 
 def with_short_ids(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages in the form of chat completions, with short ids in calls and results."""
+    """Return messages in the form of chat completions with short ids in calls and results."""
     changed: list[dict[str, Any]] = []
     for message in messages:
         sent = dict(message)

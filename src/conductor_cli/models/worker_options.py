@@ -6,44 +6,35 @@ names the setting. What only some models of a provider refuse is left to the pro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from conductor_cli.core.errors import ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.command import programs
-from conductor_cli.models.command.programs import PROGRAM_OPTIONS, PROGRAMS
+from conductor_cli.models.command.programs import PROGRAMS, command_of
 from conductor_cli.models.presets import OPENAI_APIS, PRESETS
 
+_TEXT, _WHOLE, _NUMBER, _SWITCH, _TEXTS = (str,), (int,), (int, float), (bool,), (list, tuple)
+
 REMOTE_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
-    "base_url": (str,),
-    "key_env": (str,),
-    "temperature": (int, float),
-    "max_tokens": (int,),
-    "top_p": (int, float),
-    "reasoning_effort": (str,),
-    "thinking_budget": (int,),
-    "headers": (Mapping,),
-    "ca_file": (str,),
-    "context": (int,),
-    "api": (str,),
-}
+    "base_url": _TEXT, "key_env": _TEXT, "temperature": _NUMBER, "max_tokens": _WHOLE, "top_p": _NUMBER,
+    "reasoning_effort": _TEXT, "thinking_budget": _WHOLE, "headers": (Mapping,), "ca_file": _TEXT, "context": _WHOLE,
+    "api": _TEXT,
+}  # fmt: skip
 """The options of a worker at a provider, and their types."""
 
 LOCAL_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
-    "context": (int,),
-    "threads": (int,),
-    "gpu_layers": (int, str),
-    "seed": (int,),
-    "repack": (bool,),
-    "mmap": (bool,),
-    "adapter": (str,),
-    "cache": (str,),
-    "refuse_below": (int, float),
-    "temperature": (int, float),
-    "max_tokens": (int,),
-}
+    "context": _WHOLE, "threads": _WHOLE, "gpu_layers": (int, str), "seed": _WHOLE, "repack": _SWITCH, "mmap": _SWITCH,
+    "adapter": _TEXT, "cache": _TEXT, "refuse_below": _NUMBER, "temperature": _NUMBER, "max_tokens": _WHOLE,
+}  # fmt: skip
 """The options of a worker in a GGUF file, and their types."""
+
+PROGRAM_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
+    "command": _TEXTS, "args": _TEXTS, "cwd": _TEXT, "env": _TEXTS, "seconds": _NUMBER, "sandbox": _SWITCH,
+    "network": _SWITCH, "read": _TEXTS, "provider": _TEXT, "max_tokens": _WHOLE, "context": _WHOLE,
+}  # fmt: skip
+"""The options of a worker that is a program, and their types."""
 
 OTHER_KINDS: Final[dict[str, Mapping[str, tuple[type, ...]]]] = {
     "llama": LOCAL_OPTIONS,
@@ -59,6 +50,9 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max", "default")
 """Valid reasoning efforts. Which of them a model accepts only its provider knows."""
 
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+
 _PLAIN_OPTIONS: Final = ("temperature", "top_p", "reasoning_effort", "max_tokens")
 """The settings that are sent under their own name."""
 
@@ -72,12 +66,12 @@ class OptionError(ConfigError):
 
 
 def kinds() -> tuple[str, ...]:
-    """The kinds of worker that a user may name."""
+    """Return the kinds of worker that a user may name."""
     return (*PRESETS, *OTHER_KINDS)
 
 
 def unknown_kind(worker: Worker) -> OptionError:
-    """The error for a worker of no known kind."""
+    """Return the error for a worker of no known kind."""
     return OptionError(worker, "kind", f"unknown kind {worker.kind!r}", suggest(worker.kind, kinds()))
 
 
@@ -99,38 +93,60 @@ def check_options(worker: Worker) -> None:
         fits = isinstance(value, known[name]) and (bool in known[name] or not isinstance(value, bool))
         if value is not None and not fits:
             message = f"{name} is {value!r:.60}; expected {_TYPE_NAMES[known[name][-1]]}"
-            raise OptionError(worker, name, message, "conductor config path names the files")
-    invalid = _invalid_settings(worker) if worker.kind in PRESETS else ()
-    for name, message, hint in programs.invalid_settings(worker) if worker.kind in PROGRAMS else invalid:
-        raise OptionError(worker, name, message, hint)
+            raise OptionError(worker, name, message, "conductor config show names the files")
+    if worker.kind in PRESETS or worker.kind in PROGRAMS:
+        invalid = _invalid_of_program if worker.kind in PROGRAMS else _invalid_of_provider
+        for name, message, hint in invalid(worker):
+            raise OptionError(worker, name, message, hint)
 
 
-def _invalid_settings(worker: Worker) -> Iterator[tuple[str, str, str]]:
-    """The settings for sampling and thinking that are invalid: name, what is wrong with it, and what is allowed."""
+def _invalid_of_provider(worker: Worker) -> Iterator[tuple[str, str, str]]:
     option = worker.options.get
     effort, top_p, budget = option("reasoning_effort"), option("top_p"), option("thinking_budget")
     if effort is not None and effort not in EFFORTS:
         yield "reasoning_effort", f"reasoning_effort is {effort!r:.40}", f"one of {', '.join(EFFORTS)}"
     if top_p is not None and not 0 < top_p <= 1:
         yield "top_p", f"top_p is {top_p}", "a number above 0, at most 1"
-    if (api := option("api")) is not None and (not _chooses_api(worker.kind) or api not in OPENAI_APIS):
+    preset, api = PRESETS[worker.kind], option("api")
+    chooses = preset.adapter == "http" and preset.api in OPENAI_APIS
+    if api is not None and (not chooses or api not in OPENAI_APIS):
         known = f"one of {', '.join(OPENAI_APIS)}, for a server with OpenAI's API"
         yield "api", f"api is {api!r:.40}", known
     if budget is not None and budget < 0:
         yield "thinking_budget", f"thinking_budget is {budget}", "tokens; 0 for no thinking"
     if budget is not None and effort is not None:
         yield "thinking_budget", "thinking_budget and reasoning_effort exclude each other", "leave one out"
-    if budget is not None and not PRESETS[worker.kind].budget:
+    if budget is not None and not preset.budget:
         yield "thinking_budget", f"the kind {worker.kind!r} has no thinking_budget", "use reasoning_effort instead"
 
 
-def _chooses_api(kind: str) -> bool:
-    preset = PRESETS[kind]
-    return preset.adapter == "http" and preset.api in OPENAI_APIS
+def _invalid_of_program(worker: Worker) -> Iterator[tuple[str, str, str]]:
+    """Yield the invalid settings of a program: name, what is wrong with it, and what is allowed."""
+    option = worker.options.get
+    for name in ("command", "args", "env", "read"):
+        if any(not isinstance(item, str) or not item or "\0" in item for item in option(name) or ()):
+            yield name, f"{name} is not a list of texts", 'for example: ["one", "two"]'
+            return
+    if not command_of(worker):
+        yield "command", "names no program", 'for example: command = ["tac"], or … --kind command -- tac'
+    seconds, provider = option("seconds"), option("provider")
+    if seconds is not None and seconds <= 0:
+        yield "seconds", f"seconds is {seconds}", "a number above 0"
+    if provider is not None and not _PROVIDER.fullmatch(provider):
+        yield "provider", f"provider is {provider!r:.60}", "a provider's name, or local"
+    if any(not _VARIABLE.fullmatch(name) for name in option("env") or ()):
+        yield "env", "env has something that is not the name of a variable", "names only: their values are passed on"
+    if option("sandbox"):
+        if PROGRAMS[worker.kind].events and not option("network"):
+            yield "network", f"{worker.kind} needs the network to reach its model", "network = true"
+        return
+    for name in ("network", "read"):
+        if option(name) is not None:
+            yield name, f"{name} is for a program in a sandbox", "sandbox = true"
 
 
 def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The worker's own setting that a field of a body carries; empty if the value is not the worker's."""
+    """Return the worker's own setting that a field of a body carries; empty if the value is not the worker's."""
     if field in ("extra_body", "thinking", "reasoning"):
         return "thinking_budget" if options.get("thinking_budget") is not None else ""
     own = options.get(field)
@@ -138,7 +154,7 @@ def own_setting(field: str, body: Mapping[str, Any], options: Mapping[str, Any])
 
 
 def rejected_setting(model: str, setting: str, value: object, why: str) -> ModelError:
-    """The error for a model that refuses a setting of its worker; `why` is in the provider's own words."""
-    hint = f"change it, or remove it: conductor workers add … --unset {setting}"
+    """Return the error for a model that refuses a setting of its worker; `why` is in the provider's own words."""
+    hint = f"change it, or remove it: conductor workers add … --set {setting}="
     message = f"{model} does not accept {setting} = {value}{f': {why}' if why else ''}"
     return ModelError("refused", message, hint=hint)

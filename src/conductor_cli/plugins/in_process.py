@@ -12,9 +12,8 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from threading import Lock
 from typing import Any, Final
@@ -23,19 +22,20 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.events import Event
+from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.api.chat_completions import ChatCompletions
+from conductor_cli.server.api.bodies import require_schema
+from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import request_error
-from conductor_cli.server.api.openai_tools import require_schema
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import Narrator, Piece, outcome_of
+from conductor_cli.server.narration import Piece, ResponseStream
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.server.requests import holds_text, read_work
+from conductor_cli.server.requests import build_job, holds_text
 from conductor_cli.server.runs import Runs
 from conductor_cli.state.spending import local_now
 
-API: Final = ChatCompletions()
+API: Final = ChatCompletionsApi()
 
 SHORT_NAMES: Final[Mapping[str, str]] = {"auto": "conductor", "mini": "conductor-mini", "ultra": "conductor-ultra"}
 """The modes, where a harness writes `conductor/MODE`. Any other name is a model of the server, such as a pool."""
@@ -44,7 +44,7 @@ MODEL_NAMES: Final = tuple(SHORT_NAMES.values())
 
 
 def model_name(name: str) -> str:
-    """The model of the server that a harness names: `auto` is `conductor`."""
+    """Return the model of the server that a harness names: `auto` is `conductor`."""
     return SHORT_NAMES.get(name, name)
 
 
@@ -61,26 +61,23 @@ class InProcessServer:
         self._going_on: set[asyncio.Task[Any]] = set()
 
     async def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole response, with its `conductor` object, in any event loop. Raises `RequestError`.
+        """Return the whole response, with its `conductor` object, in any event loop. Raises `RequestError`.
 
         Where the caller is cancelled, the run is stopped, and its trace has its end before this returns.
         """
-        response: dict[str, Any] = await self._open().call_async(self._answer, body, _ignore)
+        response: dict[str, Any] = await self._open().call_async(self._answer, body)
         return response
 
     def answer_blocking(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The same without an event loop. An interrupted caller stops the run."""
-        future: Future[dict[str, Any]] = self._open().start_task_soon(self._answer, body, _ignore)
+        """Do the same without an event loop. An interrupted caller stops the run."""
+        future: Future[dict[str, Any]] = self._open().start_task_soon(self._answer, body)
         try:
             return future.result()
         finally:
             future.cancel()
 
     def stream(self, body: Mapping[str, Any]) -> Generator[Piece | dict[str, Any], None, None]:
-        """The pieces of the answer as they come, then the whole response. To leave the loop stops the run.
-
-        Raises `RequestError`.
-        """
+        """Yield the pieces of the answer, then the whole response. Closing stops the run. Raises `RequestError`."""
         pieces: SimpleQueue[Piece | None] = SimpleQueue()
         future = self._open().start_task_soon(self._answer, {**body, "stream": True}, pieces.put)
         future.add_done_callback(lambda _: pieces.put(None))
@@ -92,7 +89,7 @@ class InProcessServer:
             future.cancel()
 
     async def stream_async(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece | dict[str, Any], None]:
-        """The same in an event loop of asyncio."""
+        """Do the same in an event loop of asyncio."""
         loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Piece | None]()
 
         def put(piece: Piece | None) -> None:
@@ -123,33 +120,30 @@ class InProcessServer:
                 atexit.register(self.close)
             return self._portal
 
-    async def _answer(self, body: Mapping[str, Any], show: Callable[[Piece], None]) -> dict[str, Any]:
-        task, run = asyncio.current_task(), new_run_id(datetime.now(UTC))
+    async def _answer(self, body: Mapping[str, Any], show: Callable[[Piece], None] = lambda _: None) -> dict[str, Any]:
+        """Have a run performed as `conductor serve` does, and return its response."""
+        task, run, created = asyncio.current_task(), new_run_id(datetime.now(UTC)), int(time.time())
         assert task is not None
         self._going_on.add(task)
         try:
-            return await self._perform(body, run, show)
+            request = API.parse(body)
+            await require_schema(request)
+            sign = partial(client_calls, ids=self._runs.call_ids)
+            stream = ResponseStream(holds_text=holds_text(request), sign=sign)
+
+            def show_event(event: Event, trace: Trace) -> None:
+                for piece in stream.read(event, trace):
+                    show(piece)
+
+            await self._runs.perform(await build_job(self._runs, request, run), show_event)
+            ended = stream.outcome()
+            if isinstance(ended, RequestError):
+                raise ended
+            return API.encoder(request, run, created).whole(ended)
         except ConductorError as error:
             raise request_error(error.failure, run, now=local_now()) from None
         finally:
             self._going_on.discard(task)
-
-    async def _perform(self, body: Mapping[str, Any], run: str, show: Callable[[Piece], None]) -> dict[str, Any]:
-        created, runs = int(time.time()), self._runs
-        request = API.parse(body, {})
-        await require_schema(request)
-        narrator = Narrator(holds_text=holds_text(request), sign=lambda trace: client_calls(trace, runs.call_ids))
-
-        def show_event(event: Event) -> None:
-            for piece in narrator.read(event):
-                show(piece)
-
-        await runs.perform(await read_work(runs, request, run), show_event)
-        ended = outcome_of(narrator.trace, now=local_now())
-        if isinstance(ended, RequestError):
-            raise ended
-        ended = replace(ended, tool_calls=narrator.sign(narrator.trace))
-        return API.encoder(request, run, created).whole(ended)
 
     async def _end(self) -> None:
         going_on = [*self._going_on]
@@ -159,11 +153,7 @@ class InProcessServer:
         await self._runs.close()
 
 
-def _ignore(_: Piece) -> None:
-    """The whole response has all pieces."""
-
-
 @cache
 def shared_server(*, rehearsal: bool = False, config: str | None = None) -> InProcessServer:
-    """One server for all models of a process, which share what is open."""
+    """Return one server for all models of a process, which share what is open."""
     return InProcessServer(ServerOptions(flags={}, rehearsal=rehearsal, config=config))

@@ -11,7 +11,7 @@ import mimetypes
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from inspect_ai.model import (
     ChatCompletionChoice,
@@ -33,9 +33,6 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolCall, ToolChoice, ToolFunction, ToolInfo
 
 from conductor_cli.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from conductor_cli.plugins.in_process import InProcessServer
 
 CONFIG_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_tokens", "temperature": "temperature", "seed": "seed", "stop_seqs": "stop",
@@ -76,13 +73,6 @@ class ConductorAPI(ModelAPI):
         self._rehearsal = rehearsal
         self._config_file = config_file
 
-    @property
-    def _server(self) -> InProcessServer:
-        # Every command of Inspect loads this module, most of which ask nothing.
-        from conductor_cli.plugins.in_process import shared_server
-
-        return shared_server(rehearsal=self._rehearsal, config=self._config_file)
-
     async def generate(
         self,
         input: list[ChatMessage],  # noqa: A002 - as Inspect calls it
@@ -90,19 +80,19 @@ class ConductorAPI(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """One answer. Where Inspect cancels the sample, the workers are cancelled. Raises `RequestError`."""
-        from conductor_cli.plugins.in_process import model_name
+        """Return one answer. Where Inspect cancels the sample, the workers are cancelled. Raises `RequestError`."""
+        # Every command of Inspect loads this module, most of which ask nothing.
+        from conductor_cli.plugins.in_process import model_name, shared_server
 
         body = {"model": model_name(self.model_name), "messages": [_chat_message(message) for message in input]}
-        response = await self._server.answer(body | _options(config) | _tools(tools, tool_choice))
-        return _output(response)
+        server = shared_server(rehearsal=self._rehearsal, config=self._config_file)
+        return _output(await server.answer(body | _options(config) | _tools(tools, tool_choice)))
 
 
 # The request
 
 
 def _chat_message(message: ChatMessage) -> dict[str, Any]:
-    """A message of Chat Completions. What a model thought is not sent again."""
     data: dict[str, Any] = {"role": message.role, "content": list(_content_parts(message.content))}
     if isinstance(message, ChatMessageAssistant) and message.tool_calls:
         data["tool_calls"] = [
@@ -120,7 +110,7 @@ def _chat_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _content_parts(content: str | Sequence[Content]) -> Iterator[dict[str, Any]]:
-    """The parts of a message. Raises `UsageError` for audio and video."""
+    """Yield the parts of a message. Raises `UsageError` for audio and video."""
     parts: Sequence[Any] = [ContentText(text=content)] if isinstance(content, str) else content
     for part in parts:
         match part:
@@ -138,7 +128,7 @@ def _content_parts(content: str | Sequence[Content]) -> Iterator[dict[str, Any]]
 
 
 def _data_url(place: str) -> str:
-    """The bytes of a file in the form that a body has; an address stays as it is."""
+    """Return the bytes of a file in the form that a body has; an address stays as it is."""
     if place.startswith(("data:", "http:", "https:")):
         return place
     path = Path(place.removeprefix("file://"))
@@ -147,7 +137,6 @@ def _data_url(place: str) -> str:
 
 
 def _options(config: GenerateConfig) -> dict[str, Any]:
-    """The fields of the body that the task or the command line set."""
     given = {name: getattr(config, field) for field, name in CONFIG_FIELDS.items()}
     if config.response_schema is not None:
         form = config.response_schema
@@ -157,7 +146,6 @@ def _options(config: GenerateConfig) -> dict[str, Any]:
 
 
 def _tools(tools: Sequence[ToolInfo], choice: ToolChoice) -> dict[str, Any]:
-    """The fields for tools, which Inspect calls itself."""
     if not tools:
         return {}
     functions = [
@@ -183,16 +171,22 @@ def _output(response: Mapping[str, Any]) -> ModelOutput:
         content=choice["message"]["content"] or "", model=response["model"], source="generate",
         tool_calls=calls or None,
     )  # fmt: skip
+    total = conductor["usage"]["total"]
+    read, cached, written = total["input_tokens"], total["cached_tokens"], total["output_tokens"]
+    usage = ModelUsage(  # Inspect counts input apart from what was cached
+        input_tokens=read - cached, input_tokens_cache_read=cached, output_tokens=written,
+        total_tokens=read + written, reasoning_tokens=total["reasoning_tokens"], total_cost=total["cost"],
+    )  # fmt: skip
     return ModelOutput(
         model=response["model"],
         choices=[ChatCompletionChoice(message=message, stop_reason=STOPS[choice["finish_reason"]])],
-        usage=_model_usage(conductor["usage"]["total"]), metadata={"conductor": conductor}, response_id=response["id"],
+        usage=usage, metadata={"conductor": conductor}, response_id=response["id"],
         input_context_tokens=conductor["usage"]["answer"]["input_tokens"],
     )  # fmt: skip
 
 
 def _called(call: str, name: str, arguments: str) -> ToolCall:
-    """A call of a tool. Inspect tells the model what is wrong with arguments that are no object."""
+    """Return a call of a tool. Inspect tells the model what is wrong with arguments that are no object."""
     problem, found = None, None
     try:
         found = json.loads(arguments or "{}")
@@ -202,13 +196,4 @@ def _called(call: str, name: str, arguments: str) -> ToolCall:
         problem = "the arguments are no JSON object"
     return ToolCall(
         id=call, function=name, arguments=found if isinstance(found, dict) else {}, parse_error=problem
-    )  # fmt: skip
-
-
-def _model_usage(total: Mapping[str, Any]) -> ModelUsage:
-    """The usage of a run: Inspect counts input apart from what was cached."""
-    read, cached, written = total["input_tokens"], total["cached_tokens"], total["output_tokens"]
-    return ModelUsage(
-        input_tokens=read - cached, input_tokens_cache_read=cached, output_tokens=written,
-        total_tokens=read + written, reasoning_tokens=total["reasoning_tokens"], total_cost=total["cost"],
     )  # fmt: skip

@@ -19,8 +19,7 @@ from conductor_cli.plugins import in_process
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.narration import AnswerText, Piece
 
-PROVIDER: Final = "conductor"
-"""What comes before the slash in the name of a model."""
+PROVIDER: Final = "conductor"  # what comes before the slash in the name of a model
 
 
 class ConductorLLM(CustomLLM):
@@ -40,21 +39,21 @@ class ConductorLLM(CustomLLM):
         return in_process.shared_server(rehearsal=self._rehearsal, config=self._config)
 
     def completion(self, *_: object, **call: Any) -> ModelResponse:  # noqa: ANN401 - as litellm passes them
-        """The whole answer. Raises `CustomLLMError`."""
+        """Return the whole answer. Raises `CustomLLMError`."""
         try:
             return _response(self._server.answer_blocking(_body(call)))
         except RequestError as error:
             raise _litellm_error(error) from None
 
     async def acompletion(self, *_: object, **call: Any) -> ModelResponse:  # noqa: ANN401 - as litellm passes them
-        """The same in an event loop."""
+        """Return the same in an event loop."""
         try:
             return _response(await self._server.answer(_body(call)))
         except RequestError as error:
             raise _litellm_error(error) from None
 
     def streaming(self, *_: object, **call: Any) -> Iterator[GenericStreamingChunk]:  # noqa: ANN401 - as litellm passes them
-        """The answer in pieces; the last one has the usage. Raises `CustomLLMError`."""
+        """Yield the answer in pieces; the last one has the usage. Raises `CustomLLMError`."""
         writer = _ChunkWriter()
         try:
             with closing(self._server.stream(_body(call))) as pieces:
@@ -63,7 +62,7 @@ class ConductorLLM(CustomLLM):
             raise _litellm_error(error) from None
 
     async def astreaming(self, *_: object, **call: Any) -> AsyncIterator[GenericStreamingChunk]:  # noqa: ANN401 - as litellm passes them
-        """The same in an event loop."""
+        """Yield the same in an event loop."""
         writer = _ChunkWriter()
         try:
             async with aclosing(self._server.stream_async(_body(call))) as pieces:
@@ -87,7 +86,7 @@ def register(*, rehearsal: bool = False, config: str | None = None) -> None:
 
 
 def _body(call: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of Chat Completions for a call of litellm, which has its parameters in the same form."""
+    """Return the body of Chat Completions for a call of litellm, which has its parameters in the same form."""
     name = str(call["model"]).removeprefix(f"{PROVIDER}/")
     return {**call["optional_params"], "model": in_process.model_name(name), "messages": call["messages"]}
 
@@ -106,7 +105,7 @@ class _ChunkWriter:
         self._calls = 0
 
     def write(self, piece: Piece | Mapping[str, Any]) -> GenericStreamingChunk | None:
-        """The chunk of a piece, or of the whole response at the end."""
+        """Return the chunk of a piece, or of the whole response at the end."""
         chunk: dict[str, Any] = {
             "text": "", "index": 0, "is_finished": False, "finish_reason": "", "usage": None, "tool_use": None
         }  # fmt: skip
@@ -127,5 +126,4 @@ class _ChunkWriter:
 
 
 def _litellm_error(error: RequestError) -> CustomLLMError:
-    """The same error with the status that litellm sorts errors by."""
     return CustomLLMError(status_code=error.status, message=error.message)

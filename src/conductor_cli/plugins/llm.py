@@ -60,7 +60,7 @@ class ConductorModel(_Shared, llm.Model):
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None  # noqa: ARG002, FBT001 - as llm calls it
     ) -> Iterator[str]:  # fmt: skip
-        """The text of the answer as it comes. Raises `llm.ModelError`."""
+        """Yield the text of the answer as it comes. Raises `llm.ModelError`."""
         from conductor_cli.server.api.request import RequestError
 
         try:
@@ -77,7 +77,7 @@ class AsyncConductorModel(_Shared, llm.AsyncModel):
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: llm.AsyncConversation | None  # noqa: ARG002, FBT001 - as llm calls it
     ) -> AsyncIterator[str]:  # fmt: skip
-        """The text of the answer as it comes. Raises `llm.ModelError`."""
+        """Yield the text of the answer as it comes. Raises `llm.ModelError`."""
         from conductor_cli.server.api.request import RequestError
 
         try:
@@ -96,14 +96,18 @@ def _server(prompt: llm.Prompt) -> InProcessServer:
 
 
 def _text(piece: Any, response: llm.Response) -> Iterator[str]:  # noqa: ANN401 - a piece of in_process
-    """The text of a piece. Calls of tools and the whole response at the end are added to llm's own."""
     from conductor_cli.core.chat import ToolCall
     from conductor_cli.server.narration import AnswerText
 
     if isinstance(piece, AnswerText):
         yield piece.text
     elif isinstance(piece, ToolCall):
-        arguments = _arguments(piece.arguments)
+        # Arguments that are no object become one, so that the tool can say what is wrong.
+        try:
+            arguments = json.loads(piece.arguments or "{}")
+        except ValueError:
+            arguments = piece.arguments
+        arguments = arguments if isinstance(arguments, dict) else {"arguments": arguments}
         response.add_tool_call(llm.ToolCall(name=piece.name, arguments=arguments, tool_call_id=piece.id))
     elif isinstance(piece, Mapping):
         conductor = piece["conductor"]
@@ -112,15 +116,6 @@ def _text(piece: Any, response: llm.Response) -> Iterator[str]:  # noqa: ANN401 
         response.set_usage(input=total["input_tokens"], output=total["output_tokens"], details=details)
         # What `llm logs --json` shows.
         response.response_json = {"conductor": conductor}
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call. Those that are no object become one, so that the tool can say what is wrong."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {"arguments": text}
-    return found if isinstance(found, dict) else {"arguments": found}
 
 
 # The body of Chat Completions
@@ -149,14 +144,19 @@ def _body(model: str, prompt: llm.Prompt) -> dict[str, Any]:
 
 
 def _messages(prompt: llm.Prompt) -> Iterator[dict[str, Any]]:
-    """The whole conversation, as llm has it."""
     for message in prompt.messages:
         parts = [part.to_dict() for part in message.parts]
         texts = [part["text"] for part in parts if part["type"] == "text"]
         for part in parts:
             if part["type"] == "tool_result":
                 yield {"role": "tool", "tool_call_id": part.get("tool_call_id") or "", "content": part["output"]}
-        calls = [_called(part) for part in parts if part["type"] == "tool_call"]
+        calls = [
+            {
+                "id": part.get("tool_call_id") or "", "type": "function",
+                "function": {"name": part["name"], "arguments": json.dumps(part["arguments"])},
+            }
+            for part in parts if part["type"] == "tool_call"
+        ]  # fmt: skip
         files = [_file(part.attachment) for part in message.parts if isinstance(part, AttachmentPart)]
         if message.role == "tool" or not (texts or calls or files):
             continue
@@ -166,13 +166,8 @@ def _messages(prompt: llm.Prompt) -> Iterator[dict[str, Any]]:
         yield {"role": message.role, "content": content} | ({"tool_calls": calls} if calls else {})
 
 
-def _called(part: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": part["name"], "arguments": json.dumps(part["arguments"])}
-    return {"id": part.get("tool_call_id") or "", "type": "function", "function": function}
-
-
 def _file(attachment: llm.Attachment) -> dict[str, Any]:
-    """An image or a PDF as a part of a message. llm reads files, and fetches addresses."""
+    """Return an image or a PDF as a part of a message. llm reads files, and fetches addresses."""
     kind = attachment.resolve_type()
     data = f"data:{kind};base64,{b64encode(attachment.content_bytes()).decode()}"
     if kind == PDF:

@@ -30,13 +30,11 @@ import types
 from typing import Any, BinaryIO, Final
 
 PR_SET_DUMPABLE: Final = 4
-COMPLAINT: Final = 2000
-"""Bytes of standard error that are told."""
-REPORT: Final = 3
-"""The descriptor for what `after` finds out."""
+COMPLAINT: Final = 2000  # Bytes of standard error that are told
+REPORT: Final = 3  # The descriptor for what `after` finds out
 
 
-def main() -> None:
+def serve_runs() -> None:
     """Read the job and answer each run, until the other end is closed."""
     inbox, outbox = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     null = os.open(os.devnull, os.O_RDWR)
@@ -52,7 +50,7 @@ def main() -> None:
     tell(outbox, {"end": "ready"})
     while message := read_message(inbox):
         head, _, stdin = message.partition(b"\n")
-        reply, output, report = run(job, module, json.loads(head)["seconds"], stdin, inbox)
+        reply, output, report = run_once(job, module, json.loads(head)["seconds"], stdin, inbox)
         tell(outbox, {**reply, "output": len(output), "report": len(report)}, output, report)
 
 
@@ -64,7 +62,7 @@ def set_dumpable(value: int) -> None:
 
 
 def read_message(inbox: BinaryIO) -> bytes:
-    """The next message, empty at the end."""
+    """Return the next message, empty at the end."""
     head = b""
     while not head.endswith(b"\n"):
         piece = inbox.read(1)
@@ -88,7 +86,7 @@ def tell(outbox: BinaryIO, head: dict[str, Any], *bodies: bytes) -> None:
         rest = rest[outbox.write(rest) :]
 
 
-def run(
+def run_once(
     job: dict[str, Any], module: types.ModuleType, seconds: float, stdin: bytes, inbox: BinaryIO
 ) -> tuple[dict[str, Any], bytes, bytes]:
     """One run: how it ended, its output and its report."""
@@ -225,4 +223,4 @@ def limit(limits: dict[str, int], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_runs()

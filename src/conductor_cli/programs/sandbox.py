@@ -1,12 +1,8 @@
-"""Where a program that a model wrote may run: bubblewrap, Docker or Podman, each with everything closed.
-
-Bubblewrap: whether it works here, and the part of a command line that shows the system's own programs.
-
-Programs that a model wrote are run in a sandbox, or not at all: bubblewrap, else Docker or Podman.
+"""Code that a model wrote is run in a sandbox, or not at all: in bubblewrap, else in Docker or Podman.
 
 Inside there is no network, nothing of the disk but the system's programs, all read-only, and a small scratch in memory.
 `python_runner` runs the program there. Its limits are enforced three times: by the kernel, by the runner, and from
-outside by `Confined`, which ends the sandbox as a whole.
+outside by `SandboxProcess`, which ends the sandbox as a whole.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ from pathlib import Path
 from sys import executable
 from typing import Any, Final, Literal, Self
 
-from conductor_cli.programs.guard import LINUX, descendants
+from conductor_cli.programs.process_guard import LINUX, descendants
 
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 """Where programs and libraries are. Some are links into others."""
@@ -51,7 +47,7 @@ def system_mounts(files: Sequence[str]) -> Iterator[str]:
 
 @cache
 def why_not(bwrap: str, *words: str) -> str:
-    """Why bubblewrap cannot make a sandbox with these options, empty where it can. A container may forbid it."""
+    """Return why bubblewrap cannot make a sandbox with these options, empty where it can. A container may forbid it."""
     shown = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     try:
         tried = subprocess.run(  # noqa: S603 - a fixed program
@@ -65,9 +61,7 @@ def why_not(bwrap: str, *words: str) -> str:
 
 
 KINDS: Final = ("bubblewrap", "docker", "podman")
-IMAGE: Final = "python:3.12-slim"
-"""What a container runs unless an image is named. It is never fetched by itself."""
-
+IMAGE: Final = "python:3.12-slim"  # What a container runs unless an image is named. It is never fetched by itself
 HINT: Final = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or start Docker or Podman"
 
 SYSTEM_FILES: Final = ("alternatives", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types")
@@ -91,8 +85,7 @@ ENVIRONMENT: Final = {
 """All variables that a program sees."""
 
 _SHARED: Final = "/dev/shm"  # noqa: S108 - that of the sandbox
-_SHARED_MEMORY: Final = 16 << 20
-"""Bytes of it, which Python's own multiprocessing needs."""
+_SHARED_MEMORY: Final = 16 << 20  # Bytes of it, which Python's own multiprocessing needs
 _NO_NESTING: Final = ("--unshare-user", "--disable-userns", "--uid", "65534", "--gid", "65534")
 """A user without rights, who cannot make a sandbox of his own to get more."""
 
@@ -106,7 +99,7 @@ class NoSandbox(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SandboxLimits:
     """What a program may use: bytes, of all its processes together unless something else is said."""
 
     memory: int = 2 << 30
@@ -120,7 +113,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class SandboxEngine:
     """One way to make a sandbox.
 
     `program` is its path, `python` an interpreter for bubblewrap, else an image. `shown` are the directories of this
@@ -137,8 +130,8 @@ class Engine:
         """Whether the processes of the sandbox are children of whoever starts it."""
         return self.kind == "bubblewrap"
 
-    def words(self, name: str, limits: Limits, script: str) -> list[str]:
-        """The command line that runs a Python script in a sandbox with this name."""
+    def words(self, name: str, limits: SandboxLimits, script: str) -> list[str]:
+        """Return the command line that runs a Python script in a sandbox with this name."""
         around = self._bubblewrap(limits) if self.local else self._container(name, limits)
         return [self.program, *around, self.python if self.local else "python3", "-I", "-c", script]
 
@@ -148,14 +141,13 @@ class Engine:
         return {"PATH": os.defpath} if self.local else None
 
     def end(self, name: str) -> None:
-        """End the container with this name."""
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(  # noqa: S603 - Docker or Podman
                 [self.program, "rm", "--force", name], capture_output=True, timeout=20, check=False,
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def _bubblewrap(self, limits: Limits) -> Iterator[str]:
+    def _bubblewrap(self, limits: SandboxLimits) -> Iterator[str]:
         # As the first process of its namespace, the runner cannot be ended or stopped from inside.
         yield from (*ISOLATED, *_NO_NESTING, "--as-pid-1", "--hostname", "sandbox", "--clearenv")
         for name, value in ENVIRONMENT.items():
@@ -170,7 +162,7 @@ class Engine:
         yield from ("--size", str(_SHARED_MEMORY), "--tmpfs", _SHARED, "--remount-ro", "/dev")
         yield from ("--size", str(limits.scratch), "--tmpfs", SCRATCH, "--remount-ro", "/", "--chdir", SCRATCH, "--")
 
-    def _container(self, name: str, limits: Limits) -> Iterator[str]:
+    def _container(self, name: str, limits: SandboxLimits) -> Iterator[str]:
         yield from ("run", "--rm", "--interactive", "--name", name, "--pull", "never", "--network", "none")
         yield from ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--user", "65534:65534")
         yield from ("--pids-limit", str(limits.processes), "--memory", str(limits.memory))
@@ -181,8 +173,8 @@ class Engine:
         yield from ("--entrypoint", "", self.python)
 
 
-def find_engine(choice: str, environ: Mapping[str, str]) -> Engine:
-    """The engine that `choice` names, or the first that works here if it is empty.
+def find_engine(choice: str, environ: Mapping[str, str]) -> SandboxEngine:
+    """Return the engine that `choice` names, or the first that works here if it is empty.
 
     `choice` is `bubblewrap`, `docker` or `podman`, with an interpreter or an image after a colon. Raises `NoSandbox`
     that says why none works.
@@ -200,15 +192,16 @@ def find_engine(choice: str, environ: Mapping[str, str]) -> Engine:
                 return _with_python(program, python or executable)
             why.append(f"bubblewrap does not work here: {problem}")
         elif not (problem := _why_no_image(program, python or IMAGE)):
-            return Engine(kind="docker" if each == "docker" else "podman", program=program, python=python or IMAGE)
+            return SandboxEngine(
+                kind="docker" if each == "docker" else "podman", program=program, python=python or IMAGE
+            )
         else:
             why.append(f"{each}: {problem}")
     raise NoSandbox(f"code is run only in a sandbox, and there is none here: {'; '.join(why)}", hint=HINT)
 
 
 @cache
-def _with_python(bwrap: str, python: str) -> Engine:
-    """Bubblewrap with this interpreter, of which the sandbox shows its own directories. Raises `NoSandbox`."""
+def _with_python(bwrap: str, python: str) -> SandboxEngine:
     asks = "import json, os, sys; print(json.dumps([os.path.realpath(sys.executable), sys.prefix, sys.base_prefix]))"
     path = shutil.which(python) or python
     try:
@@ -218,21 +211,17 @@ def _with_python(bwrap: str, python: str) -> Engine:
         raise NoSandbox(f"{python} is no Python interpreter: {error!s:.200}", hint="name its path") from None
     # The virtual environment of conductor itself is not shown: a program needs none of its packages.
     own = path == executable
-    places = [base] if own else [prefix, base]
-    shown = tuple(dict.fromkeys(place for place in places if not _is_system(Path(place))))
+    places = dict.fromkeys([base] if own else [prefix, base])
+    shown = tuple(place for place in places if not any(Path(place).is_relative_to(each) for each in SYSTEM))
     for place in shown:
         if Path.home().is_relative_to(place):
             raise NoSandbox(f"{python} would show the home directory in the sandbox", hint="use another interpreter")
-    return Engine(kind="bubblewrap", program=bwrap, python=real if own else path, shown=shown)
-
-
-def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in SYSTEM)
+    return SandboxEngine(kind="bubblewrap", program=bwrap, python=real if own else path, shown=shown)
 
 
 @cache
 def _why_no_image(program: str, image: str) -> str:
-    """Why this image cannot be run here, empty where it can."""
+    """Return why this image cannot be run here, empty where it can."""
     for words in (("version",), ("image", "inspect", image)):
         try:
             tried = subprocess.run([program, *words], capture_output=True, timeout=20, check=False)  # noqa: S603
@@ -247,17 +236,11 @@ def _why_no_image(program: str, image: str) -> str:
 
 RUNNER: Final = Path(__file__).with_name("python_runner.py")
 
-START: Final = 60.0
-"""Seconds in which a sandbox starts and prepares; a container's image may have to be read from disk."""
-SLACK: Final = 3.0
-"""Seconds in which the runner answers after the time of a run is over."""
-POLL: Final = 0.1
-"""Seconds between two looks at the processes and the memory of a sandbox."""
-
-OWN_PROCESSES: Final = 1
-"""Those of a sandbox without a program, bubblewrap itself not counted: the runner."""
-MAX_HEAD: Final = 20_000
-"""Bytes of the first line of a reply."""
+START: Final = 60.0  # Seconds in which a sandbox starts and prepares; a container's image may have to be read from disk
+SLACK: Final = 3.0  # Seconds in which the runner answers after the time of a run is over
+POLL: Final = 0.1  # Seconds between two looks at the processes and the memory of a sandbox
+OWN_PROCESSES: Final = 1  # Those of a sandbox without a program, bubblewrap itself not counted: the runner
+MAX_HEAD: Final = 20_000  # Bytes of the first line of a reply
 
 End = Literal["exit", "signal", "time", "output", "memory", "processes", "broken"]
 """Why a run ended: by itself, by a signal, or because of a limit. Broken: the sandbox itself was ended from inside."""
@@ -278,7 +261,7 @@ class SandboxError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class SandboxProgram:
     """Python code and its surroundings, all run in the same module, whose `__name__` is `name`.
 
     `before` is trusted and is run once for all runs, `after` is run after the code in each of them. It may write what
@@ -292,7 +275,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SandboxEnding:
     """What became of one run. `code` is the exit code or the number of the signal."""
 
     end: End
@@ -317,13 +300,13 @@ def stoppable() -> Iterator[threading.Event]:
         STOPPED.reset(token)
 
 
-class Confined:
+class SandboxProcess:
     """A program in a sandbox that stays open for several runs. Blocking; to be used in one thread."""
 
-    def __init__(self, engine: Engine, program: Program, limits: Limits | None = None) -> None:
+    def __init__(self, engine: SandboxEngine, program: SandboxProgram, limits: SandboxLimits | None = None) -> None:
         self._engine = engine
         self._program = program
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._ended: End | None = None
         self._buffer = bytearray()
         self._name = f"conductor-{secrets.token_hex(8)}"
@@ -345,7 +328,7 @@ class Confined:
         finally:
             _TURNS.release()
 
-    def run(self, stdin: bytes, seconds: float) -> Ending:
+    def run(self, stdin: bytes, seconds: float) -> SandboxEnding:
         """Run the program with this standard input for at most so many seconds. Raises `Stopped`.
 
         Once a sandbox was ended, each further run ends in the same way.
@@ -357,10 +340,10 @@ class Confined:
                 output, report = self._body(int(head["output"])), self._body(int(head["report"]))
                 if self._ended is None:
                     end: End = head["end"]
-                    return Ending(
+                    return SandboxEnding(
                         end=end, code=int(head["code"]), output=output, report=report, complaint=str(head["complaint"])
                     )
-        return Ending(end=self._ended or "broken")
+        return SandboxEnding(end=self._ended or "broken")
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed at the end
@@ -376,28 +359,33 @@ class Confined:
         for stream in (self._process.stdin, self._process.stdout):
             os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
         limits = {**asdict(self._limits), "files": self._limits.scratch}
-        job = json.dumps({"limits": limits, "namespace": _own_namespace(), **asdict(self._program)}).encode()
-        ready = None
+        namespace = ""  # the runner works only in another one
+        with suppress(OSError):
+            namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
+        job = json.dumps({"limits": limits, "namespace": namespace, **asdict(self._program)}).encode()
+        ready, why = None, ""
         try:
             ready = self._exchange(b"%d\n%s" % (len(job), job), START)
         finally:
-            why = "" if ready else self._why_not_ready()
             if not ready:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(1)
+                self._errors.seek(0)
+                why = self._errors.read(4000).decode("utf-8", "replace").strip().rpartition("\n")[2]
                 self._close()
         if not ready:
-            raise SandboxError(f"the sandbox does not start: {why}")
-
-    def _why_not_ready(self) -> str:
-        """What the sandbox complained about before it ended."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        self._errors.seek(0)
-        said = self._errors.read(4000).decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return said[:300] or self._ended or "no reason given"
+            raise SandboxError(f"the sandbox does not start: {why[:300] or self._ended or 'no reason given'}")
 
     def _close(self) -> None:
-        """End everything, and let go of the pipes."""
-        self._kill()
+        # End everything in the sandbox: a namespace ends with its first process.
+        if LINUX and self._engine.local:
+            for process in descendants(self._process.pid)[:1]:
+                with suppress(ProcessLookupError):
+                    os.kill(process, 9)
+        else:
+            self._engine.end(self._name)
+        self._process.kill()
+        self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             with suppress(OSError):
                 stream.close()  # type: ignore[union-attr] # both are pipes
@@ -419,7 +407,6 @@ class Confined:
             return None
 
     def _body(self, count: int) -> bytes:
-        """So many bytes of the reply."""
         deadline = time.monotonic() + SLACK + count / 1e6
         if not 0 <= count <= self._limits.output + 1:
             self._ended = "broken"
@@ -448,56 +435,30 @@ class Confined:
             self._buffer += piece
             if not piece or (len(self._buffer) > most and b"\n" not in self._buffer[:most]):
                 self._ended = "broken"
-        if not ready:
-            self._ended = self._ended or self._exceeded()
+        if not ready and LINUX and self._engine.local:  # a container counts by itself
+            # The limit that the processes of the sandbox exceed together.
+            processes = descendants(self._process.pid)
+            threads, resident = zip((0, 0), *map(_threads_and_bytes, processes), strict=True)
+            if sum(threads) > self._limits.processes + OWN_PROCESSES:
+                self._ended = self._ended or "processes"
+            elif sum(resident) > self._limits.memory:
+                self._ended = self._ended or "memory"
         if time.monotonic() > deadline:
             self._ended = self._ended or "time"
         return rest
 
-    def _exceeded(self) -> End | None:
-        """The limit that the processes of the sandbox exceed together."""
-        if not (LINUX and self._engine.local):  # a container counts by itself
-            return None
-        processes = descendants(self._process.pid)
-        if sum(map(_threads, processes)) > self._limits.processes + OWN_PROCESSES:
-            return "processes"
-        return "memory" if sum(map(_resident, processes)) > self._limits.memory else None
-
-    def _kill(self) -> None:
-        """End everything in the sandbox: a namespace ends with its first process."""
-        if LINUX and self._engine.local:
-            for process in descendants(self._process.pid)[:1]:
-                with suppress(ProcessLookupError):
-                    os.kill(process, 9)
-        else:
-            self._engine.end(self._name)
-        self._process.kill()
-        self._process.wait()
-
 
 def _check_wanted() -> None:
-    """Raise `Stopped` if nobody waits any more."""
     event = STOPPED.get()
     if event is not None and event.is_set():
         raise Stopped
 
 
-def _own_namespace() -> str:
-    """The namespace of processes of this process; the runner works only in another one."""
-    with suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - not a path
-    return ""
-
-
-def _threads(process: int) -> int:
-    """How many threads a process has, 0 where it has just ended."""
-    with suppress(OSError):
-        return len(os.listdir(f"/proc/{process}/task"))  # noqa: PTH208 - pathlib is slower
-    return 0
-
-
-def _resident(process: int) -> int:
-    """Bytes of memory that a process uses."""
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/{process}/statm", "rb") as file:  # noqa: PTH123
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+def _threads_and_bytes(process: int) -> tuple[int, int]:
+    """Return how many threads a process has and how many bytes of memory it uses, 0 where it has just ended."""
+    threads = resident = 0
+    with suppress(OSError, ValueError, IndexError):
+        threads = len(os.listdir(f"/proc/{process}/task"))  # noqa: PTH208 - pathlib is slower
+        with open(f"/proc/{process}/statm", "rb") as file:  # noqa: PTH123 - the same
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return threads, resident

@@ -10,29 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child_beside
 from conductor_cli.programs.schema_process import fault_of_schema, fault_of_value
 
-SECONDS: Final = 5.0
-"""How long one check may take. A busy machine needs one second to start it."""
+SECONDS: Final = 5.0  # How long one check may take. A busy machine needs one second to start it
+MEMORY: Final = 384 << 20  # Bytes of address space that a check may use; it starts with about 50 MB
 
-MOST_CHILDREN: Final = 4
+MAX_CHILDREN: Final = 4
 """How many checks one event loop has made at the same time; more would wait for processors anyway."""
 
 LITTLE_WORK: Final = 20_000
 """The size of a schema times that of a value, up to which a plain check is made in this process: in 0.1 s at most."""
 
-SMALL_SCHEMA: Final = 500
-"""The size up to which a schema without regular expressions is checked in this process."""
-
+SMALL_SCHEMA: Final = 500  # The size up to which a schema without regular expressions is checked in this process
 CHILD: Final = Path(__file__).with_name("schema_process.py")
 
 _PLAIN: Final = frozenset({
@@ -43,14 +38,10 @@ _PLAIN: Final = frozenset({
 })  # fmt: skip
 """Keywords by which each part of a value meets at most one part of the schema, once."""
 
-_DEEPEST: Final = 40
-"""Schemas inside one another; those that people write are below 15."""
+_DEEPEST: Final = 40  # Schemas inside one another; those that people write are below 15
 
 _PATTERNS: Final = frozenset({"pattern", "patternProperties"})
 """Keywords with regular expressions, which alone can take minutes to compile."""
-
-_VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-"""The variables that the child gets, besides Python's own: no keys."""
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
@@ -122,34 +113,11 @@ async def _ask_child(job: Mapping[str, Any]) -> str:
         data = json.dumps(job, default=str).encode()
     except (ValueError, RecursionError):  # it holds itself, so it was never JSON
         return ""
-    turns = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MOST_CHILDREN))
+    turns = _TURNS.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_CHILDREN))
+    limits = ChildLimits(seconds=SECONDS, memory=MEMORY, cpu_seconds=math.ceil(SECONDS) + 1)
     async with turns:
-        return await _run_child(data)
-
-
-async def _run_child(data: bytes) -> str:
-    """Return what a child process writes to a job. Raises `CheckStopped`."""
-    environ = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            # -P: a file named jsonschema.py in the working directory must not be imported.
-            sys.executable, "-P", str(CHILD), str(math.ceil(SECONDS) + 1),
-            stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environ,
-            # A Ctrl-C at the terminal is for conductor, which then ends the child itself.
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError:  # the system has no room for another process
-        raise CheckStopped from None
-    try:
-        async with asyncio.timeout(SECONDS):
-            written, _ = await process.communicate(data)
-    except TimeoutError:
-        raise CheckStopped from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise CheckStopped
-    return str(json.loads(written))
+        try:
+            (fault,) = await run_child_beside(CHILD, data, limits)
+        except ChildStopped:
+            raise CheckStopped from None
+    return str(fault)

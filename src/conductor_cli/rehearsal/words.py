@@ -1,24 +1,23 @@
-"""What was typed in the one form that the models read: words of the phrasings in lower case, operands in upper case.
+"""The words of the demo: a typed text in the form that the models read, and whether a question belongs to their world.
 
-A word is an operand if no phrasing contains it ("france"), if it is quoted ("'last'"), or if it is in upper case and
-others are not ("LAST"). So normalizing twice changes nothing. Punctuation, accents and spaces have no meaning; signs
-between numbers become words, and number words become digits.
+`normalize` writes words of the phrasings in lower case and operands in upper case. A word is an operand if no phrasing
+contains it ("france"), if it is quoted ("'last'"), or if it is in upper case and others are not ("LAST"). So
+normalizing twice changes nothing. Punctuation, accents and spaces have no meaning; signs between numbers become words,
+and number words become digits. Questions outside the world are declined before a model is asked.
 
-What can be done in the demo's world: each operation, what it takes and gives, and the words that ask for it.
-
-`operations.json` follows from the phrasings and tables in `scripts/rehearsal`.
-
-Whether a question belongs to the demo's world, by its words alone. Others are declined before a model is asked.
+`operations.json` and the vocabulary in `words.toml` follow from the phrasings and tables in `training/rehearsal`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any, Final, Literal
@@ -28,66 +27,25 @@ Skill = Literal[
     "comparing", "colours", "checking",
 ]  # fmt: skip
 
-# The word list follows from the phrasings in `scripts/rehearsal`; a test compares them.
+_DATA: Final = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 
 
 def _split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VOCABULARY: Final = _split_words("""
-    a abbreviate abbreviated abbreviation abc about add added adding addition after afterwards again ahead all
-    along alphabet alphabetic alphabetical alphabetically alphabetize alphabetized alphabetizing alright also
-    altogether am among amount an and answer answers antonym any appear appears append are around arrange
-    arranged arranging as ask asking at atom atomic atoms attach attached away back backward backwards be before
-    begin beginning begins behind belong belongs between bigger both bring build built but by calculate calendar
-    call called can capital carefully change changed character characters check checked chemical chemistry
-    chemists chief choose city closing color colored colour coloured combination combine combined combining come
-    comes compare comparison compound compute concatenation confirm connect connecting consider consist consists
-    contain contained contains contrary convert correct could count counted counting country curious cut cutting
-    date day decrease decreased deduct deducted deducting determine dictionary did difference diminish
-    diminished directly distance divide divided do does doing done double doubled doubling down drop each
-    earlier element end ending ends english equal equivalent every everything exact exactly except excuse
-    express expression fewer figure final finally find fine finish finishes first fits flip flipped flipping
-    follow followed following follows for form formed found from front gap get give given gives go going got
-    governed government great greater grow had half halve halved halves halving happen has have having hello
-    help here hey hi higher holds how i idea identify if im imagine immediately in increase increased initial
-    input interested into invert inverted inverting is it its job join joined joining just keep kind kindly know
-    known knows land large larger last lastly later leading leads length less lesser let lets letter letters
-    lies like link linked list listed listen lists long longer look looking lot lower lowered made main make
-    makes many maximum me mean meaning means measure merge merged merging minimum minus month months more much
-    multiplication multiplied multiply multiplying my name named nation natural need next nice normal normally
-    now number numbers of off ok okay on once one only opposite or order ordered ordering organize other out
-    over parts people periodic pick place please pls plus point position precedes preceding previous principal
-    product proton protons put putting question quick quickly raise raised reach read rearrange recall reduce
-    reduced remains remove removed removing replace report represent represented represents rest result results
-    reversal reverse reversed reversing review said same say seat second see seen serves short shorter should
-    show shown sign simply single size smaller so some somebody soon sorry sort sorted sorting spanish speakers
-    spell spelled spelling split stand stands start starting starts step subtract subtracted subtracting
-    subtraction such sum summed suppose sure symbol take taken taking task tell term test tested than thank
-    thanks that the their them then there these they thing think this thrice through times to today together too
-    top total town translate translated translating translation triple tripled tripling try trying turn turned
-    twice two type typed typical typically under up us use used uses using usual usually value verified verify
-    version very vowel vowels want was way we week weekday well what whats when where whether which whichever
-    who whole whose will with withdraw without wonder word words work would write written year you your z
-""")
+VOCABULARY: Final = _split_words(_DATA["vocabulary"])
 """Every word of the models' phrasings. Any other word is an operand."""
 
+KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
+    skill: tuple(words.split()) for skill, words in _DATA["keywords"].items()
+}
+"""The words by which a simple router would choose a specialist."""
 
-def _slips() -> dict[str, str]:
-    """The usual slips in words that are too short for `_without_slip`."""
-    text = Path(__file__).with_name("slips.txt").read_text(encoding="utf-8")
-    return {slip: word for slip, _, word in (line.partition(" ") for line in text.splitlines())}
+CHECKS: Final = _split_words(_DATA["checks"])  # The words by which a step asks whether an answer is right
 
-
-_MEANT: Final = {
-    "whats": "what is", "hows": "how is", "pls": "please", "plz": "please", "thx": "thanks", "u": "you",
-    "color": "colour", "colored": "coloured", "wich": "which", "alphabetic": "alphabetical", "gimme": "give me",
-    "wanna": "want to", "cant": "can", "capitol": "capital", "backward": "backwards", "substract": "subtract",
-    "hm": "", "hmm": "", "um": "", "uhm": "", "max": "maximum", "min": "minimum",
-    **_slips(),
-}  # fmt: skip
-"""Spellings of the same words, and slips."""
+_MEANT: Final[Mapping[str, str]] = _DATA["meant"]
+"""Other spellings of the same words, and slips in words that are too short for `_without_slip`."""
 
 _UNITS: Final = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -107,8 +65,7 @@ _HYPHEN: Final = re.compile(rf"\b({'|'.join(_TENS)})-(?=[a-z])", re.IGNORECASE)
 _LEFT: Final = re.compile(r"\b(what is|what's|whats|how much is) left\b", re.IGNORECASE)
 """The one use of the word in a sum; it has an opposite, too."""
 
-_LISTED: Final = re.compile(r"(\d), +(\d)")
-"""A list of numbers: "which is larger: 3, 5"."""
+_LISTED: Final = re.compile(r"(\d), +(\d)")  # A list of numbers: "which is larger: 3, 5"
 
 _SHORTENED: Final = (
     (re.compile(r"\bwhat does ([A-Z]{1,2}) stand for\b(?! in)"), r"what does the symbol \1 stand for"),
@@ -144,7 +101,7 @@ def normalize(text: str) -> str:
 
 
 def _words(text: str, *, shouted: bool) -> Iterator[str]:
-    """The words of a text; a word that stands for a number is marked by a leading `#`."""
+    """Return the words of a text; a word that stands for a number is marked by a leading `#`."""
     counting, last = False, ""  # whether the last token was a number, so that a sign here is an operator
     for token in _TOKEN.finditer(text):
         word, before = token["word"], counting
@@ -181,7 +138,7 @@ def _word(word: str, last: str, *, owns: bool, shouted: bool) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _without_slip(word: str) -> str:
-    """The word of the phrasings that was meant, if two letters were exchanged, or one is missing or too many."""
+    """Return the word of the phrasings that was meant, if two letters were exchanged, or one is missing or too many."""
     if len(word) < LEAST_CORRECTED or word in VOCABULARY or word in NO_SLIPS:
         return word
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
@@ -196,8 +153,7 @@ def _without_slip(word: str) -> str:
 LEAST_CORRECTED: Final = 6
 """The fewest letters of a word with a slip that is corrected: short words are near too many others."""
 
-NO_SLIPS: Final = frozenset({"periodico"})
-"""Words of the world that are near a word of a phrasing."""
+NO_SLIPS: Final = frozenset({"periodico"})  # Words of the world that are near a word of a phrasing
 
 
 def _with_digits(words: list[str]) -> Iterator[str]:
@@ -220,20 +176,19 @@ def _with_digits(words: list[str]) -> Iterator[str]:
 
 
 def find_operands(text: str) -> tuple[str, ...]:
-    """The words and numbers in a normalized text that something is done with."""
+    """Return the words and numbers in a normalized text that something is done with."""
     return tuple(word for word in text.replace("'s", "").split() if word.isupper() or word.isdecimal())
 
 
 Kind = Literal["word", "number"]
 """What a value is."""
 
-LARGEST_SUM: Final = 99
-MOST_JOINED: Final = 14
-"""The most letters of two joined words."""
+MAX_SUM: Final = 99
+MAX_JOINED: Final = 14  # The most letters of two joined words
 
 _FIT: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "plus": lambda one, other: int(one) + int(other) <= LARGEST_SUM,
-    "joined": lambda one, other: one != other and len(one + other) <= MOST_JOINED,
+    "plus": lambda one, other: int(one) + int(other) <= MAX_SUM,
+    "joined": lambda one, other: one != other and len(one + other) <= MAX_JOINED,
     "longer": lambda one, other: len(one) != len(other),
     "shorter": lambda one, other: len(one) != len(other),
     "larger": lambda one, other: int(one) != int(other),
@@ -244,7 +199,7 @@ _FIT: Final[Mapping[str, Callable[[str, str], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class WordOperation:
     """One operation. It takes `arity` values that `allows` accepts.
 
     `words` are the telling words of its phrasings, and `asks` sets of them of which each asks for it.
@@ -260,11 +215,11 @@ class Operation:
     asks: tuple[frozenset[str], ...]
 
     def is_asked_by(self, words: frozenset[str]) -> bool:
-        """Whether these telling words ask for this operation and for no other."""
+        """Return whether these telling words ask for this operation and for no other."""
         return words <= self.words and any(ask <= words for ask in self.asks)
 
     def fits(self, values: Sequence[str]) -> bool:
-        """Whether it can be done with these values, or with some others beside them."""
+        """Return whether it can be done with these values, or with some others beside them."""
         fit = _FIT.get(self.name)
         return all(map(self.allows, values)) and (fit is None or len(values) < self.arity or fit(*values))
 
@@ -273,30 +228,30 @@ class Operation:
 class World:
     """The operations, the words that no plan may lose, and the words that facts are known about."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[WordOperation, ...]
     telling: frozenset[str]
     subjects: frozenset[str]
 
 
 @cache
 def world() -> World:
-    """What ships in `operations.json`."""
+    """Return what ships in `operations.json`."""
     found = json.loads(Path(__file__).with_name("operations.json").read_text(encoding="utf-8"))
-    items: Mapping[str, Mapping[str, Any]] = found["operations"]
-    subjects = " ".join(item["takes"].get("subjects", "") for item in items.values()).split()
+    operations, subjects = list[WordOperation](), set[str]()
+    for name, item in found["operations"].items():
+        takes, allows = _values(item["takes"])
+        subjects |= _split_words(item["takes"].get("subjects", ""))
+        operations.append(
+            WordOperation(
+                name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"], allows=allows,
+                words=_split_words(item["words"]), asks=tuple(map(_split_words, item["asks"])),
+            )
+        )  # fmt: skip
     return World(
-        operations=tuple(_operation(name, item) for name, item in items.items()),
-        telling=frozenset(found["telling"].split()),
+        operations=tuple(operations),
+        telling=_split_words(found["telling"]),
         subjects=frozenset(subject for subject in subjects if not subject.isdecimal()),
     )
-
-
-def _operation(name: str, item: Mapping[str, Any]) -> Operation:
-    takes, allows = _values(item["takes"])
-    return Operation(
-        name=name, skill=item["skill"], arity=item["arity"], takes=takes, gives=item["gives"], allows=allows,
-        words=frozenset(item["words"].split()), asks=tuple(frozenset(ask.split()) for ask in item["asks"]),
-    )  # fmt: skip
 
 
 def _values(takes: Mapping[str, Any]) -> tuple[Kind, Callable[[str], bool]]:
@@ -307,77 +262,17 @@ def _values(takes: Mapping[str, Any]) -> tuple[Kind, Callable[[str], bool]]:
     if "numbers" in takes:
         numbers = range(*takes["numbers"])
         return "number", lambda value: value.isdecimal() and int(value) in numbers
-    subjects = frozenset(takes["subjects"].split())
+    subjects = _split_words(takes["subjects"])
     return "number" if min(subjects).isdecimal() else "word", subjects.__contains__
 
-
-KEYWORDS: Final[Mapping[Skill, tuple[str, ...]]] = {
-    "spelling": (
-        "spell", "spelled", "spelling", "backwards", "reverse", "reversed", "reversal", "flip", "sort", "sorted",
-        "order", "ordered", "arrange", "alphabetize", "first", "last", "start", "starts", "end", "ends", "beginning",
-        "join", "joined", "combine", "combined", "connect", "together", "followed", "turn", "front", "put", "one",
-        "letter", "made", "character", "formed", "built", "build", "alphabetical", "alphabetized", "alphabetizing",
-        "arranged", "arranging", "rearrange", "organize", "sorting", "ordering", "invert", "inverted", "inverting",
-        "reversing", "flipped", "flipping", "turned", "begin", "begins", "starting", "initial", "leading", "final",
-        "finish", "finishes", "ending", "closing", "merge", "merged", "merging", "link", "linked", "joining",
-        "combining", "connecting", "putting", "combination", "compound", "concatenation", "attach", "attached",
-        "append", "single",
-    ),
-    "counting": (
-        "letters", "vowels", "vowel", "count", "length", "long", "characters", "counted", "measure",
-    ),
-    "adding": (
-        "plus", "minus", "sum", "total", "add", "added", "more", "increase", "increased", "subtract", "subtracted",
-        "difference", "less", "decrease", "decreased", "reduce", "reduced", "away", "deduct", "remains", "taken",
-        "take", "adding", "addition", "summed", "altogether", "raise", "raised", "grow", "subtracting", "subtraction",
-        "deducted", "deducting", "remove", "removed", "removing", "lowered", "diminish", "diminished", "taking",
-        "withdraw", "without", "gap", "distance", "rest",
-    ),
-    "multiplying": (
-        "times", "multiply", "multiplied", "product", "double", "doubled", "twice", "triple", "tripled", "half",
-        "halve", "halved", "divide", "divided", "split", "cut", "multiplying", "multiplication", "doubling",
-        "tripling", "thrice", "halving", "halves",
-    ),
-    "geography": (
-        "capital", "country", "land", "nation", "city", "town", "government", "governed",
-    ),
-    "chemistry": (
-        "element", "symbol", "atomic", "protons", "proton", "periodic", "chemical", "chemistry", "abbreviation",
-        "abbreviated", "stand", "stands", "represents", "represent", "abbreviate", "chemists", "atom", "atoms",
-    ),
-    "opposites": ("opposite", "antonym", "contrary"),
-    "calendar": (
-        "month", "months", "number", "day", "weekday", "week", "year", "calendar", "comes", "after", "before",
-        "follows", "precedes", "next", "previous", "following", "follow", "followed", "preceding", "later", "date",
-    ),
-    "translation": (
-        "spanish", "english", "translate", "translated", "translation", "translating", "speakers", "equivalent",
-    ),
-    "comparing": (
-        "larger", "bigger", "greater", "higher", "maximum", "smaller", "lower", "lesser", "minimum", "longer",
-        "shorter", "alphabetically", "alphabet", "dictionary", "compare", "earlier", "fewer", "whichever",
-        "comparison",
-    ),
-    "colours": ("colour", "coloured"),
-}  # fmt: skip
-"""The words by which a simple router would choose a specialist."""
-
-CHECKS: Final = frozenset({
-    "check", "checked", "confirm", "correct", "fits", "holds", "review", "sure", "test", "tested", "verified", "verify",
-})  # fmt: skip
-"""The words by which a step asks whether an answer is right."""
 
 CAPABILITIES: Final = "letters, small sums, capitals, elements, opposites, dates, Spanish words, comparisons, colours"
 """What the demo models can do, in words for an error message."""
 
-LARGEST: Final = 150
-"""The largest number of a question."""
+LARGEST: Final = 150  # The largest number of a question
+MAX_OPERANDS: Final = 8
 
-MOST_OPERANDS: Final = 8
-
-_ANY_WORD: Final = frozenset({"spelling", "counting", "comparing"})
-"""Skills that work on any word."""
-
+_ANY_WORD: Final = frozenset({"spelling", "counting", "comparing"})  # Skills that work on any word
 _YES_OR_NO: Final = frozenset({"is", "are", "was", "were", "did", "does", "do", "has", "have", "am"})
 _STRANGE: Final = re.compile(
     r"\d[.,^/%]\d|\d\s*[/^%=<>]|[=<>@#$€£]|(?:^|plus|minus|times|of|is|and|to|from|by)\s*-\d|https?:"
@@ -389,49 +284,35 @@ _DIFFERENCE: Final = re.compile(r"(\d+) (?:minus|less) (\d+)")
 
 
 def find_skills(question: str) -> tuple[Skill, ...]:
-    """The skills whose keywords the question contains."""
+    """Return the skills whose keywords the question contains."""
     words = set(normalize(question).split())
     return tuple(skill for skill, keywords in KEYWORDS.items() if words.intersection(keywords))
 
 
 def asks_for_check(subtask: str) -> bool:
-    """Whether a step is to say if an answer is right."""
+    """Return whether a step is to say if an answer is right."""
     text = normalize(subtask)
     return not CHECKS.isdisjoint(text.split()) or any(end in text for end in (" is ok", " is fine"))
 
 
 def is_known(question: str) -> bool:
-    """Whether the models were trained on such questions."""
+    """Return whether the models were trained on such questions."""
     text = normalize(question)
     words, skills, given = text.split(), find_skills(question), find_operands(text)
     asks = skills or _SUM.search(text) or "mean" in words
-    if _STRANGE.search(question.rstrip("=? ")) or not asks or not 0 < len(given) <= MOST_OPERANDS:
+    if _STRANGE.search(question.rstrip("=? ")) or not asks or not 0 < len(given) <= MAX_OPERANDS:
         return False
     if words[0] in _YES_OR_NO and not (words[0] == "do" and words[1:3] == ["you", "know"]):
         return False
     if any(int(one) < int(other) for one, other in _DIFFERENCE.findall(text)):
         return False
-    return _each_apart(words) and _can_be_worked_on(given, skills)
-
-
-def _each_apart(words: Iterable[str]) -> bool:
-    """Whether there is a word between two operands: "the opposite of a ZEBRA CROSSING" is about neither."""
-    last = ""
-    for word in words:
-        if _is_operand(last) and _is_operand(word) and not last.endswith("'s"):
-            return False
-        last = word
-    return True
-
-
-def _is_operand(word: str) -> bool:
-    return bool(find_operands(word))
-
-
-def _can_be_worked_on(given: Iterable[str], skills: Iterable[Skill]) -> bool:
-    """Whether all numbers are in the range, and all words are known where no skill works on any word."""
-    any_word = not _ANY_WORD.isdisjoint(skills)
-    return all(
-        int(text) <= LARGEST if text.isdecimal() else text.isalpha() and (any_word or text in world().subjects)
-        for text in given
+    # A word stands between two operands: "the opposite of a ZEBRA CROSSING" is about neither.
+    joined = any(
+        find_operands(one) and find_operands(other) and not one.endswith("'s") for one, other in pairwise(words)
+    )
+    return not joined and all(
+        int(operand) <= LARGEST
+        if operand.isdecimal()
+        else operand.isalpha() and (not _ANY_WORD.isdisjoint(skills) or operand in world().subjects)
+        for operand in given
     )

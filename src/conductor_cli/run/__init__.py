@@ -1,6 +1,6 @@
-"""Running a question: plan, schedule, steps, attempts. `Conductor.run(question)` gives the stream of events."""
+"""Running a question: plan, schedule, steps, attempts. `start_run(conductor, question)` gives the stream of events."""
 
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.run.runner import Run
+from conductor_cli.run.runner import Run, start_run
 
-__all__ = ["Conductor", "Run"]
+__all__ = ["Conductor", "Run", "start_run"]

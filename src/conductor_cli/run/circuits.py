@@ -1,4 +1,8 @@
-"""The circuits of a process: one for each worker and one for each provider, shared by all its runs."""
+"""The circuits of a process: one for each worker and one for each provider, shared by all its runs.
+
+Who failed several times in a row is skipped for a time, then tried by one call. A circuit is *closed* while calls are
+made, *open* while they are not, and *half open* once its time is over: then one call decides.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,106 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from conductor_cli.core.breaker import WORDS, BreakerRules, Circuit, CircuitState
-from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.errors import Failure, FailureKind, ModelError
 from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.presets import account_of, key_hint, provider_name
 
-USUAL: Final = BreakerRules()
+CircuitState = Literal["closed", "open", "half_open"]
+
+WORDS: Final = {
+    "connect": "no connection",
+    "timeout": "no answer in time",
+    "overloaded": "a server error",
+    "broken": "a reply that broke off",
+    "rate": "a rate limit",
+    "auth": "a refused key",
+}
+"""What calls fail by that count. These words stand in every later run; a server's own could quote another question."""
+
+_ANSWERED: Final = frozenset({"refused", "length", "empty_answer", "schema"})
+"""Failures of one request, by which a server shows that it works."""
+
+LONG_WAIT: Final = 30.0
+"""Seconds. A rate limit counts where the server asks for a longer wait: a shorter one is waited for."""
+
+MAX_OPEN: Final = 600.0  # Seconds after which a call is tried at the latest, whatever a server asks for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerRules:
+    """After how many failures in a row a circuit opens (0: never), and for how many seconds at first."""
+
+    failures: int = 3
+    seconds: float = 30.0
+
+
+class Circuit:
+    """The calls of one worker, or of all workers at one provider.
+
+    That of a provider (`shared`) opens only where its address cannot be reached or several workers have failed: a
+    single model that fails says nothing about the others.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
+        self.failures = 0  # Calls that failed in a row
+        self._workers: set[str] = set()
+        self._until: float | None = None
+        self._openings = 0
+        self._trial: object | None = None
+        self.reason = ""  # Why the newest call that counts failed, empty if the newest one did not
+        self.kind: FailureKind = "worker"
+        self.opened = 0  # How often it has opened in all
+
+    def state(self, now: float) -> CircuitState:
+        if self._until is None:
+            return "closed"
+        return "open" if now < self._until else "half_open"
+
+    def seconds_left(self, now: float) -> float | None:
+        """Return how long no call may be made; None where one may. 0 while another call is the one that decides."""
+        if self._until is None or (now >= self._until and self._trial is None):
+            return None
+        return max(0.0, self._until - now)
+
+    def begin(self, caller: object, now: float) -> None:
+        """`caller` is about to make calls; of a half open circuit its first one decides."""
+        if self.state(now) == "half_open" and self._trial is None:
+            self._trial = caller
+
+    def leave(self, caller: object) -> None:
+        """`caller` makes no more calls. If its call should have decided and did not, the next one does."""
+        if self._trial is caller:
+            self._trial = None
+
+    def succeed(self) -> None:
+        """A call got its answer, or a refusal of what it asked."""
+        self.failures, self._openings, self._until, self._trial = 0, 0, None, None
+        self._workers.clear()
+        self.reason = ""
+
+    def fail(self, worker: str, error: ModelError, rules: BreakerRules, now: float) -> None:
+        """A call of `worker` failed."""
+        if error.reason in _ANSWERED:
+            self.succeed()
+        # Whether the failure says something about the next call.
+        counts = error.reason in WORDS and (error.reason != "rate" or (error.retry_after or 0.0) > LONG_WAIT)
+        if not rules.failures or not counts or self.state(now) == "open":
+            return
+        self.failures += 1
+        self._workers.add(worker)
+        self.reason, self.kind = error.reason, error.kind
+        on_trial, self._trial = self._trial is not None, None
+        # A key that was refused, or a limit with hours to go, is not worth two more calls.
+        at_once = error.reason in ("auth", "rate")
+        everybody = not self._shared or error.reason == "connect" or len(self._workers) > 1
+        if on_trial or (everybody and (at_once or self.failures >= rules.failures)):
+            longest = max(rules.seconds, MAX_OPEN)
+            wait = max(rules.seconds * 2.0**self._openings, error.retry_after or 0.0)
+            self._until, self._openings = now + min(wait, longest), min(self._openings + 1, 10)
+            self.opened += 1
+
 
 _Key = tuple[str, ...]
 
@@ -34,14 +131,13 @@ class CircuitReport:
 class Circuits:
     """Which workers are skipped because their last calls failed. Runs that share it tell each other."""
 
-    def __init__(self, rules: BreakerRules = USUAL, clock: Callable[[], float] = time.monotonic) -> None:
-        self.rules = rules
-        """Those of the newest run: settings may change while a server runs."""
+    def __init__(self, rules: BreakerRules = BreakerRules(), clock: Callable[[], float] = time.monotonic) -> None:
+        self.rules = rules  # Those of the newest run: settings may change while a server runs
         self._clock = clock
         self._circuits: dict[_Key, Circuit] = {}
 
     def why_skipped(self, worker: Worker) -> Failure | None:
-        """Why a worker is not asked now; None where it may be."""
+        """Return why a worker is not asked now; None where it may be."""
         if not self.rules.failures:
             return None
         now = self._clock()
@@ -79,7 +175,7 @@ class Circuits:
             circuit.fail(worker.name, error, self.rules, self._clock())
 
     def reports(self) -> list[CircuitReport]:
-        """Every circuit that a failure has made, workers before providers."""
+        """Return every circuit that a failure has made, workers before providers."""
         now, reports = self._clock(), []
         for key, circuit in sorted(self._circuits.items(), reverse=True):
             left = circuit.seconds_left(now)
@@ -92,7 +188,7 @@ class Circuits:
 
 
 def _describe(circuit: Circuit, seconds: float, who: str) -> str:
-    """`skipped for 30 s, because it failed 3 times in a row, the last time by a server error`."""
+    """Return `skipped for 30 s, because it failed 3 times in a row, the last time by a server error`."""
     how_long = f"for {format_duration(math.ceil(seconds), tenths=False)}" if seconds else "while one call tries it"
     times, why = format_count(circuit.failures, "time"), WORDS.get(circuit.reason, "an error")
     often = f"{times} in a row, the last time by {why}" if circuit.failures > 1 else f"by {why}"
@@ -100,7 +196,7 @@ def _describe(circuit: Circuit, seconds: float, who: str) -> str:
 
 
 def _keys_of(worker: Worker) -> tuple[_Key, ...]:
-    """The circuits that a call of a worker goes through. One whose settings have changed is another worker."""
+    """Return the circuits that a call of a worker goes through. One whose settings have changed is another worker."""
     account = account_of(worker)
     own = ("worker", worker.name, worker.kind, worker.model, *account)
     return (own, ("provider", provider_name(worker), *account)) if account else (own,)

@@ -1,116 +1,180 @@
-"""The conductor: a model that plans, a pool of workers, and how they may be used. `run` starts a question.
+"""The conductor, which is all that a run is given, and what a run shares with the runs nested in it.
 
-It is given ready models; it never opens one and knows no adapter.
+It is given ready models; it never opens one and knows no adapter. `runner.start_run` asks it a question.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
+import random
 import secrets
-from contextlib import aclosing
-from dataclasses import dataclass, replace
-from datetime import datetime
-from decimal import Decimal
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 from conductor_cli.core.chat import Request
-from conductor_cli.core.data_policy import nobody_sees
-from conductor_cli.core.errors import ConductorUnusable, PolicyError, UsageError
-from conductor_cli.core.plan import SELF, Plan
-from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, check_limits, check_pool
-from conductor_cli.core.prompts import conductor_request
+from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError
+from conductor_cli.core.events import Mode
+from conductor_cli.core.learning import Exploration
+from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
+from conductor_cli.core.plan import PlanRules
+from conductor_cli.core.plan_formats import PlanFormatContext
+from conductor_cli.core.policy import COST_LIMIT, DAY_COST_LIMIT, PoolPolicy, check_limits, check_pool, plan_rules
+from conductor_cli.core.pool import Limits, Pool, Timeouts, Worker
+from conductor_cli.core.profile import PROMPTED, Profile, WorkerProfile
+from conductor_cli.core.prompts import conductor_request, plan_format_context
 from conductor_cli.core.question import Question
-from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import Trace
-from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.run.config import RunConfig, RunResources
-from conductor_cli.run.runner import Run
-from conductor_cli.run.state import RunState
+from conductor_cli.core.tools import CALLS_PER_RUN, OfferedTool, RunTools, ToolBox
+from conductor_cli.core.usage import NO_USAGE, Price, Usage
+from conductor_cli.models.base import Model
+from conductor_cli.run.circuits import BreakerRules, Circuits
+from conductor_cli.state.interfaces import AttachmentStore, CircuitStates, Spending
+
+ToolVerdict = Literal["once", "always", "no"]
+"""What the user says of a call: yes, yes for every call of this tool in this run, no."""
+
+REFUSED: Final = "not called: the user does not allow it. Do not ask for it again; answer without it."
+NOBODY: Final = "not called: it may change something, and nobody can be asked to allow it. Answer without it."
 
 
-def new_run_id(now: datetime) -> str:
-    """An id that sorts by time, also within a second, and differs for two runs of the same moment."""
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
+class ToolApprovals:
+    """One for each run that a user starts. `asks`: somebody can be asked."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self._asks = asks
+        self._always: set[str] = set()
+        self._turn = asyncio.Lock()
+        self._waiting: asyncio.Future[ToolVerdict] | None = None
+
+    async def objection(self, tool: OfferedTool, ask: Callable[[], Awaitable[ToolVerdict]]) -> str:
+        """Return why a call must not be made, for the worker to read; empty where it may. `ask` asks the user."""
+        # A tool whose description or parameters change later is another one.
+        what = [tool.server, tool.own_name, tool.tool.description, tool.tool.parameters]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        if tool.allowed or tool.read_only or key in self._always:
+            return ""
+        if not self._asks:
+            return NOBODY
+        async with self._turn:  # one question at a time
+            verdict = "always" if key in self._always else await ask()
+        if verdict == "always":
+            self._always.add(key)
+        return REFUSED if verdict == "no" else ""
+
+    def verdict(self) -> asyncio.Future[ToolVerdict]:
+        """Return what the user will say of the call that is offered next."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        return self._waiting
+
+    def decide(self, verdict: ToolVerdict) -> None:
+        """The user has answered. Where nothing is asked, this does nothing."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(verdict)
+
+
+_NO_WAIT: Final[AbstractAsyncContextManager[None]] = nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conductor(RunConfig):
-    """A configuration that questions can be asked of."""
+class Conductor:
+    """Everything that runs need, none of it opened here: a model that plans, workers, and how they may be used.
 
-    def run(  # noqa: PLR0913 - each is a way to run it
-        self,
-        question: Question,
-        *,
-        plan: Plan | None = None,
-        resume: Trace | None = None,
-        plan_only: bool = False,
-        approve: bool = False,
-        id: str = "",  # noqa: A002 - that is what it is
-    ) -> Run:
-        """Start `question`; nothing happens before the stream is read.
+    - `model` plans; None where every run brings its plan. `name` is its name with its file hash, `recipient` who
+      receives what it is sent, `price` its price (None: not known). `constrained` says that its backend obeys grammars.
+      `planner_worker` is the worker that is the same model, empty if there is none. `key_hint` says what to do where
+      its key is refused.
+    - `workers` holds a model for each name in `pool`. `unavailable` are workers that cannot be asked, and why.
+    - `pool_policy` says who may be asked, and shown what. `daily_spend` records each call and holds all runs of a day
+      to its limits.
+    - `streams_answer`: the text of the answering step is shown as it comes and cannot be taken back, so that step is
+      not tried again once it has written something. `streams_nested`: so is that of a nested run whose answer is the
+      run's.
+    - `seed` goes with every call. `notices` are shown at the start of the run.
+    - `revises`: where no worker can do a step, the planner is asked once for the rest of the plan.
+    - `tools` are those that workers may call; None where there are none.
+    - `shared_semaphores` are those of `model_semaphores` for several runs at once that share the models; None gives
+      each run its own.
+    - `provider_slots` holds, by the name of a worker, as many turns as there may be calls at once at its provider; one
+      object for all workers there. Workers without an entry wait for nobody.
+    - `circuits` say which workers are skipped because their last calls failed, for all runs that share them; None skips
+      nobody.
+    - `exploration` says how steps go to other workers than the planned ones; None for never.
+    - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
+    - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
+    """
 
-        `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan` nothing is planned.
-        With `resume` the finished steps of that run are reused and only what is missing is done. With `plan_only`
-        no step is started and the answer stays empty; with `approve` none is started before `Run.decide` was told so.
-        Raises `PolicyError`, `ConfigError` or `ConductorUnusable` before anything is called.
-        """
-        self.check_limits(planned=plan is None)
-        nests = plan is not None and (self.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
-        if nests and self.model is None:
-            raise ConductorUnusable(
-                "a step on the conductor itself needs a conductor model", hint="choose one: conductor model use NAME"
-            )
-        state = RunState(
-            id=id or new_run_id(self.wall()),
-            config=self,
-            question=question,
-            resources=RunResources(self),
-            given_plan=plan,
-            resumed=resume,
-            depth_left=max(self.limits.recursion, 1),
-            reviews=self.limits.recursion,
-            plan_only=plan_only,
-            awaits_approval=approve,
-        )
-        self._check_attachments(state, resumed=resume is not None)
-        state.policy.check(plans=self.model is not None and (plan is None or nests))
-        violation = None if plan is None else state.policy.plan_violation(plan)
-        if violation is not None:
-            raise PolicyError(violation.message, hint=violation.hint)
-        return Run(state)
+    model: Model | None
+    pool: Pool
+    workers: Mapping[str, Model]
+    name: str = "conductor"
+    planner_worker: str = ""
+    recipient: str = ""
+    key_hint: str = ""
+    pool_policy: PoolPolicy = PoolPolicy()
+    profile: Profile = PROMPTED
+    worker_profile: WorkerProfile = WorkerProfile()
+    limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
+    mode: Mode = "auto"
+    constrained: bool = False
+    price: Price | None = None
+    streams_answer: bool = False
+    streams_nested: bool = False
+    seed: int | None = None
+    unavailable: Mapping[str, Failure] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+    shared_semaphores: Mapping[int, asyncio.Semaphore] | None = None
+    provider_slots: Mapping[str, asyncio.Semaphore] = field(default_factory=dict)
+    circuits: CircuitStates | None = None
+    revises: bool = False
+    daily_spend: Spending | None = None
+    tools: RunTools | None = None
+    attachments: AttachmentStore | None = None
+    origin: str = ""
+    room: asyncio.Event | None = None
+    exploration: Exploration | None = None
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    random: random.Random = field(default_factory=random.Random)
 
-    def _check_attachments(self, state: RunState, *, resumed: bool) -> None:
-        """Raise `UsageError` where an attachment is gone, or nobody can see it."""
-        for attachment in state.question.attachments:
-            if self.attachments is None or not self.attachments.holds(attachment):
-                raise UsageError(
-                    f"{one_line(attachment.name)} is not stored any more",
-                    hint="attach it again: -f FILE; it is deleted with the last trace that needs it",
-                )
-        message, hint = ("", "") if resumed else nobody_sees(state.viewers, self.unavailable)
-        if message:
-            raise UsageError(message, hint=hint)
+    @property
+    def holds_answer(self) -> bool:
+        """Whether what the last step writes may be no answer: a verdict on the one before it, or a refusal."""
+        return bool(self.profile.verdicts or self.worker_profile.refusal)
+
+    def rules(
+        self, *, given: bool, depth_left: int, down: Collection[str] = (), excluded: Collection[str] = ()
+    ) -> PlanRules:  # fmt: skip
+        """Return the rules of one plan; see `policy.plan_rules`."""
+        return plan_rules(self.pool, self.limits, down=down, given=given, depth_left=depth_left, excluded=excluded)
+
+    def context(self, rules: PlanRules) -> PlanFormatContext:
+        """Return how the conductor writes a plan that keeps `rules`."""
+        return plan_format_context(self.profile, self.pool, rules, self.mode, constrained=self.constrained)
 
     def check_limits(self, *, planned: bool = True) -> None:
         """Whether the limits can be enforced, whatever is asked. Raises `PolicyError` or `ConfigError`."""
         check_limits(self.limits, planned=planned)
-        cost = self._cost_limit()
+        cost = self.limits.cost
+        if self.daily_spend is not None:
+            self.daily_spend.check()
+            cost = self.daily_spend.cost_limit if cost is None else cost
         cost_limit = COST_LIMIT if self.limits.cost is not None else DAY_COST_LIMIT
         check_pool(self.pool, replace(self.limits, cost=cost), cost_limit)
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: the conductor {self.name} has no price",
-                hint="give it a price: conductor workers add NAME … --price IN,OUT, then conductor model use NAME\n"
+                hint="give it a price: conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME\n"
                 "or plan with a local model, or limit tokens instead",
             )
 
-    def _cost_limit(self) -> Decimal | None:
-        """The limit on money, of the run or of the day. Raises `ConfigError` where the day's cannot be enforced."""
-        if self.daily_spend is None:
-            return self.limits.cost
-        self.daily_spend.check()
-        return self.daily_spend.cost_limit if self.limits.cost is None else self.limits.cost
-
     def planning_request(self, question: Question) -> Request:
-        """The first request that asks the model to plan `question`."""
+        """Return the first request that asks the model to plan `question`."""
         rules = self.rules(given=bool(question.given), depth_left=max(self.limits.recursion, 1))
         return conductor_request(question, self.pool, self.profile, self.context(rules))
 
@@ -130,3 +194,105 @@ class Conductor(RunConfig):
             async for chunk in chunks:
                 used = chunk.usage or used
         return used
+
+
+def new_run_id(now: datetime) -> str:
+    """Return an id that sorts by time, also within a second, and differs for two runs of the same moment."""
+    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:05x}{secrets.token_hex(1)[0]}"
+
+
+class RunResources:
+    """One for each run that a user starts. A call that waits here holds nothing that another call needs to end."""
+
+    def __init__(self, config: Conductor) -> None:
+        self.ledger = Ledger(config.limits)
+        self.call_slots = asyncio.Semaphore(config.limits.parallel)
+        """As many calls at once as the run allows; substitutes and nested runs need a slot too."""
+        self.revisions_left = 1  # How often the rest of a plan may still be planned anew, nested runs included
+        self.approvals = ToolApprovals(asks=config.tools is not None and config.tools.asks)
+        self.tool_calls_left = CALLS_PER_RUN if config.limits.tool_calls is None else config.limits.tool_calls
+        self._open_tools = config.tools.open if config.tools is not None else None
+        self._tools: ToolBox | None = None
+        self._provider_slots = config.provider_slots
+        self._daily_spend = config.daily_spend
+        self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
+        self._pool = config.pool
+        self.circuits: CircuitStates = config.circuits or Circuits(BreakerRules(failures=0))
+        self._settled = asyncio.Event()
+        shared = config.shared_semaphores
+        self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
+
+    @property
+    def tools(self) -> ToolBox | None:
+        """The tools of this run, opened when they are first asked for; None where there are none."""
+        if self._tools is None and self._open_tools is not None:
+            self._tools = self._open_tools()
+        return self._tools
+
+    def take_tool_call(self) -> bool:
+        """Count a call of a tool; False where the run may make no more."""
+        if self.tool_calls_left <= 0:
+            return False
+        self.tool_calls_left -= 1
+        return True
+
+    async def close(self) -> None:
+        """End what this run has started: the servers of its tools."""
+        tools, self._tools, self._open_tools = self._tools, None, None
+        if tools is not None:
+            await tools.close()
+
+    @property
+    def skipped(self) -> Mapping[str, Failure]:
+        """Workers that are asked only where nobody else can do a step, and why."""
+        why = {worker.name: self.circuits.why_skipped(worker) for worker in self._pool if worker.name not in self.down}
+        return {name: failure for name, failure in why.items() if failure is not None}
+
+    def turn(self, model: Model) -> AbstractAsyncContextManager[None]:
+        """Return a turn on a model. A local one that both plans and works does one thing at a time.
+
+        Waiting for a turn happens before the call, so that it does not count against the call's timeouts.
+        """
+        return self._model_semaphores.get(id(model), _NO_WAIT)
+
+    def provider_slot(self, worker: Worker) -> AbstractAsyncContextManager[None]:
+        """Return a turn at a worker's provider, which may take only so many calls at once."""
+        return self._provider_slots.get(worker.name, _NO_WAIT)
+
+    async def reserve(self, tokens_in: int, answer: int, price: Price | None, worker: Worker | None) -> Reservation:
+        """Reserve tokens and money for a call of `worker`, or of the conductor where that is None.
+
+        Waits where a running call may leave room. Raises `LimitReached`.
+        """
+
+        def decide(today: DayBudget) -> Reservation | None:
+            return self.ledger.reserve(tokens_in, answer, price, call=worker is not None, today=today)
+
+        spend = self._daily_spend
+        while True:
+            reservation = spend.reserve(decide, self.ledger.release, worker) if spend else decide(NO_DAY_LIMITS)
+            if reservation is not None:
+                return reservation
+            # There is no lock around this: nothing is awaited between looking for room and waiting for the event.
+            self._settled.clear()
+            await self._settled.wait()
+
+    def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
+        """A call has ended. Calls that wait for room look again.
+
+        `cached`: the reply came from the response cache, so nothing was spent today. `failed`: it is not used.
+        """
+        self.ledger.settle(reservation, usage)
+        if self._daily_spend:
+            self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
+        self._settled.set()
+
+
+def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
+    """A semaphore for each model, by its `id`. Workers on one model share it; the narrowest of them sets its size."""
+    widths: dict[int, int] = {}
+    for worker in pool:
+        if worker.name in models:
+            key = id(models[worker.name])
+            widths[key] = min(worker.parallel, widths.get(key, worker.parallel))
+    return {key: asyncio.Semaphore(width) for key, width in widths.items()}

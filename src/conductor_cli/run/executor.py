@@ -16,24 +16,22 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure, LimitReached, ModelError, PolicyError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.policy import POLICY_HINT, substitutes
-from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import NESTED, Given
 from conductor_cli.core.trace import ENDED
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import with_key_hint
 from conductor_cli.run.attempt import Attempt, retry_wait, steps_seen_by
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 from conductor_cli.run.tool_loop import tell_of_changes
 
 FATAL: Final = frozenset({"auth", "missing", "file"})
 """Reasons that will not change within a run: the worker is not asked again."""
 
 
-ReadNested = Callable[[int, RunState], AsyncIterator[ev.Event]]
-"""Starts the nested run of a step, and gives its events."""
+ReadNested = Callable[[RunContext], AsyncIterator[ev.Event]]  # Starts the nested run of a step, and gives its events
 
 
-async def run_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:
+async def run_step(state: RunContext, number: int, read_nested: ReadNested) -> Failure | None:
     """Do step `number` and report all that happens as events. Returns what ends the whole run, if anything does."""
     worker = state.record(number).step.worker
     if worker == SELF:
@@ -44,25 +42,26 @@ async def run_step(state: RunState, number: int, read_nested: ReadNested) -> Fai
 class _WorkerStep:
     """A step that workers do: one after the other, until one of them has done it or nobody is left."""
 
-    def __init__(self, state: RunState, number: int) -> None:
+    def __init__(self, state: RunContext, number: int) -> None:
         self._state = state
         self._number = number
         self._attempt = 0
         self._tried: list[str] = []
 
     async def run(self, planned: str) -> Failure | None:
-        worker: str | None = self._planned_or_substitute(planned)
+        worker, state = self._planned_or_substitute(planned), self._state
         try:
             while worker is not None:
-                worker = await self._ask(worker)
+                with state.resources.circuits.calling(state.config.pool[worker]):
+                    worker = await self._make_attempts(worker)
         except LimitReached as error:
-            if self._state.record(self._number).state not in ENDED:
-                self._state.stop_step(self._number, "limit")
+            if state.record(self._number).state not in ENDED:
+                state.stop_step(self._number, "limit")
             return error.failure
         return None
 
     def _planned_or_substitute(self, name: str) -> str | None:
-        """The planned worker, or another one where it cannot be asked."""
+        """Return the planned worker, or another one where it cannot be asked or is skipped for a time."""
         state = self._state
         forbidden = state.call_violation(self._number, name)
         failure = state.resources.down.get(name)
@@ -71,30 +70,20 @@ class _WorkerStep:
         if failure is None and name not in state.config.pool:
             hint = "list the workers: conductor workers list"
             failure = Failure(kind="config", message=f"no worker is named {name}", hint=hint, reason="worker_unknown")
-        if failure is None:
-            return self._unless_skipped(name)
-        self._tried.append(name)
+        if failure is not None:
+            self._tried.append(name)
+            substitute = self._substitute()
+        else:
+            failure = state.resources.skipped.get(name)
+            substitute = self._substitute(besides=name) if failure is not None else None
+            if failure is None or substitute is None or substitute in state.resources.skipped:
+                return name
         state.add_error(self._number, failure)
-        substitute = self._substitute()
         self._fail(failure, substitute=substitute)
         return substitute
-
-    def _unless_skipped(self, name: str) -> str:
-        """The worker, or another one that can do the step while the worker is skipped."""
-        failure = self._state.resources.skipped.get(name)
-        substitute = self._substitute(besides=name) if failure is not None else None
-        if failure is None or substitute is None or substitute in self._state.resources.skipped:
-            return name
-        self._state.add_error(self._number, failure)
-        self._fail(failure, substitute=substitute)
-        return substitute
-
-    async def _ask(self, name: str) -> str | None:
-        """Make all attempts with one worker. Returns who is to try next, if anyone."""
-        with self._state.resources.circuits.calling(self._state.config.pool[name]):
-            return await self._make_attempts(name)
 
     async def _make_attempts(self, name: str) -> str | None:
+        """Make all attempts with one worker. Returns who is to try next, if anyone."""
         state = self._state
         self._tried.append(name)
         turn, repair = 0, tuple[Message, ...]()
@@ -109,10 +98,11 @@ class _WorkerStep:
                 self._fail(error.failure)
                 return None
             except ModelError as error:
-                failure = _failure_of_worker(state.config.pool[name], error)
+                failure = with_key_hint(call.worker, error.failure)
+                failure = replace(failure, message=f"{name}: {error.message}")
                 state.add_error(self._number, failure)
                 if error.reason in FATAL:
-                    state.resources.mark_down(name, failure)
+                    state.resources.down[name] = failure
                 wait = self._wait_before_retry(call, error, turn)
                 if wait is None:
                     return self._end_worker(name, call, error, failure)
@@ -125,7 +115,7 @@ class _WorkerStep:
                 return None
 
     def _wait_before_retry(self, call: Attempt, error: ModelError, turn: int) -> float | None:
-        """Seconds until the same worker is asked again; None where it is not."""
+        """Return seconds until the same worker is asked again; None where it is not."""
         # No retry once the run is ending, nor after text that the user has already seen as the answer.
         if self._state.draining or call.text_is_out:
             return None
@@ -133,7 +123,8 @@ class _WorkerStep:
             return 0.0
         if not error.retryable or turn >= self._state.config.limits.attempts:
             return None
-        if self._is_better_elsewhere(call.worker):
+        skipped = self._state.resources.skipped
+        if call.worker.name in skipped and self._substitute() not in (None, *skipped):
             return None
         return retry_wait(turn + 1, error.retry_after, self._state.config.random)
 
@@ -145,20 +136,15 @@ class _WorkerStep:
             self._fail(failure, call.usage)
             return None
         if error.reason == "connect":
-            state.resources.mark_down(name, failure)  # other steps need not find out again
+            state.resources.down[name] = failure  # other steps need not find out again
         substitute = self._substitute()
         self._fail(failure, call.usage, substitute=substitute)
         if substitute is not None:
             tell_of_changes(state, self._number)
         return substitute
 
-    def _is_better_elsewhere(self, name: str) -> bool:
-        """Whether a worker is skipped by now, and another one is not that can do the step."""
-        skipped = self._state.resources.skipped
-        return name in skipped and self._substitute() not in (None, *skipped)
-
     def _substitute(self, besides: str = "") -> str | None:
-        """Who may do the step instead: it sees of the question no less than the planned worker would.
+        """Return who may do the step instead: it sees of the question no less than the planned worker would.
 
         A worker that is skipped comes after all others: where nobody else is left, there is nothing to lose.
         """
@@ -167,7 +153,7 @@ class _WorkerStep:
         skipped = state.resources.skipped
         names = substitutes(state.config.pool, {*self._tried, *state.resources.down, besides})
         for name in sorted(names, key=lambda name: name in skipped):
-            sees_all = state.policy.may_replace(name, planned) and state.viewers.may_replace(name, planned)
+            sees_all = state.policy.may_replace(name, planned) and state.media_access.may_replace(name, planned)
             if sees_all and not state.call_violation(self._number, name):
                 return name
         return None
@@ -182,13 +168,8 @@ class _WorkerStep:
         self._state.emit(failed)
 
 
-def _failure_of_worker(worker: Worker, error: ModelError) -> Failure:
-    """The error of a call with the worker's name; for a refused key, with the command that stores another."""
-    return replace(with_key_hint(worker, error.failure), message=f"{worker.name}: {error.message}")
-
-
-async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested) -> Failure | None:
-    """A step on worker `self`: a run of its own over the same pool, whose events come as `NestedEvent`."""
+async def _run_nested_step(state: RunContext, number: int, read_nested: ReadNested) -> Failure | None:
+    """Do a step on worker `self`: a run of its own over the same pool, whose events come as `NestedEvent`."""
     failure = _nesting_failure(state, number)
     if failure is not None:
         _fail_nested_step(state, number, failure)
@@ -197,7 +178,7 @@ async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested
     nested = _nested_state(state, number)
     state.busy.add(number)
     try:
-        async for event in read_nested(number, nested):
+        async for event in read_nested(nested):
             state.emit(ev.NestedEvent(at=state.now(), step=number, event=event))
     except asyncio.CancelledError:
         for event in nested.unread_events():
@@ -207,8 +188,8 @@ async def _run_nested_step(state: RunState, number: int, read_nested: ReadNested
     return _end_nested_step(state, number, nested)
 
 
-def _nesting_failure(state: RunState, number: int) -> Failure | None:
-    """Why a nested run is not possible; None where it is."""
+def _nesting_failure(state: RunContext, number: int) -> Failure | None:
+    """Return why a nested run is not possible; None where it is."""
     if state.config.model is None:
         message = "a step on the conductor itself needs a conductor model"
         return Failure(kind="conductor", message=message, reason="no_planner")
@@ -218,7 +199,7 @@ def _nesting_failure(state: RunState, number: int) -> Failure | None:
     return Failure(kind="policy", message=forbidden, hint=POLICY_HINT) if forbidden else None
 
 
-def _nested_state(state: RunState, number: int) -> RunState:
+def _nested_state(state: RunContext, number: int) -> RunContext:
     """The beginning of a nested run. Its question is the same, with the subtask and the answers that the step sees."""
     record = state.record(number)
     step, earlier = record.step, state.resumed.steps if state.resumed is not None else ()
@@ -228,7 +209,7 @@ def _nested_state(state: RunState, number: int) -> RunState:
         if item.answer is not None
     )
     text = f"{state.question.text}{NESTED}{step.subtask}"
-    return RunState(
+    return RunContext(
         id=f"{state.id}.{number}",
         config=state.config,
         question=replace(state.question, text=text, given=given, parent=state.id),
@@ -242,7 +223,7 @@ def _nested_state(state: RunState, number: int) -> RunState:
     )
 
 
-def _end_nested_step(state: RunState, number: int, nested: RunState) -> Failure | None:
+def _end_nested_step(state: RunContext, number: int, nested: RunContext) -> Failure | None:
     """Turn the end of the nested run into the end of its step. Returns what ends the whole run, if anything does."""
     trace, stopped_by = nested.trace, nested.stopped_by
     limit = stopped_by if stopped_by is not None and stopped_by.kind == "limit" else None
@@ -264,6 +245,6 @@ def _end_nested_step(state: RunState, number: int, nested: RunState) -> Failure 
     return failure if failure.kind == "internal" else limit
 
 
-def _fail_nested_step(state: RunState, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
+def _fail_nested_step(state: RunContext, number: int, failure: Failure, usage: Usage = NO_USAGE) -> None:
     state.add_error(number, failure)
     state.emit(ev.StepFailed(at=state.now(), step=number, attempt=1, error=failure, usage=usage))

@@ -1,11 +1,7 @@
 """One reply of the conductor: its text becomes steps while it is being written, and each is announced at once.
 
-Whether a planned step goes to another worker than the planned one; within every rule of the run.
-
-Steps of a plan that repeat an earlier one. Pure.
-
-A weak planner may write the same step again and again. A repetition asks the same worker for the same thing with the
-same access list, so it costs a call and adds nothing.
+Steps that repeat an earlier one are left out, and now and then a step goes to another worker than the planned one,
+within every rule of the run.
 """
 
 from __future__ import annotations
@@ -15,34 +11,34 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
-from conductor_cli.core.estimate import estimated_tokens, estimated_usage
-from conductor_cli.core.learning import Choice, choose_worker, kind_of_task
+from conductor_cli.core.estimate import estimated_usage, prompt_tokens
+from conductor_cli.core.learning import WorkerChoice, choose_worker, kind_of_task
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
-from conductor_cli.core.question import NESTED, Question
+from conductor_cli.core.question import NESTED
 from conductor_cli.core.tools import describe_tools
 from conductor_cli.core.trace import describe_repeated_steps
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.run.attempt import with_timeouts
-from conductor_cli.run.state import RunState
+from conductor_cli.run.attempt import read_chunks
+from conductor_cli.run.state import RunContext
 
 
-def explore_step(state: RunState, step: Step) -> Choice:
-    """Who does a step that the planner has just written, after those that stand.
+def explore_step(state: RunContext, step: Step) -> WorkerChoice:
+    """Return who does a step that the planner has just written, after those that stand.
 
     At most one step of a run goes to another worker. A run that can be repeated (`seed`), that only plans, or that is a
     step of another run does not explore, and neither do questions with attachments or a schema, which not every worker
     can take.
     """
     exploration, question = state.config.exploration, state.question
-    planned = Choice(worker=step.worker)
+    planned = WorkerChoice(worker=step.worker)
     if exploration is None or state.plan_only or state.nested or state.config.seed is not None:
         return planned
     if question.attachments or question.schema is not None or any(record.preferred for record in state.trace.steps):
@@ -55,26 +51,18 @@ def explore_step(state: RunState, step: Step) -> Choice:
     return choose_worker(step.worker, candidates, exploration.probability, state.config.random.random())
 
 
-def describe_choice(choice: Choice) -> str:
-    """What a reader is told of a step that goes to another worker."""
-    chance = f"a chance of {choice.propensity:.1%}; learning.explore"
-    return f"{choice.worker} is tried instead of {choice.preferred}, because it may be as good ({chance})"
-
-
-def _can_change(state: RunState, name: str) -> bool:
+def _can_change(state: RunContext, name: str) -> bool:
     """Whether a worker's steps can be done by another one. What a program does is its own: it may change files."""
     return name != SELF and name in state.config.pool and state.config.pool[name].kind not in PROGRAMS
 
 
-def _may_take_over(state: RunState, step: Step, other: Worker) -> bool:
-    """Whether every rule of the run allows `other` to do the step, and it sees what the planned worker would."""
-    policy, config = state.policy, state.config
-    resources = state.resources
-    if not _can_change(state, other.name) or other.name not in config.workers or other.name in resources.down:
+def _may_take_over(state: RunContext, step: Step, other: Worker) -> bool:
+    """Return whether every rule of the run allows `other` to do the step, and it sees what the planned worker would."""
+    policy = state.policy
+    absent = {*state.resources.down, *state.resources.skipped, *policy.excluded}
+    if not _can_change(state, other.name) or other.name not in state.config.workers or other.name in absent:
         return False
-    if other.name in resources.skipped:
-        return False
-    if other.name in policy.excluded or not policy.may_replace(other.name, step.worker):
+    if not policy.may_replace(other.name, step.worker):
         return False
     # What would stay on this machine stays on it, also where no rule says so.
     if policy.pool_policy.party(step.worker).local and not policy.pool_policy.party(other.name).local:
@@ -89,6 +77,8 @@ LOOP: Final = 3
 class RepeatFilter:
     """Takes the steps of a plan in order, leaves out those that repeat an earlier one, and renumbers the others.
 
+    A weak planner may write the same step again and again. A repetition asks the same worker for the same thing with
+    the same access list, so it costs a call and adds nothing.
     `standing` are the steps that stand already. `left_out` has the numbers of repetitions, as the planner wrote them.
     With `keep_last` the last step is never left out.
     """
@@ -107,13 +97,21 @@ class RepeatFilter:
         return self._in_a_row >= LOOP and not self._keep_last
 
     def take(self, item: ParsedStep) -> ParsedStep | None:
-        """The step under its new number, with an access list of new numbers; None where it is left out.
+        """Return the step under its new number, with an access list of new numbers; None where it is left out.
 
         The last step is left out only where it repeats the newest one: then that one gives the answer.
         """
         access = tuple(dict.fromkeys(self._numbers[number] for number in item.step.access))
         step = replace(item.step, access=access)
-        number = self._number_of(step)
+        # The number of the same step among those that are kept. White space and order do not count.
+        same = (
+            number
+            for number, kept in enumerate(self._kept, start=1)
+            if kept.worker == step.worker
+            and kept.subtask.split() == step.subtask.split()
+            and {*kept.access} == {*step.access}
+        )
+        number = next(same, 0)
         is_newest = number == len(self._kept)
         if number and (not item.last or (is_newest and not self._keep_last)):
             self._numbers[item.number] = number
@@ -125,28 +123,19 @@ class RepeatFilter:
         self._numbers[item.number] = len(self._kept)
         return replace(item, number=len(self._kept), step=step)
 
-    def _number_of(self, step: Step) -> int:
-        """The number of the same step among those that are kept; 0 for none. White space and order do not count."""
-        for number, kept in enumerate(self._kept, start=1):
-            same_words = kept.subtask.split() == step.subtask.split()
-            if same_words and kept.worker == step.worker and {*kept.access} == {*step.access}:
-                return number
-        return 0
-
 
 REVIEW: Final = "Check the answer at hand against the question. Accept it if it stands; otherwise have it corrected."
 """The subtask of the review that `limits.recursion` appends to a plan."""
 CLOSING: Final = " \t\r\n`}])."
 """What may follow a whole plan and is ignored: the end of a fence, or of the JSON around the plan."""
 
-_NO_STEP: Final = Step(worker="", subtask="")
-"""Equals no step of a plan."""
+_NO_STEP: Final = Step(worker="", subtask="")  # Equals no step of a plan
 
 
 class PlanStream:
     """Reads one reply of the conductor and announces its steps."""
 
-    def __init__(self, state: RunState, model: Model, context: PlanFormatContext, attempt: int) -> None:
+    def __init__(self, state: RunContext, model: Model, context: PlanFormatContext, attempt: int) -> None:
         self._state = state
         self._attempt = attempt
         self._model = model
@@ -179,9 +168,20 @@ class PlanStream:
         state = self._state
         question = state.policy.question_for_conductor()
         self._notice = conductor_notice(question)
+        pool, about = state.config.pool, state.config.tools.about if state.config.tools is not None else {}
+        attached: list[str] = []
+        # A conductor that was trained on prompts of its own is told nothing of the attachments.
+        if state.config.profile.names and question.attachments:
+            shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
+            attached = describe_attached(question, shown, self._context.labels, pool)
+        tools = [
+            describe_tools(self._context.label(worker.name), worker.tools, about)
+            for worker in pool
+            if worker.tools and worker.name in self._context.rules.workers
+        ]
         request = conductor_request(
             question,
-            state.config.pool,
+            pool,
             state.config.profile,
             self._context,
             standing=standing,
@@ -190,21 +190,29 @@ class PlanStream:
             revision=state.revision,
             rules=(
                 *state.policy.rules_for_planner(self._context),
-                *self._describe_attached(question),
-                *self._describe_tools(),
+                *attached,
+                *tools,
             ),
         )
         price, resources = state.config.price, state.resources
         async with resources.turn(self._model):
-            reservation = await resources.reserve(
-                estimated_tokens(request.messages), request.max_tokens or 0, price, None
+            reservation = await resources.reserve(prompt_tokens(request.messages), request.max_tokens or 0, price, None)
+            # The seed and the rank rise with each attempt, or the model would repeat its plan.
+            retries = self._attempt - 1
+            request = replace(
+                request,
+                seed=None if state.config.seed is None else state.config.seed + retries,
+                rank=retries if state.config.profile.sampling.search else 0,
+                max_tokens=reservation.answer,
             )
-            seed, rank = self._seed_and_rank()
-            request = replace(request, seed=seed, rank=rank, max_tokens=reservation.answer)
             began, failed = state.now(), False
             self._prompt = request.messages
             try:
-                await self._stream(request)
+                done = await read_chunks(self._model.stream(request), self._take, state.config.timeouts)
+                if not done and self._truncated and not self._complete and not self._context.single:
+                    raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
+                if not done and not self._complete:
+                    self._announce(self._parser.end())
             except PlanError:
                 failed = True
                 raise
@@ -219,36 +227,8 @@ class PlanStream:
                 self._usage = used
                 resources.settle(reservation, used, cached=self._cached, failed=failed)
 
-    def _seed_and_rank(self) -> tuple[int | None, int]:
-        """The seed and the rank of this attempt. Both rise with each attempt, or the model would repeat its plan."""
-        config, retries = self._state.config, self._attempt - 1
-        seed = None if config.seed is None else config.seed + retries
-        return seed, retries if config.profile.sampling.search else 0
-
-    def _describe_tools(self) -> list[str]:
-        """A line for each worker that may call tools."""
-        config, workers = self._state.config, self._context.rules.workers
-        about = config.tools.about if config.tools is not None else {}
-        return [
-            describe_tools(self._context.label(worker.name), worker.tools, about)
-            for worker in config.pool
-            if worker.tools and worker.name in workers
-        ]
-
-    async def _stream(self, request: Request) -> None:
-        async with with_timeouts(self._model.stream(request), self._state.config.timeouts) as chunks:
-            async for chunk in chunks:
-                self._note(chunk)
-                if self._complete and chunk.text.strip(CLOSING):
-                    return  # the plan is complete; nobody waits for what the conductor says about it
-                self._take(chunk.text)
-        if self._truncated and not self._complete and not self._context.single:
-            raise PlanError("the plan was cut off at the token limit", line=self._text[-200:].strip())
-        if not self._complete:
-            self._announce(self._parser.end())
-
-    def _note(self, chunk: Chunk) -> None:
-        """Keep what a chunk says beside its text."""
+    def _take(self, chunk: Chunk) -> bool:
+        """Announce what a chunk completes. Returns whether nobody waits for the rest of the reply."""
         # The conductor may be asked twice; the user needs to hear only once that it reads less than the question.
         if self._notice and all(notice.text != self._notice for notice in self._state.trace.notices):
             self._state.notice(self._notice)
@@ -259,14 +239,14 @@ class PlanStream:
         self._truncated = chunk.finish == "length"
         if chunk.note:
             self._state.notice(f"the conductor: {chunk.note}")
-
-    def _take(self, text: str) -> None:
-        if not text:
-            return
-        self._text += text
-        self._state.emit(ev.PlanDelta(at=self._state.now(), text=text))
-        if not self._complete:
-            self._announce(self._parser.feed(text))
+        if self._complete and chunk.text.strip(CLOSING):
+            return True  # the plan is complete, and this is what the conductor says about it
+        if chunk.text:
+            self._text += chunk.text
+            self._state.emit(ev.PlanDelta(at=self._state.now(), text=chunk.text))
+            if not self._complete:
+                self._announce(self._parser.feed(chunk.text))
+        return False
 
     def _announce(self, parsed: Iterable[ParsedStep | KeepAnswer]) -> None:
         for item in parsed:
@@ -284,28 +264,13 @@ class PlanStream:
             if self._complete:
                 self._check_whole(item.step)
             if self._complete or self._find_fault is None:
-                self._announce_held()
+                complete, self._held = self._held, []
+                for each in complete:
+                    choice = explore_step(self._state, each.step)
+                    step = replace(each.step, worker=choice.worker)
+                    announce_parsed(self._state, replace(each, step=step), choice)
             if self._complete:
                 return
-
-    def _announce_held(self) -> None:
-        held, self._held = self._held, []
-        for item in held:
-            self._announce_step(item)
-
-    def _announce_step(self, item: ParsedStep) -> None:
-        """Announce a step of the reply, on another worker than the planned one where that is explored."""
-        choice = explore_step(self._state, item.step)
-        step = replace(item.step, worker=choice.worker)
-        announce_parsed(self._state, replace(item, step=step), choice)
-
-    def _describe_attached(self, question: Question) -> list[str]:
-        """What a conductor that was not trained on prompts of its own is told of the attachments."""
-        state, pool = self._state, self._state.config.pool
-        if not (state.config.profile.names and question.attachments):
-            return []
-        shown = {worker.name: state.policy.question_for(worker.name) for worker in pool}
-        return describe_attached(question, shown, self._context.labels, pool)
 
     def _check_whole(self, last: Step) -> None:
         """Raise `PlanError` where the plan as a whole has a fault.
@@ -316,7 +281,7 @@ class PlanStream:
         before = enumerate(state.steps_before(), start=1)
         steps = [step for number, step in before if number not in state.given_up]
         steps += [item.step for item in self._held]
-        fault, operands = state.viewers.fault(steps), state.config.worker_profile.operands
+        fault, operands = state.media_access.fault(steps), state.config.worker_profile.operands
         if not fault and operands is not None and not self._context.single:
             lost = lost_operand(state.question.text.partition(NESTED)[0], steps, operands)
             fault = f"no step names {lost}" if lost else ""
@@ -329,7 +294,10 @@ class PlanStream:
     def finish(self) -> None:
         """The reply was a valid plan: report it with what it cost."""
         self._tell_left_out()
-        reasoning = self._parser.reasoning or _describe_shares(self._choice_shares, self._context)
+        # The share of each worker in a choice of one, the likeliest first.
+        likeliest = sorted(self._choice_shares.items(), key=lambda item: -item[1])
+        shares = ", ".join(f"{self._context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)
+        reasoning = self._parser.reasoning or shares
         plan = self._keep_answer or self._state.current_plan(reasoning)
         self._state.finish_plan(plan, self._take_usage(), self._prompt)
 
@@ -356,20 +324,22 @@ class PlanStream:
         self._state.unreported_usage += self._take_usage()
 
 
-def announce_parsed(state: RunState, item: ParsedStep, choice: Choice | None = None) -> None:
+def announce_parsed(state: RunContext, item: ParsedStep, choice: WorkerChoice | None = None) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     seen = tuple(number for number in item.step.access if number not in state.given_up)
     item = replace(item, step=replace(item.step, access=seen))
     review = _review(state, item) if item.last and state.reviews > 0 else None
     state.add_step(item.number, item.step, last=item.last and review is None, choice=choice)
     if choice is not None and choice.preferred:
-        state.notice(describe_choice(choice), item.number)
+        chance = f"a chance of {choice.propensity:.1%}; learning.explore"
+        text = f"{choice.worker} is tried instead of {choice.preferred}, because it may be as good ({chance})"
+        state.notice(text, item.number)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)
 
 
-def _review(state: RunState, item: ParsedStep) -> Step | None:
-    """The review of the last step's answer, unless the policy forbids it."""
+def _review(state: RunContext, item: ParsedStep) -> Step | None:
+    """Return the review of the last step's answer, unless the policy forbids it."""
     review = Step(
         worker=SELF, subtask=REVIEW, access=tuple(n for n in range(1, item.number + 1) if n not in state.given_up)
     )
@@ -378,9 +348,3 @@ def _review(state: RunState, item: ParsedStep) -> Step | None:
         return review
     state.notice(f"no review was added: {forbidden}")
     return None
-
-
-def _describe_shares(shares: Mapping[str, float], context: PlanFormatContext) -> str:
-    """The share of each worker in a choice of one, the likeliest first."""
-    likeliest = sorted(shares.items(), key=lambda item: -item[1])
-    return ", ".join(f"{context.labels.get(label, label)} {share:.2f}" for label, share in likeliest)

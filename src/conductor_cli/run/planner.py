@@ -1,9 +1,8 @@
 """Planning: the plan is written by the conductor, read from a file, or reused; the user may have to approve it.
 
 A fault in what the conductor writes is shown back to it once, with the steps that stand. After that the best worker
-takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event.
-
-The revision of a plan: when its rest is planned anew because nobody could do a step, and what is kept of it.
+takes what is missing. So a run that can ask a worker always has a plan, and each detour is an event. Where nobody could
+do a step, the rest of the plan is planned anew, once.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import replace
 from typing import Final
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.breaker import WORDS
 from conductor_cli.core.errors import ConductorError, Failure, FailureKind, LimitReached, ModelError, PlanError
 from conductor_cli.core.plan import (
     MAX_STEPS,
@@ -36,8 +34,9 @@ from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import NO_USAGE
 from conductor_cli.models.base import Model
 from conductor_cli.run.attempt import retry_wait
+from conductor_cli.run.circuits import WORDS
 from conductor_cli.run.plan_stream import REVIEW, PlanStream, announce_parsed
-from conductor_cli.run.state import RunState
+from conductor_cli.run.state import RunContext
 
 _WHY: Final = WORDS | {
     "length": "the prompt is too long",
@@ -50,8 +49,8 @@ _WHY: Final = WORDS | {
 """Why a worker failed, as the planner is told."""
 
 
-def wants_revision(state: RunState, number: int) -> bool:
-    """Whether the planner is to be asked for another way to the answer, now that step `number` has ended.
+def wants_revision(state: RunContext, number: int) -> bool:
+    """Return whether the planner is to be asked for another way to the answer, now that step `number` has ended.
 
     Not where the user gave or approved the plan, where the planner cannot be told of its own plan, or where no worker
     is left that could do better. Nor once a step gives the answer: two answers are never mixed.
@@ -72,7 +71,7 @@ def wants_revision(state: RunState, number: int) -> bool:
     return bool(left) and state.policy.may_show_steps(state.steps_before())
 
 
-def begin_revision(state: RunState, number: int) -> None:
+def begin_revision(state: RunContext, number: int) -> None:
     """Give up step `number` and all that have not begun; the others are kept, also those that still run."""
     record = state.record(number)
     left_out = state.schedule.waiting
@@ -85,18 +84,7 @@ def begin_revision(state: RunState, number: int) -> None:
         state.stop_step(other, "plan_revised")
 
 
-def repeat_revision(state: RunState, earlier: Trace) -> None:
-    """Repeat the revision of the resumed run."""
-    revised = earlier.revised
-    assert revised is not None
-    record = next(record for record in earlier.steps if record.number == revised.step)
-    again = ev.PlanRevised(
-        at=state.now(), step=revised.step, workers=revised.workers, left_out=revised.left_out, first=revised.first
-    )
-    _revise(state, again, record)
-
-
-def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> None:
+def _revise(state: RunContext, revised: ev.PlanRevised, record: StepRecord) -> None:
     names = set(state.config.pool.names)
     hidden = {revised.step, *revised.left_out}
     kept = sum(each.number not in hidden for each in state.trace.steps)
@@ -112,8 +100,8 @@ def _revise(state: RunState, revised: ev.PlanRevised, record: StepRecord) -> Non
     state.emit(revised)
 
 
-def _unusable(state: RunState, record: StepRecord) -> set[str]:
-    """Workers that could not be reached, or whose key was refused: they would fail at anything."""
+def _unusable(state: RunContext, record: StepRecord) -> set[str]:
+    """Return workers that could not be reached, or whose key was refused: they would fail at anything."""
     failed = {attempt.worker: attempt.error.kind for attempt in record.failed}
     dead = {name for name, kind in failed.items() if kind in ("unreachable", "key")}
     return dead | set(state.resources.down) | set(state.resources.skipped)
@@ -127,7 +115,7 @@ UNREACHABLE: Final = frozenset({"connect", "timeout"})
 class Planner:
     """Makes the plan of one run. Each step is announced as soon as it is complete."""
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunContext) -> None:
         self._state = state
 
     async def make_plan(self) -> Failure | None:
@@ -169,7 +157,15 @@ class Planner:
             state.discard_plan()
             return self._announce(decision.edited, reviewed=True)
         if decision.feedback:
-            state.rejected_plans += (RejectedPlan(plan=self._offered_plan(), feedback=decision.feedback),)
+            # The plan as the conductor wrote it, without the review that was appended.
+            plan = self._state.trace.plan
+            assert isinstance(plan, Plan)
+            reviewed = self._state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW
+            state.rejected_plans += (
+                RejectedPlan(
+                    plan=replace(plan, steps=plan.steps[:-1]) if reviewed else plan, feedback=decision.feedback
+                ),
+            )
             state.emit(ev.PlanDecided(at=state.now(), verdict="replan", feedback=decision.feedback))
             state.discard_plan()
             assert state.config.model is not None
@@ -178,15 +174,8 @@ class Planner:
         state.awaits_approval = False
         return None
 
-    def _offered_plan(self) -> Plan:
-        """The plan as the conductor wrote it, without the review that was appended."""
-        plan = self._state.trace.plan
-        assert isinstance(plan, Plan)
-        reviewed = self._state.reviews > 0 and len(plan.steps) > 1 and plan.steps[-1].subtask == REVIEW
-        return replace(plan, steps=plan.steps[:-1]) if reviewed else plan
-
     def problem_with(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
-        """Why a plan that the conductor did not write cannot be run; None where it can.
+        """Return why a plan that the conductor did not write cannot be run; None where it can.
 
         It names its workers on purpose, so no worker is replaced by another. `reviewed`: it already holds the reviews
         that `limits.recursion` appends.
@@ -207,7 +196,7 @@ class Planner:
             check_plan(plan, replace(rules, workers=(*rules.workers, SELF), steps=most))
         except PlanError as error:
             return Failure(kind="usage", message=error.message, hint=error.hint, reason=error.reason)
-        unseen = state.viewers.fault(plan.steps)
+        unseen = state.media_access.fault(plan.steps)
         return Failure(kind="usage", message=unseen, reason="plan_invalid") if unseen else None
 
     def _announce(self, plan: Plan, *, reviewed: bool = False) -> Failure | None:
@@ -236,13 +225,15 @@ class Planner:
             state.notice(
                 f"doing step{'s' * (len(state.repeated) > 1)} {again} again, which had to do without an answer"
             )
-        first = earlier.revised.first if earlier.revised is not None else 0
-        for record in earlier.steps:
-            if record.number == first:
-                repeat_revision(state, earlier)
+        revised, first = earlier.revised, earlier.revised.first if earlier.revised is not None else 0
+        before = [record for record in earlier.steps if not first or record.number < first]
+        for record in before:
             self._reuse_step(record, earlier)
-        if first > len(earlier.steps):
-            repeat_revision(state, earlier)
+        if revised is not None:
+            given_up = next(record for record in earlier.steps if record.number == revised.step)
+            _revise(state, replace(revised, at=state.now()), given_up)
+        for record in earlier.steps[len(before) :]:
+            self._reuse_step(record, earlier)
         if isinstance(earlier.plan, KeepAnswer):
             state.finish_plan(earlier.plan)
         elif earlier.plan is not None or any(record.last for record in earlier.steps):
@@ -315,7 +306,14 @@ class Planner:
         """
         state = self._state
         number = len(state.trace.steps) + 1
-        worker = self._best_worker() if state.config.profile.fallback else None
+        worker: str | None = None
+        if state.config.profile.fallback:
+            config, policy = state.config, state.policy
+            absent = {*state.resources.down, *state.resources.skipped, *self._unusable()}
+            rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
+            names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
+            names = state.media_access.best_of(names)
+            worker = Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
         if worker is None and state.revision is not None:
             return None  # the answer is what the finished steps have
         if not state.config.profile.fallback:
@@ -335,30 +333,21 @@ class Planner:
         state.finish_plan(state.current_plan())
         return None
 
-    def _best_worker(self) -> str | None:
-        config, policy = self._state.config, self._state.policy
-        resources = self._state.resources
-        absent = {*resources.down, *resources.skipped, *self._unusable()}
-        rules = config.rules(given=False, depth_left=0, down=absent, excluded=policy.excluded)
-        names = [name for name in rules.workers if not policy.withheld(name)] or rules.workers
-        names = self._state.viewers.best_of(names)
-        return Pool(workers=tuple(config.pool[name] for name in names)).best().name if names else None
-
     def _rules(self, *, skipping: bool = False) -> PlanRules:
-        """The rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
+        """Return the rules of the plan; with `skipping`, over the workers that are not skipped for a time."""
         state = self._state
         given, excluded = bool(state.question.given), state.policy.excluded
         down = {*state.resources.down, *(state.resources.skipped if skipping else ()), *self._unusable()}
         rules = state.config.rules(given=given, depth_left=state.depth_left, down=down, excluded=excluded)
         # The only step must be done by a worker that can see what is attached.
-        if state.viewers.files and (state.config.mode == "mini" or rules.steps == 1):
-            rules = replace(rules, workers=state.viewers.best_of(rules.workers))
+        if state.media_access.files and (state.config.mode == "mini" or rules.steps == 1):
+            rules = replace(rules, workers=state.media_access.best_of(rules.workers))
         if state.revision is not None:
             rules = replace(rules, steps=state.revision.first - 1 + state.revision.most)
         return rules
 
     def _unusable(self) -> Collection[str]:
-        """Workers that could not be reached at the step because of which the plan was revised."""
+        """Return workers that could not be reached at the step because of which the plan was revised."""
         return self._state.revision.unusable if self._state.revision is not None else ()
 
     def _context(self, first: int = 1) -> PlanFormatContext:
@@ -367,7 +356,7 @@ class Planner:
 
 
 def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
-    """The failure of a run whose conductor failed. A missing key stays one, so that the exit code tells it."""
+    """Return the failure of a run whose conductor failed. A missing key stays one, so that the exit code tells it."""
     failure = error.failure
     kind: FailureKind = "key" if failure.kind == "key" else "conductor"
     hints = {"length": "give it a larger context: conductor config set conductor.context N", "auth": key_hint}

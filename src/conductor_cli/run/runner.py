@@ -1,7 +1,7 @@
 """One run: the stream of its events, its end, and the only task group of the program.
 
 Planning and steps are tasks of that group. What they do is in `planner` and `executor`; this module decides when they
-start and how a run ends.
+start, how a run ends, which text is the answer, and which failure is the reason why there is none.
 """
 
 from __future__ import annotations
@@ -9,47 +9,92 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Coroutine
-from functools import partial
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Final, Literal
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.errors import Failure
+from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.data_policy import nobody_sees
+from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_duration
-from conductor_cli.core.plan import Decision, Plan
+from conductor_cli.core.plan import SELF, Decision, KeepAnswer, Plan
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import ENDED, Trace, apply_event, describe_left_out
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.trace import ENDED, StepRecord, Trace, apply_event, describe_left_out
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.run.config import RunConfig, ToolVerdict
+from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict, new_run_id
 from conductor_cli.run.executor import run_step
-from conductor_cli.run.outcome import (
-    answer_of,
-    failure_of,
-    internal_failure,
-    refusal_of,
-    schema_failure,
-    tool_calls_of,
-    verdict_of,
-)
 from conductor_cli.run.planner import Planner, begin_revision, wants_revision
-from conductor_cli.run.state import RunState, StopKind
+from conductor_cli.run.state import NOT_CHECKED, NOT_JSON, RunContext, StopKind
 
 log = logging.getLogger(__name__)
 
-PLANNING: Final = 0
-"""The number of the planning task among those of the steps."""
+PLANNING: Final = 0  # The number of the planning task among those of the steps
 _STOPPED: Final = {"cancelled": "interrupted", "terminated": "terminated", "limit": "a limit was reached"}
 _INTERRUPTED: Final = Failure(kind="cancelled", message="interrupted")
 _NOT_NEEDED: Final = Failure(kind="cancelled", message="this answer is no longer needed")
 
 
-class Run:
-    """The events of one run, in order: `async for event in run`. Readable once.
+def start_run(  # noqa: PLR0913 - each is a way to run it
+    conductor: Conductor,
+    question: Question,
+    *,
+    plan: Plan | None = None,
+    resume: Trace | None = None,
+    plan_only: bool = False,
+    approve: bool = False,
+    id: str = "",  # noqa: A002 - that is what it is
+) -> Run:
+    """Start `question`; nothing happens before the stream is read.
 
-    `trace` is the run so far. `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`.
+    `id` is one of `new_run_id`, where the run was announced before it could begin. With `plan` nothing is planned.
+    With `resume` the finished steps of that run are reused and only what is missing is done. With `plan_only`
+    no step is started and the answer stays empty; with `approve` none is started before `Run.decide` was told so.
+    Raises `PolicyError`, `ConfigError`, `ConductorUnusable`, or `UsageError` where an attachment is gone or nobody
+    can see it; all before anything is called.
+    """
+    conductor.check_limits(planned=plan is None)
+    nests = plan is not None and (conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
+    if nests and conductor.model is None:
+        raise ConductorUnusable(
+            "a step on the conductor itself needs a conductor model", hint="choose one: conductor model use NAME"
+        )
+    state = RunContext(
+        id=id or new_run_id(conductor.wall()),
+        config=conductor,
+        question=question,
+        resources=RunResources(conductor),
+        given_plan=plan,
+        resumed=resume,
+        depth_left=max(conductor.limits.recursion, 1),
+        reviews=conductor.limits.recursion,
+        plan_only=plan_only,
+        awaits_approval=approve,
+    )
+    for attachment in question.attachments:
+        if conductor.attachments is None or not conductor.attachments.holds(attachment):
+            raise UsageError(
+                f"{one_line(attachment.name)} is not stored any more",
+                hint="attach it again: -f FILE; it is deleted with the last trace that needs it",
+            )
+    message, hint = ("", "") if resume is not None else nobody_sees(state.media_access, conductor.unavailable)
+    if message:
+        raise UsageError(message, hint=hint)
+    state.policy.check(plans=conductor.model is not None and (plan is None or nests))
+    violation = None if plan is None else state.policy.plan_violation(plan)
+    if violation is not None:
+        raise PolicyError(violation.message, hint=violation.hint)
+    return Run(state)
+
+
+class Run:
+    """One run: `async for event, trace in run` gives each event with the trace after it. Readable once.
+
+    `stop` ends it early; the stream still ends with `RunFinished` or `RunFailed`. `trace` is the run so far, which may
+    be ahead of a slow reader.
     """
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(self, state: RunContext) -> None:
         self.state = state
         state.wake = self._start_ready
         self._planner = Planner(state)
@@ -59,8 +104,8 @@ class Run:
         self._over = asyncio.Event()
         self._crash: Failure | None = None
         self._being_read = False
-        self._revising = False
-        """Whether the step that was to answer may have failed, and another one will."""
+        self.read_so_far = Trace()  # The trace after the event that was read last
+        self._revising = False  # Whether the step that was to answer may have failed, and another one will
 
     @property
     def id(self) -> str:
@@ -75,19 +120,22 @@ class Run:
         return self.state.question
 
     @property
-    def config(self) -> RunConfig:
+    def config(self) -> Conductor:
         return self.state.config
 
     # For whoever reads the run
 
-    async def __aiter__(self) -> AsyncGenerator[ev.Event, None]:
+    async def __aiter__(self) -> AsyncGenerator[tuple[ev.Event, Trace], None]:
         if self._being_read:
             raise RuntimeError("the events of a run can be read only once")
         self._being_read = True
-        driver = asyncio.create_task(self._drive())
+        driver, queue = asyncio.create_task(self._drive()), self.state.queue
         try:
-            while (event := await self.state.queue.get()) is not None:
-                yield event
+            while (event := await queue.get()) is not None:
+                # A reader that keeps up shares the run's own trace. Events that wait carry none: each trace has all
+                # the text so far, so the memory of a slow reader would grow with the square of its delay.
+                self.read_so_far = self.trace if queue.empty() else apply_event(self.read_so_far, event)
+                yield event, self.read_so_far
             await driver
         finally:
             # Also when the reader leaves early: then nobody wants the rest of the run.
@@ -119,7 +167,7 @@ class Run:
     def add_notice(self, at: float, text: str, reason: ev.NoticeReason = "") -> ev.Notice:
         """Add a notice of whoever reads the run to its trace. It is not in the stream: the reader shows it."""
         notice = ev.Notice(at=at, text=text, reason=reason)
-        self.state.trace = apply_event(self.trace, notice)
+        self.state.trace, self.read_so_far = apply_event(self.trace, notice), apply_event(self.read_so_far, notice)
         return notice
 
     @property
@@ -134,7 +182,7 @@ class Run:
         return self.may_edit_plan and able and self.state.policy.may_show_steps(self.state.steps_before())
 
     def problem_with(self, plan: Plan) -> Failure | None:
-        """Why a plan that the user edited cannot be run; None where it can."""
+        """Return why a plan that the user edited cannot be run; None where it can."""
         return self._planner.problem_with(plan, reviewed=True)
 
     # What happens inside
@@ -147,19 +195,26 @@ class Run:
         if not (state.draining or state.plan_only or state.awaits_approval):
             for number in state.schedule.take_ready():
                 self._start(number, self._run_step(number), f"step {number}")
-        if self._has_answer() or self._is_idle():
+        answered = (
+            not self._revising
+            and state.trace.plan is not None
+            and any(record.last and record.state in ENDED for record in state.trace.steps)
+        )
+        pending = (state.schedule.waiting and not state.plan_only) or not self._tasks[PLANNING].done()
+        if answered or (not state.schedule.running and (state.draining or not pending)):
             self._over.set()
 
     def _start(self, number: int, work: Coroutine[None, None, None], name: str) -> None:
         """Start planning or a step."""
+
+        def task_ended(_: asyncio.Task[None]) -> None:
+            self.state.schedule.mark_ended(number)
+            self._start_ready()
+
         assert self._group is not None
         self._tasks[number] = task = self._group.create_task(work, name=name)
         # A callback, since a task that is cancelled before it begins never runs any of its own code.
-        task.add_done_callback(partial(self._task_ended, number))
-
-    def _task_ended(self, number: int, _: asyncio.Task[None]) -> None:
-        self.state.schedule.mark_ended(number)
-        self._start_ready()
+        task.add_done_callback(task_ended)
 
     async def _drive(self) -> None:
         try:
@@ -172,7 +227,7 @@ class Run:
                 # Planning is a task like a step, because steps start while the plan is still being written.
                 self._start(PLANNING, self._plan(), "plan")
                 await self._wait_until_over()
-            self._finish(await self._broken_schema())
+            self._finish(await self._schema_failure())
         except asyncio.CancelledError:
             self._drain(_INTERRUPTED)
             # Nobody waits for a check any more, so whether the answer follows its schema stays open.
@@ -239,7 +294,10 @@ class Run:
             self._over.set()
             raise
         finally:
-            self._cancel_rest()
+            for nested in self._nested.values():
+                nested.abandon(self.state.stopped_by or _NOT_NEEDED, self.state.stop_reason)
+            for task in self._tasks.values():
+                task.cancel()
 
     async def _plan(self) -> None:
         """Plan; a failure to plan ends the run."""
@@ -255,8 +313,17 @@ class Run:
 
     async def _run_step(self, number: int) -> None:
         state = self.state
+
+        async def read_nested(context: RunContext) -> AsyncGenerator[ev.Event, None]:
+            self._nested[number] = nested = Run(context)
+            try:
+                async for event, _ in nested:
+                    yield event
+            finally:
+                del self._nested[number]
+
         try:
-            failure = await run_step(state, number, self._read_nested)
+            failure = await run_step(state, number, read_nested)
             if failure is None and wants_revision(state, number):
                 failure = await self._revise(number)
         except Exception as error:  # an error of our own must not leave the stream without its end
@@ -286,15 +353,6 @@ class Run:
         finally:
             self._revising = False
 
-    async def _read_nested(self, number: int, state: RunState) -> AsyncGenerator[ev.Event, None]:
-        """The events of the run that step `number` on the conductor itself is."""
-        self._nested[number] = nested = Run(state)
-        try:
-            async for event in nested:
-                yield event
-        finally:
-            del self._nested[number]
-
     def _end_early(self, failure: Failure) -> None:
         """End the run because planning or a step has found out that it cannot go on."""
         if failure.kind == "limit":
@@ -308,18 +366,6 @@ class Run:
             self._crash = self._crash or failure
             self._over.set()
 
-    def _has_answer(self) -> bool:
-        """Whether the plan is complete and the step whose answer is the run's has ended."""
-        if self._revising:
-            return False
-        return self.trace.plan is not None and any(record.last and record.state in ENDED for record in self.trace.steps)
-
-    def _is_idle(self) -> bool:
-        """Whether nothing runs and nothing will."""
-        waiting = self.state.schedule.waiting and not self.state.plan_only
-        pending = waiting or not self._tasks[PLANNING].done()
-        return not self.state.schedule.running and (self.state.draining or not pending)
-
     def _drain(self, failure: Failure, reason: ev.StopReason | None = None) -> None:
         """Start nothing new, and end what has not reached a worker yet."""
         self.state.begin_stop(failure, reason)
@@ -328,26 +374,27 @@ class Run:
             if number not in self.state.busy and not task.done() and task is not asyncio.current_task():
                 task.cancel()
 
-    def _cancel_rest(self) -> None:
-        """Cancel what still runs: nobody waits for it once the answer is there."""
-        for nested in self._nested.values():
-            nested.abandon(self.state.stopped_by or _NOT_NEEDED, self.state.stop_reason)
-        for task in self._tasks.values():
-            task.cancel()
-
     def abandon(self, failure: Failure, reason: ev.StopReason) -> None:
         """End a nested run because the one around it has ended."""
         if not self._over.is_set():
             self._drain(failure, reason)
             self._over.set()
 
-    async def _broken_schema(self) -> Failure | None:
+    async def _schema_failure(self) -> Failure | None:
         """Return what is wrong with a whole answer that breaks its JSON Schema; None where nothing is."""
         state = self.state
         answer, partial = answer_of(state.trace, state.question, self.config.profile.verdicts)
         if answer is None or partial or state.plan_only or state.nested or tool_calls_of(state.trace):
             return None
-        return schema_failure(await state.schema_fault(answer))
+        fault = await state.schema_fault(answer)
+        if fault == NOT_CHECKED:
+            message = f"the answer cannot be checked against the JSON Schema: {fault}"
+            return Failure(kind="partial", message=message, hint="give a simpler schema", reason="answer_not_checked")
+        if fault == NOT_JSON:
+            message = "the answer is not JSON, which the schema requires"
+            return Failure(kind="partial", message=message, reason="answer_not_json")
+        message = f"the answer does not follow the JSON Schema: {fault}"
+        return Failure(kind="partial", message=message, reason="answer_not_schema") if fault else None
 
     def _finish(self, broken: Failure | None) -> None:
         """End the stream with the best answer there is, or with the reason why there is none.
@@ -366,13 +413,18 @@ class Run:
         refusal = self.config.worker_profile.refusal
         # A nested run reports it to the run around it.
         if answer is not None and refusal == answer.strip() != "" and not state.nested:
-            self._crash = self._crash or refusal_of(state.trace, refusal)
+            first = next(record for record in state.trace.steps if record.text.strip() == refusal)
+            message = f"no answer: {first.worker} cannot do step {first.number}, {first.step.subtask!r:.80}"
+            refused = Failure(kind="worker", message=message, hint="ask in other words", reason="declined")
+            self._crash = self._crash or refused
         if self._crash is not None or answer is None:
             state.emit(ev.RunFailed(at=state.now(), error=self._crash or failure_of(state), usage=usage))
             return
-        verdict, number = verdict_of(state.trace, self.config.profile.verdicts)
-        if verdict and not state.nested:
-            state.notice(verdict, number)
+        last = _answering_step(state.trace)
+        if last is not None and last.state == "done" and not state.nested:
+            verdict = _verdict(last.text, self.config.profile.verdicts)
+            if verdict and _judged_by(last, state.trace) is not None:
+                state.notice(f"{last.worker} says of this answer: {verdict}", last.number)
         error, calls = failure_of(state) if partial else None, tool_calls_of(state.trace)
         if not (partial or calls or state.nested):
             error, partial = broken, broken is not None
@@ -380,3 +432,87 @@ class Run:
             at=state.now(), answer=answer, usage=usage, partial=partial, error=error, tool_calls=calls
         )  # fmt: skip
         state.emit(finished)
+
+
+def answer_of(trace: Trace, question: Question, verdicts: Collection[str] = ()) -> tuple[str | None, bool]:
+    """Return the best answer there is, and whether it is partial; None when nothing was written.
+
+    First comes the answering step, then what it had written when it was cut off, then the last step that finished, then
+    what a nested run had to show when it was cut off. Where the answering step wrote one of the `verdicts`, the answer
+    is the one that it judged: the last one on its access list. A step may say how it came to a verdict before it.
+    """
+    if isinstance(trace.plan, KeepAnswer):
+        # The plan rules allow this decision only where something was given.
+        answers = [given.answer for given in question.given]
+        return next((answer for answer in reversed(answers) if not _verdict(answer, verdicts)), answers[-1]), False
+    last = _answering_step(trace)
+    if last is not None and last.state == "done":
+        judged = _judged_by(last, trace) if _verdict(last.text, verdicts) else None
+        cut_off = last.finish == "length" or (last.nested is not None and last.nested.partial)
+        return (judged or last).text, cut_off
+    if last is not None and last.text.strip():
+        return last.text, True
+    done = [record.text for record in trace.steps if record.state == "done"]
+    if done:
+        return next((text for text in reversed(done) if not _verdict(text, verdicts)), done[-1]), True
+    if last is not None and last.nested is not None and last.nested.answer.strip():
+        return last.nested.answer, True
+    return None, False
+
+
+def tool_calls_of(trace: Trace) -> tuple[ToolCall, ...]:
+    """Return the calls that the answering step leaves to the client of the server."""
+    last = _answering_step(trace)
+    return last.tool_calls if last is not None and last.state == "done" else ()
+
+
+def failure_of(state: RunContext) -> Failure:
+    """Return why a run has no whole answer: a stop, a limit, the conductor, or its workers."""
+    if state.stopped_by is not None:
+        return state.stopped_by
+    last = _answering_step(state.trace)
+    if last is None and state.revision is not None:
+        number = state.revision.step
+        return _failure_of_step(state.record(number), state.errors.get(number, []))
+    if last is None:
+        return Failure(kind="worker", message="no step could be run", reason="step_not_run")
+    if last.nested is not None and last.nested.error is not None:
+        return last.nested.error
+    if last.state == "done":
+        message = f"{last.worker} reached its token limit before the end of the answer"
+        return Failure(kind="partial", message=message, reason="answer_truncated")
+    return _failure_of_step(last, state.errors.get(last.number, []))
+
+
+def _failure_of_step(record: StepRecord, errors: list[Failure]) -> Failure:
+    """Return one failure for all attempts at a step: the first, if all are of one kind."""
+    if not errors:
+        return Failure(kind="worker", message=f"step {record.number} did not run", reason="step_not_run")
+    first = errors[0]
+    if len({error.kind for error in errors}) == 1:
+        return first
+    # Attempts that failed for different reasons have no kind in common, and so no exit code either.
+    message = f"every worker failed at step {record.number}; first: {first.message}"
+    return Failure(kind="worker", message=message, hint=first.hint, reason="workers_failed")
+
+
+def internal_failure(error: BaseException) -> Failure:
+    """Return an exception that nobody foresaw, as a failure."""
+    return Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}: {error}")
+
+
+def _verdict(text: str, verdicts: Collection[str]) -> str:
+    """Return the verdict that a text ends with; empty if it is none."""
+    last = text.split()[-1:]
+    return last[0] if last and last[0] in verdicts else ""
+
+
+def _judged_by(check: StepRecord, trace: Trace) -> StepRecord | None:
+    """Return the finished step whose answer a check has judged."""
+    number = check.step.access[-1] if check.step.access else None
+    return next((record for record in trace.steps if record.number == number and record.state == "done"), None)
+
+
+def _answering_step(trace: Trace) -> StepRecord | None:
+    """Return the step whose answer is the run's, once it is planned."""
+    return next((record for record in trace.steps if record.last), None)

@@ -16,17 +16,17 @@ from typing import Any, Final, Literal, TypeVar
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Message
-from conductor_cli.core.data_policy import DataPolicy, Viewers, find_viewers
+from conductor_cli.core.continuation import without_outdated
+from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.follow_up import without_outdated
-from conductor_cli.core.learning import Choice
+from conductor_cli.core.learning import WorkerChoice
 from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Schedule, Step
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
-from conductor_cli.run.config import RunConfig, RunResources, ToolVerdict
+from conductor_cli.run.conductor import Conductor, RunResources, ToolVerdict
 
 NOT_JSON: Final = "it is not JSON"
 NOT_CHECKED: Final = "the check takes too much time or memory"
@@ -48,7 +48,7 @@ async def schema_fault(answer: str, schema: Mapping[str, Any]) -> str:
 
 
 def with_fault(messages: tuple[Message, ...], answer: str, fault: str) -> tuple[Message, ...]:
-    """The messages by which a worker is asked for its answer again."""
+    """Return the messages by which a worker is asked for its answer again."""
     told = (
         f"Your answer does not follow the JSON Schema: {fault}. Give the whole answer again, as that one JSON value "
         "and nothing else: no explanation, no code fence."
@@ -64,7 +64,7 @@ _STOP_REASONS: Final[dict[str, ev.StopReason]] = {"limit": "limit", "cancelled":
 
 
 @dataclass(kw_only=True, eq=False)
-class RunState:
+class RunContext:
     """What one run was given, and how far it has come.
 
     `given_plan` replaces planning. `resumed` is the run whose finished steps are reused. `depth_left` is how deep steps
@@ -75,7 +75,7 @@ class RunState:
     """
 
     id: str
-    config: RunConfig
+    config: Conductor
     question: Question
     resources: RunResources
     given_plan: Plan | None = None
@@ -90,10 +90,8 @@ class RunState:
 
     repeated: tuple[int, ...] = field(init=False, default=())
     """Finished steps of the resumed run that are done again, because they had to do without the answer of another."""
-    policy: DataPolicy = field(init=False)
-    """The policy, applied to this question."""
-    viewers: Viewers = field(init=False)
-    """Who can see the images of the question."""
+    policy: DataPolicy = field(init=False)  # The policy, applied to this question
+    media_access: MediaAccess = field(init=False)  # Who can see the images of the question
     trace: Trace = field(init=False, default_factory=Trace)
     queue: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
     """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
@@ -109,8 +107,7 @@ class RunState:
     """What went wrong in each step, attempt by attempt."""
     busy: set[int] = field(init=False, default_factory=set)
     """Steps that a worker or a nested run is working on. Other steps that have a task wait for something."""
-    unreported_usage: Usage = field(init=False, default=NO_USAGE)
-    """What was used for text that no event accounts for."""
+    unreported_usage: Usage = field(init=False, default=NO_USAGE)  # What was used for text that no event accounts for
     revision: Revision | None = field(init=False, default=None)
     """What the rest of the plan is planned anew with, once that has begun."""
     text_is_out: bool = field(init=False, default=False)
@@ -137,7 +134,7 @@ class RunState:
             needs_files=single or self.given_holds_files,
         )
         shown = {worker.name: self.policy.question_for(worker.name) for worker in self.config.pool}
-        self.viewers = find_viewers(self.question, shown, self.config.pool)
+        self.media_access = find_media_access(self.question, shown, self.config.pool)
         self.discard_plan()
 
     # The stream of events
@@ -148,7 +145,7 @@ class RunState:
         self.planning_since = 0.0
 
     def now(self) -> float:
-        """Seconds since the run began, to the millisecond, in which a trace keeps the times of pieces."""
+        """Return seconds since the run began, to the millisecond, in which a trace keeps the times of pieces."""
         return round(self.config.clock() - self._start, 3)
 
     def emit(self, event: ev.Event) -> None:
@@ -157,7 +154,7 @@ class RunState:
         self.queue.put_nowait(event)
 
     def unread_events(self) -> Iterator[ev.Event]:
-        """The events that are left, without waiting for more."""
+        """Yield the events that are left, without waiting for more."""
         while not self.queue.empty():
             event = self.queue.get_nowait()
             if event is not None:
@@ -166,7 +163,7 @@ class RunState:
     def notice(self, text: str, step: int = 0, *, recovered: bool = False) -> None:
         self.emit(ev.Notice(at=self.now(), text=text, step=step, recovered=recovered))
 
-    def announce_step(self, number: int, step: Step, *, last: bool, choice: Choice | None = None) -> None:
+    def announce_step(self, number: int, step: Step, *, last: bool, choice: WorkerChoice | None = None) -> None:
         """A step of the plan is complete. `choice` says how its worker was chosen, where the planner alone did not."""
         planned = ev.StepPlanned(
             at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last,
@@ -174,7 +171,7 @@ class RunState:
         )  # fmt: skip
         self.emit(planned)
 
-    def add_step(self, number: int, step: Step, *, last: bool, choice: Choice | None = None) -> None:
+    def add_step(self, number: int, step: Step, *, last: bool, choice: WorkerChoice | None = None) -> None:
         """Announce a complete step of the plan, and start it as soon as it may start."""
         self.announce_step(number, step, last=last, choice=choice)
         self.schedule.add(number, step.worker, step.access)
@@ -203,7 +200,7 @@ class RunState:
         return await self._answer_of_user(verdict)
 
     async def _answer_of_user(self, answer: asyncio.Future[T]) -> T:
-        """The time that the user takes does not count against the limit on seconds."""
+        """Return what the user says. The time that they take does not count against the limit on seconds."""
         loop, limit = asyncio.get_running_loop(), self.time_limit
         began, due = loop.time(), limit.when() if limit is not None else None
         if limit is not None:
@@ -220,15 +217,15 @@ class RunState:
     # What is known of the run
 
     def record(self, number: int) -> StepRecord:
-        """The step as far as it has come."""
+        """Return the step as far as it has come."""
         return next(record for record in self.trace.steps if record.number == number)
 
     def current_plan(self, reasoning: str = "") -> Plan:
-        """The plan that the steps announced so far make."""
+        """Return the plan that the steps announced so far make."""
         return Plan(steps=tuple(record.step for record in self.trace.steps), reasoning=reasoning.strip())
 
     def steps_before(self, number: int | None = None) -> tuple[Step, ...]:
-        """The steps before step `number`, or all of them, each with the worker that really has it."""
+        """Return the steps before step `number`, or all of them, each with the worker that really has it."""
         return tuple(
             replace(record.step, worker=record.worker)
             for record in self.trace.steps
@@ -241,7 +238,7 @@ class RunState:
         return self.revision.hidden if self.revision is not None else ()
 
     def call_violation(self, number: int, worker: str) -> str:
-        """Why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
+        """Return why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
         step = replace(self.record(number).step, worker=worker)
         return self.policy.violation(self.steps_before(number), step)
 

@@ -9,44 +9,36 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
-from conductor_cli.core.estimate import estimated_tokens
+from conductor_cli.core.estimate import prompt_tokens
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.quoting import shorten
+from conductor_cli.core.prompt_text import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
 from conductor_cli.core.usage import CHARS_PER_TOKEN
-from conductor_cli.run.config import NOBODY, ToolVerdict
-from conductor_cli.run.state import RunState
+from conductor_cli.run.conductor import NOBODY, ToolVerdict
+from conductor_cli.run.state import RunContext
 
-LONGEST_RESULT: Final = 40_000
-"""Characters of a result that a worker is given; of a longer one, the middle is left out."""
-MOST_TURNS: Final = 25
-"""Replies of one attempt that may ask for tools."""
+MAX_RESULT: Final = 40_000  # Characters of a result that a worker is given; of a longer one, the middle is left out
+MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
 NO_MORE_CALLS: Final = "not called: the run's limit of tool calls is reached. Answer with what you have."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ModelReply:
     """One reply of a model, joined from its chunks."""
 
     text: str
     calls: tuple[ToolCall, ...]
     provider_data: Mapping[str, Any]
 
-    def message(self) -> Message:
-        """The reply as a turn of the conversation."""
-        return Message(
-            role="assistant", content=self.text, tool_calls=self.calls, provider_data=self.provider_data
-        )  # fmt: skip
 
-
-async def open_tool_loop(state: RunState, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
-    """The tools of an attempt; None where the worker has none or the policy lets it use none."""
+async def open_tool_loop(state: RunContext, number: int, worker: Worker, attempt: int) -> ToolLoop | None:
+    """Return the tools of an attempt; None where the worker has none or the policy lets it use none."""
     servers = state.allowed_tool_servers(number, worker) if state.config.tools is not None else ()
     box = state.resources.tools if servers else None
     if box is None:
@@ -58,22 +50,20 @@ async def open_tool_loop(state: RunState, number: int, worker: Worker, attempt: 
     return loop
 
 
+@dataclass
 class ToolLoop:
     """Offers the tools of `servers` to one attempt, and makes the calls that it asks for."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the attempt, and its tools
-        self, state: RunState, number: int, worker: Worker, attempt: int, box: ToolBox, servers: Sequence[str]
-    ) -> None:  # fmt: skip
-        self._state = state
-        self._number = number
-        self._worker = worker
-        self._attempt = attempt
-        self._box = box
-        self._servers = servers
-        self._offered: dict[str, OfferedTool] = {}
-        self._bounds = CallBounds()
-        self._turn = 0
-        self._is_last = False
+    _state: RunContext
+    _number: int
+    _worker: Worker
+    _attempt: int
+    _box: ToolBox
+    _servers: Sequence[str]
+    _offered: dict[str, OfferedTool] = field(default_factory=dict)
+    _bounds: CallBounds = field(default_factory=CallBounds)
+    _turn: int = 0
+    _is_last: bool = False
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -91,7 +81,7 @@ class ToolLoop:
         for text in self._box.take_notices():
             self._state.notice(text, self._number, recovered=True)
 
-    async def answer(self, reply: Reply) -> tuple[Message, ...]:
+    async def answer(self, reply: ModelReply) -> tuple[Message, ...]:
         """Make the calls of a reply. Returns the messages by which the conversation goes on."""
         self._turn += 1
         calls = [asyncio.ensure_future(self._answer_call(call, len(reply.calls))) for call in reply.calls]
@@ -100,17 +90,15 @@ class ToolLoop:
         finally:
             for call in calls:
                 call.cancel()
-        if self._bounds.exhausted or self._turn >= MOST_TURNS or self._state.resources.tool_calls_left <= 0:
-            self._end_calls()
+        if self._bounds.exhausted or self._turn >= MAX_TURNS or self._state.resources.tool_calls_left <= 0:
+            if not self._is_last:
+                self._is_last = True
+                text = f"{self._worker.name} has called tools often enough, and now has to answer"
+                self._state.notice(text, self._number, recovered=True)
         else:
             await self.offer()
-        return (reply.message(), *results)
-
-    def _end_calls(self) -> None:
-        if not self._is_last:
-            self._is_last = True
-            text = f"{self._worker.name} has called tools often enough, and now has to answer"
-            self._state.notice(text, self._number, recovered=True)
+        asked = Message(role="assistant", content=reply.text, tool_calls=reply.calls, provider_data=reply.provider_data)
+        return (asked, *results)
 
     async def _answer_call(self, call: ToolCall, of: int) -> Message:
         """Make one of the `of` calls of a reply, or say why it is not made."""
@@ -139,7 +127,7 @@ class ToolLoop:
         return Message(role="tool", content=text, attachments=attachments, tool_call_id=call.id, is_error=result.error)
 
     def _check(self, call: ToolCall, tool: OfferedTool | None) -> tuple[dict[str, Any], str]:
-        """The arguments of a call, and why it is not made; empty where it is."""
+        """Return the arguments of a call, and why it is not made; empty where it is."""
         if tool is None:
             self._bounds.add_fault()
             known = ", ".join(list(self._offered)[:20]) or "none"
@@ -172,31 +160,29 @@ class ToolLoop:
         return problem
 
     def _readable(self, result: ToolResult, of: int) -> tuple[str, tuple[Attachment, ...]]:
-        """The text of a result, one of `of`, and those of its attachments that the worker accepts."""
+        """Return the text of a result, one of `of`, and those of its attachments that the worker accepts."""
         accepts = self._worker.accepts or ()
         seen = tuple(each for each in result.attachments if each.kind in accepts)
         unseen = [f"[{each.name} cannot be shown to you]" for each in result.attachments if each.kind not in accepts]
-        return self._bounded("\n".join([result.text, *unseen]), of), seen
-
-    def _bounded(self, text: str, of: int) -> str:
-        """A result as the worker gets it: a small context must hold the results of several turns."""
+        text = "\n".join([result.text, *unseen])
+        # A small context must hold the results of several turns.
         context = int(self._worker.options.get("context") or self._state.config.worker_profile.context)
-        most = min(LONGEST_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
+        most = min(MAX_RESULT, max(int(context * CHARS_PER_TOKEN) // (4 * of), 500))
         short = shorten(text.encode("utf-8", "replace").decode(), most)
         if len(short) < len(text):
             what = format_count(len(text), "character")
             self._state.notice(f"a tool's result of {what} was shortened for {self._worker.name}", self._number)
-        return short
+        return short, seen
 
 
 def conversation_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """About how many tokens a request has: its texts, its calls, and the descriptions of its tools."""
+    """Return about how many tokens a request has: its texts, its calls, and the descriptions of its tools."""
     calls = sum(len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls)
-    described = sum(len(_schema_text(tool)) for tool in tools)
-    return estimated_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
+    described = sum(len(f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}") for tool in tools)
+    return prompt_tokens(messages) + int((calls + described) / CHARS_PER_TOKEN)
 
 
-def tell_of_changes(state: RunState, number: int) -> None:
+def tell_of_changes(state: RunContext, number: int) -> None:
     """Before a step starts again: tell the user which of its calls may have changed something and may be repeated.
 
     They are those of the newest attempt, or of the run that this one resumes.
@@ -210,7 +196,3 @@ def tell_of_changes(state: RunState, number: int) -> None:
     if names:
         text = f"step {number} starts again and may repeat calls that can change something: {', '.join(names)}"
         state.notice(text, number, recovered=True)
-
-
-def _schema_text(tool: Tool) -> str:
-    return f"{tool.name} {tool.description} {json.dumps(tool.parameters, default=str)}"

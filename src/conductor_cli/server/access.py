@@ -2,11 +2,7 @@
 
 Without keys the server is open to programs of this machine. A page in a browser is a program of this machine too, so
 the host that it asked for must be a loopback name (a foreign name that leads here is DNS rebinding), and the origin
-that it comes from must be allowed.
-
-The JSON of a request's body, bounded before anything reads it.
-
-Who asked for a run, as its trace says it. Pure.
+that it comes from must be allowed. The JSON of a body is bounded before anything reads it.
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.client_keys import ClientKey, find_key
 
@@ -42,7 +39,7 @@ OPEN_PATHS: Final = frozenset({"/", "/health", "/openapi.json", "/favicon.ico"})
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
 """Headers that may be there only once: two programs that read different ones would disagree about the request."""
 
-MOST_HEAD: Final = 64 * 1024
+MAX_HEADERS: Final = 64 * 1024
 """Bytes of all headers together. The largest that clients send have 6 KB."""
 
 CLOSED: Final = "the handler is closed"
@@ -98,7 +95,14 @@ class Access:
                 await _answer_preflight(headers, exchange.send)
                 return
             scope[CLIENT_KEY] = self._admitted(scope, headers)
-            self._check_size(headers)
+            # Raise `RequestError` for too many requests at once, and for a body that says that it is too large.
+            if self._requests >= self._rules.most_requests:
+                raise RequestError(503, "overloaded", "the server has too many requests at once", retry_after=2)
+            length = headers.get("content-length", "0")
+            if not (length.isascii() and length.isdigit()):
+                raise RequestError(400, "invalid_header", "Content-Length is not a number")
+            if int(length[:20]) > self._rules.most_body:
+                raise exchange.too_large
         except RequestError as error:
             await exchange.refuse(scope, error)
             return
@@ -124,7 +128,6 @@ class Access:
         return size < 0 or self._bodies <= self._rules.most_bodies
 
     def _check_place(self, headers: Mapping[str, str]) -> None:
-        """Raise `RequestError` unless host and origin are allowed."""
         host, origin = headers.get("host", ""), headers.get("origin", "")
         # A program that sends no host is no browser. With keys a foreign page gets nothing, whatever its host.
         if host and not self._needs_key() and not is_loopback_host(host):
@@ -167,16 +170,6 @@ class Access:
         message = f"{said}: send one as Authorization: Bearer KEY or x-api-key: KEY"
         raise RequestError(401, "invalid_api_key", message)
 
-    def _check_size(self, headers: Mapping[str, str]) -> None:
-        """Raise `RequestError` for too many requests at once, and for a body that says that it is too large."""
-        if self._requests >= self._rules.most_requests:
-            raise RequestError(503, "overloaded", "the server has too many requests at once", retry_after=2)
-        length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()):
-            raise RequestError(400, "invalid_header", "Content-Length is not a number")
-        if int(length[:20]) > self._rules.most_body:
-            raise _too_large(self._rules.most_body)
-
 
 class _Exchange:
     """One request and its answer: counts what is read, and adds headers to what is sent."""
@@ -212,7 +205,12 @@ class _Exchange:
         if not self._access.hold(size):
             busy = "the server is reading too many large requests at once"
             return self._stop(RequestError(503, "overloaded", busy, retry_after=5))
-        return self._stop(_too_large(self._rules.most_body)) if self._size > self._rules.most_body else message
+        return self._stop(self.too_large) if self._size > self._rules.most_body else message
+
+    @property
+    def too_large(self) -> RequestError:
+        most = self._rules.most_body // 1_000_000
+        return RequestError(413, "request_too_large", f"the body has more than {most} MB")
 
     def _stop(self, error: RequestError) -> Message:
         self.refused = error
@@ -244,32 +242,17 @@ class _Exchange:
         if self.started:
             return
         self.refused = None
-        body = json.dumps(error_envelope(scope["path"], error)).encode()
+        body = json.dumps(error_body(error, scope["path"])).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if any(name.lower() == b"expect" for name, _ in scope["headers"]):
-            headers.append(
-                (b"connection", b"close")
-            )  # the body is not sent, and the next request must not be taken for it
+            # The body is not sent, and the next request must not be taken for it.
+            headers.append((b"connection", b"close"))
         if error.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         if error.retry_after is not None:
             headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
-
-
-def error_envelope(path: str, error: RequestError) -> dict[str, Any]:
-    """An error as the API at this path writes it.
-
-    Sources: https://platform.openai.com/docs/guides/error-codes and https://docs.claude.com/en/api/errors
-    """
-    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large"}
-    if path.startswith("/v1/messages"):
-        kinds |= {429: "rate_limit_error", 503: "overloaded_error"}
-        kind = kinds.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-        return {"type": "error", "error": {"type": kind, "message": error.message}}
-    kind = "server_error" if error.status >= 500 else "invalid_request_error"
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
 
 
 def describe_error(error: BaseException) -> str:
@@ -291,9 +274,8 @@ def is_loopback_host(host: str) -> bool:
 
 
 def _read_headers(raw: Sequence[Header]) -> dict[str, str]:
-    """Headers by their name in lower case. Raises `RequestError`."""
-    if sum(len(name) + len(value) for name, value in raw) > MOST_HEAD:
-        raise RequestError(431, "headers_too_large", f"the headers have more than {MOST_HEAD} bytes")
+    if sum(len(name) + len(value) for name, value in raw) > MAX_HEADERS:
+        raise RequestError(431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes")
     headers: dict[str, str] = {}
     for raw_name, value in raw:
         name = raw_name.decode("latin-1").lower()
@@ -330,17 +312,13 @@ async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-def _too_large(most: int) -> RequestError:
-    return RequestError(413, "request_too_large", f"the body has more than {most // 1_000_000} MB")
-
-
-MOST_MESSAGES: Final = 10_000
+MAX_MESSAGES: Final = 10_000
 """Messages or items of one conversation."""
 
-MOST_DEPTH: Final = 200
+MAX_DEPTH: Final = 200
 """How deep lists and objects may be nested. A JSON Schema of a tool needs about 30."""
 
-_LISTS: Final = ("messages", "input", "tools")
+TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 
 
 def read_json(data: bytes) -> Mapping[str, Any]:
@@ -348,42 +326,38 @@ def read_json(data: bytes) -> Mapping[str, Any]:
 
     What is no text (half of a surrogate pair) is replaced, because nothing could be stored or sent on.
     """
+
+    def refuse_constant(name: str) -> None:
+        raise ValueError(f"{name} is not a JSON number")
+
+    body: Any = None
     try:
-        body = json.loads(data, parse_constant=_refuse_constant)
+        body = json.loads(data, parse_constant=refuse_constant)
+        problem = "" if isinstance(body, dict) else "must be a JSON object"
     except RecursionError:
-        raise _too_deep() from None
+        problem = TOO_DEEP
     except UnicodeDecodeError:
-        raise _not_json("it is not UTF-8 text") from None
+        problem = "is not valid JSON: it is not UTF-8 text"
     except json.JSONDecodeError as error:
         # The message of the library names what was expected, and quotes nothing.
-        raise _not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+        problem = f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
     except ValueError as error:  # also a number of thousands of digits
-        raise _not_json(str(error)[:100]) from None
-    if not isinstance(body, dict):
-        raise RequestError(400, "invalid_json", "the body must be a JSON object")
-    for name in _LISTS:
-        if isinstance(body.get(name), list) and len(body[name]) > MOST_MESSAGES:
-            raise RequestError(400, "too_many_items", f"{name} has more than {MOST_MESSAGES:,} entries", param=name)
-    _check_depth(body)
+        problem = f"is not valid JSON: {str(error)[:100]}"
+    if not problem:
+        for name in ("messages", "input", "tools"):
+            if isinstance(body.get(name), list) and len(body[name]) > MAX_MESSAGES:
+                raise RequestError(400, "too_many_items", f"{name} has more than {MAX_MESSAGES:,} entries", param=name)
+        problem = "" if _is_shallow(body) else TOO_DEEP
+    if problem:
+        raise RequestError(400, "invalid_json", f"the body {problem}")
     # In JSON a lone surrogate can only be written as an escape.
-    return body if b"\\u" not in data else _with_whole_characters(body)
+    whole: Mapping[str, Any] = body if b"\\u" not in data else _with_whole_characters(body)
+    return whole
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _not_json(why: str) -> RequestError:
-    return RequestError(400, "invalid_json", f"the body is not valid JSON: {why}")
-
-
-def _too_deep() -> RequestError:
-    return RequestError(400, "invalid_json", f"the body is nested more than {MOST_DEPTH} levels deep")
-
-
-def _check_depth(body: dict[str, Any]) -> None:
+def _is_shallow(body: dict[str, Any]) -> bool:
     level: list[Any] = [body]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         level = [
             item
             for value in level
@@ -391,8 +365,8 @@ def _check_depth(body: dict[str, Any]) -> None:
             if isinstance(item, (dict, list))
         ]
         if not level:
-            return
-    raise _too_deep()
+            return True
+    return False
 
 
 def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
@@ -404,8 +378,8 @@ def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
-    """Who sent a request: a key, None where the server needs none, and the address that it came from."""
+class Principal:
+    """Who sent a request: the key, None where the server needs none, and the address that it came from."""
 
     key: ClientKey | None = None
     address: str = ""
@@ -413,7 +387,7 @@ class Sender:
     @property
     def origin(self) -> str:
         """Who asked, as a trace says it."""
-        return client_origin(self.key)
+        return "serve" if self.key is None else f"key {self.key.name}"
 
     @property
     def owner(self) -> str:
@@ -421,18 +395,7 @@ class Sender:
         return self.address if self.key is None else self.origin
 
 
-def sender_of(scope: Mapping[str, Any]) -> Sender:
+def principal_of(scope: Mapping[str, Any]) -> Principal:
     """Who sent the request of an ASGI scope."""
     host, _ = scope.get("client") or ("", 0)
-    return Sender(key=scope.get(CLIENT_KEY), address=host)
-
-
-def origin_of(scope: Mapping[str, Any]) -> str:
-    """`key NAME` for a request with a key, `serve` where the server asks for none."""
-    client: ClientKey | None = scope.get(CLIENT_KEY)
-    return client_origin(client)
-
-
-def client_origin(client: ClientKey | None) -> str:
-    """The same for the key itself."""
-    return "serve" if client is None else f"key {client.name}"
+    return Principal(key=scope.get(CLIENT_KEY), address=host)

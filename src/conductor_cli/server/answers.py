@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.server.access import describe_error
-from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, Outcome, RequestError
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
-from conductor_cli.server.run_registry import Reader, RunHub, ServedRun
+from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -36,32 +37,40 @@ STREAM_HEADERS: Final = {
 
 @dataclass
 class RunAnswer:
-    """An ASGI application that answers one request with a run."""
+    """An ASGI application that answers one request, which came to `path`, with a run."""
 
-    hub: RunHub
+    registry: RunRegistry
     served: ServedRun
     api: ClientApi
     request: ClientRequest
+    path: str
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and let the hub know when the client has gone."""
-        reader = self.hub.open(self.served)
-        watching = asyncio.create_task(_watch(receive, reader))
+        """Answer, and let the registry know when the client has gone."""
+        reader = self.registry.open(self.served)
+
+        async def watch() -> None:  # the body was read before
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            reader.leave()
+
+        watching = asyncio.create_task(watch())
         delivered = False
         try:
             delivered = await (self._stream(reader, send) if self.request.stream else self._whole(reader, send))
         finally:
             watching.cancel()
-            self.hub.close(reader, delivered=delivered)
+            self.registry.close(reader, delivered=delivered)
 
     @property
     def _headers(self) -> dict[str, str]:
         return {"x-request-id": self.served.id}
 
-    async def _whole(self, reader: Reader, send: Send) -> bool:
+    async def _whole(self, reader: Subscriber, send: Send) -> bool:
         """Answer with one JSON object. While it takes long, line ends say that the server lives: JSON may begin so.
 
-        With the first of them the status is out, so an error that follows is only in the body.
+        With the first of them the status is out, so an error that follows is only in the body. Returns whether the
+        client got the end of the run.
         """
         is_begun = False
         while (pieces := await reader.pieces()) is not None:
@@ -75,58 +84,56 @@ class RunAnswer:
         ended = self.served.ended
         if reader.is_gone or ended is None:
             return False
-        if is_begun:
-            return await self._end_whole(ended, send)
-        if isinstance(ended, RequestError):
-            await send_error(send, self.api, ended, self._headers)
-        else:
-            await send_json(send, 200, self._encoder().whole(ended), self._headers)
-        return True
-
-    async def _end_whole(self, ended: Outcome | RequestError, send: Send) -> bool:
-        """Send the object behind the line ends. Returns whether it is the end of the run."""
+        if not is_begun and isinstance(ended, RequestError):
+            await send_error(send, self.path, ended, self._headers)
+            return True
         encoder, is_end = self._encoder(), True
+        if not is_begun:
+            assert isinstance(ended, ServedAnswer)
+            await send_json(send, 200, encoder.whole(ended), self._headers)
+            return True
         try:
-            value = encoder.whole(ended) if isinstance(ended, Outcome) else encoder.whole_failed(ended)
-            data = _json_bytes(value)
+            data = _json_bytes(encoder.whole(ended) if isinstance(ended, ServedAnswer) else encoder.whole_failed(ended))
         except Exception as error:  # noqa: BLE001 - the status is out: the client must be told in the body
-            data, is_end = _json_bytes(self.api.error(self._fault(error))), False
+            data, is_end = _json_bytes(error_body(self._fault(error), self.path)), False
         await _send_body(send, data, more=False)
         return is_end
 
-    async def _stream(self, reader: Reader, send: Send) -> bool:
-        """Answer with server-sent events. Whatever happens, they have an end."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.served.began.wait(), BEGINNING_SECONDS)
+    async def _stream(self, reader: Subscriber, send: Send) -> bool:
+        """Answer with server-sent events. Whatever happens, they have an end. Returns whether it is that of the run."""
+        if not self.served.began.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.served.began.wait(), BEGINNING_SECONDS)
         ended = self.served.ended
         if isinstance(ended, RequestError) and not self.served.items:
-            await send_error(send, self.api, ended, self._headers)
+            await send_error(send, self.path, ended, self._headers)
             return True
-        encoder = self._encoder()
-        data: bytes | None = encoder.begin()
+        encoder, is_end, goes_on = self._encoder(), True, True
+        data = encoder.begin()
         await _send_head(send, 200, STREAM_HEADERS | self._headers)
-        try:
-            while data is not None:
-                if data:
-                    await _send_body(send, data, more=True)
-                    reader.told()
-                data = await self._next_frames(encoder, reader)
+        while goes_on:
+            if data:
+                await _send_body(send, data, more=True)
+                reader.told()
+            pieces = await reader.pieces()
             if reader.is_gone:
                 return False
-            last, is_end = self._last_frames(encoder), True
-        except _EncoderError as fault:
-            last, is_end = self._broken_off(encoder, fault), False
-        await _send_body(send, last, more=False)
+            goes_on = pieces is not None
+            try:
+                if pieces is not None:
+                    data = _frames(encoder, pieces)
+                elif isinstance(ended := self.served.ended, ServedAnswer):
+                    data = encoder.end(replace(ended, text=self.served.streamed_text))
+                else:
+                    data = encoder.failed(ended or RequestError(500, "internal", "the run has no end"))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
+                is_end, goes_on, fault = False, False, self._fault(error)
+                try:
+                    data = encoder.failed(fault)
+                except Exception:  # noqa: BLE001 - it has been logged; a new encoder can tell it
+                    data = self._encoder().failed(fault)
+        await _send_body(send, data, more=False)
         return is_end
-
-    async def _next_frames(self, encoder: Encoder, reader: Reader) -> bytes | None:
-        """What is sent next; None after the last piece. Raises `_EncoderError`."""
-        pieces = await reader.pieces()
-        if pieces is None:
-            return None
-        if not pieces:
-            return _encoded(encoder.heartbeat)
-        return _encoded(lambda: b"".join(_encode(encoder, piece) for piece in pieces))
 
     def _encoder(self) -> Encoder:
         return self.api.encoder(self.request, self.served.id, self.served.created)
@@ -137,65 +144,28 @@ class RunAnswer:
         message = f"the server failed while it wrote the answer; its log says where [run {self.served.id}]"
         return RequestError(500, "internal_error", message)
 
-    def _broken_off(self, encoder: Encoder, fault: _EncoderError) -> bytes:
-        """The end of a stream whose encoder has failed. If it cannot write that either, a new one does."""
-        error = self._fault(fault.error)
-        try:
-            return encoder.failed(error)
-        except Exception:  # noqa: BLE001 - it has been logged
-            return self._encoder().failed(error)
 
-    def _last_frames(self, encoder: Encoder) -> bytes:
-        """The end of the stream. Raises `_EncoderError`."""
-        ended = self.served.ended
-        if isinstance(ended, Outcome):
-            outcome = replace(ended, text=self.served.streamed_text)
-            return _encoded(lambda: encoder.end(outcome))
-        error = ended or RequestError(500, "internal", "the run has no end")
-        return _encoded(lambda: encoder.failed(error))
-
-
-class _EncoderError(Exception):
-    """An encoder has failed with `error`."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
+def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
+    if not pieces:
+        return encoder.heartbeat()
+    frames = list[bytes]()
+    for piece in pieces:
+        match piece:
+            case AnswerText():
+                frames.append(encoder.text(piece.text))
+            case Reasoning():
+                frames.append(encoder.reasoning(piece.text))
+            case ToolCall():
+                frames.append(encoder.tool_call(piece))
+            case _:
+                frames.append(encoder.event(piece))
+    return b"".join(frames)
 
 
-def _encoded(encode: Callable[[], bytes]) -> bytes:
-    """What `encode` returns. Raises `_EncoderError`: what an encoder raises is not what sending raises."""
-    try:
-        return encode()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the stream gets an end
-        raise _EncoderError(error) from None
-
-
-def _encode(encoder: Encoder, piece: Piece) -> bytes:
-    match piece:
-        case AnswerText():
-            return encoder.text(piece.text)
-        case Reasoning():
-            return encoder.reasoning(piece.text)
-        case ToolCall():
-            return encoder.tool_call(piece)
-    return encoder.event(piece)
-
-
-async def _watch(receive: Receive, reader: Reader) -> None:
-    """Tell the reader when its client has gone. The body was read before."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    reader.leave()
-
-
-# Bytes
-
-
-async def send_error(send: Send, api: ClientApi, error: RequestError, headers: Mapping[str, str]) -> None:
-    """Send an error in the envelope of an API."""
+async def send_error(send: Send, path: str, error: RequestError, headers: Mapping[str, str]) -> None:
+    """Send an error in the envelope of the API at this path."""
     retry = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
-    await send_json(send, error.status, api.error(error), {**headers, **retry})
+    await send_json(send, error.status, error_body(error, path), {**headers, **retry})
 
 
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401 - any JSON value

@@ -87,7 +87,8 @@ class ClientKeys:
             found = self.path.stat()
             state = found.st_mtime_ns, found.st_size, found.st_ino
             if state != self._read[0]:
-                self._read = state, _parse(self.path.read_bytes())
+                rows: Sequence[Mapping[str, Any]] = json.loads(self.path.read_bytes())["keys"]
+                self._read = state, tuple(load(ClientKey, row) for row in rows)
         except FileNotFoundError:
             self._read = None, ()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -126,8 +127,3 @@ class ClientKeys:
         except OSError as error:
             hint = "check the disk and the file's permissions"
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}", hint=hint) from None
-
-
-def _parse(text: bytes) -> tuple[ClientKey, ...]:
-    rows: Sequence[Mapping[str, Any]] = json.loads(text)["keys"]
-    return tuple(load(ClientKey, row) for row in rows)

@@ -11,7 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.server.access import MOST_HEAD, describe_error, error_envelope
+from conductor_cli.server.access import MAX_HEADERS, describe_error
+from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ else:
     Base = object  # uvicorn belongs to an extra, and is loaded where a server starts
 
 
-MOST_URL: Final = MOST_HEAD // 2
+MAX_URL: Final = MAX_HEADERS // 2
 """Bytes of an address where the head of a request is too long: then the address is what is too long."""
 
 
@@ -36,8 +37,10 @@ class ConnectionRules:
 
 def uvicorn_options(rules: ConnectionRules = ConnectionRules()) -> dict[str, Any]:
     """What `uvicorn.Config` needs so that connections are bounded, and nothing of a request gets into a log."""
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
     return {
-        "http": _make_protocol(rules),
+        "http": type("BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules}),
         "ws": "none",
         "access_log": False,
         "log_config": None,
@@ -62,12 +65,6 @@ class _WithoutValues(logging.Filter):
             record.msg = f"{record.getMessage().strip().partition(chr(10))[0]}: {describe_error(error)}"
             record.args, record.exc_info, record.exc_text = (), None, None
         return True
-
-
-def _make_protocol(rules: ConnectionRules) -> type[asyncio.Protocol]:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    return type("BoundedConnection", (_BoundedConnection, HttpToolsProtocol), {"rules": rules})
 
 
 class _BoundedConnection(Base):
@@ -96,8 +93,8 @@ class _BoundedConnection(Base):
             self._head += len(data)
         super().data_received(data)
         # The bytes of a body that came with the head were counted too: only an endless head is refused here.
-        if self._in_head and self._head > MOST_HEAD and not self.transport.is_closing():
-            self._refuse_head()
+        if self._in_head and self._head > MAX_HEADERS and not self.transport.is_closing():
+            self._refuse(*self._endless_head)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -119,8 +116,8 @@ class _BoundedConnection(Base):
         # An answer may be under way on this connection; nothing may be written into it.
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()
-        elif len(getattr(self, "url", b"")) > MOST_URL:  # the parser refuses one of more than 64 KB
-            self._refuse_head()
+        elif len(getattr(self, "url", b"")) > MAX_URL:  # the parser refuses one of more than 64 KB
+            self._refuse(*self._endless_head)
         else:
             self._refuse(400, "invalid_http", "this is not a valid HTTP request")
 
@@ -151,17 +148,16 @@ class _BoundedConnection(Base):
         else:
             self.transport.abort()
 
-    def _refuse_head(self) -> None:
-        """Answer an address or headers without an end."""
-        if len(getattr(self, "url", b"")) > MOST_URL:
-            self._refuse(414, "uri_too_long", f"the address has more than {MOST_URL} bytes")
-        else:
-            self._refuse(431, "headers_too_large", f"the headers have more than {MOST_HEAD} bytes")
+    @property
+    def _endless_head(self) -> tuple[int, str, str]:
+        if len(getattr(self, "url", b"")) > MAX_URL:
+            return 414, "uri_too_long", f"the address has more than {MAX_URL} bytes"
+        return 431, "headers_too_large", f"the headers have more than {MAX_HEADERS} bytes"
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what is no request yet, and close."""
         path = getattr(self, "url", b"").decode("latin-1")
-        body = json.dumps(error_envelope(path, RequestError(status, code, message))).encode()
+        body = json.dumps(error_body(RequestError(status, code, message), path)).encode()
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()

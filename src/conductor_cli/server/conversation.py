@@ -1,21 +1,14 @@
-"""From a client's conversation to what is run: a new question, or the same worker goes on with results. Pure.
+"""From a client's conversation to what is run: a new question, or the same worker goes on with results.
 
 A client sends its whole conversation each time. Where it ends with the results of tool calls, the signed ids of these
 calls say which worker asked, and that one goes on without a plan. If the trace of its run is there and belongs to the
 client's conversation, the worker is sent what it was sent before, its own reply with its own ids, and the results: so
 what its provider remembers still holds. Whatever the client changed in its messages wins over the trace.
 
-Tells what a user asked from what the client's program adds to it: settings, reminders, rules of a format. Pure.
-
-Such texts have up to 6,000 characters before a question of ten. The planner needs the question. The worker that answers
-is sent the conversation as it is, so what is taken for context by mistake is never lost. A text is taken for context
-only where it is marked in the way of a known client; any other stays where it is.
-
-The ids of tool calls that a client makes: they say, signed, which worker of which run asked.
-
-So any server with the same secret can have the same worker go on, also one that did not serve the run. An id is
-`call_RUN_INDEX_WORKER_SIGNATURE`: at most 64 characters of letters, digits, `_` and `-`, which OpenAI's and Anthropic's
-clients both take. `INDEX` is the place of the call in its reply, by which the trace of the run has the worker's own id.
+What a client's program adds to a question (settings, reminders, rules of a format) has up to 6,000 characters before a
+question of ten. The planner needs the question. The worker that answers is sent the conversation as it is, so what is
+taken for context by mistake is never lost. A text is taken for context only where it is marked in the way of a known
+client; any other stays where it is.
 """
 
 from __future__ import annotations
@@ -32,12 +25,12 @@ from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolCall
-from conductor_cli.core.follow_up import GO_ON, continue_with_results, messages_up_to_calls, who_answers
+from conductor_cli.core.continuation import GO_ON, continue_with_results, messages_up_to_calls, who_answers
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.media import describe_media
 from conductor_cli.core.plan import Plan, Step
-from conductor_cli.core.question import Conversation, File, Question, Turn
-from conductor_cli.core.quoting import fence, shorten
+from conductor_cli.core.prompt_text import fence, shorten
+from conductor_cli.core.question import Conversation, File, PastTurn, Question
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
@@ -136,7 +129,12 @@ class SignedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallIds:
-    """Writes and reads ids with one secret."""
+    """Writes and reads the ids of tool calls with one secret: any server that has it can let the same worker go on.
+
+    An id is `call_RUN_INDEX_WORKER_SIGNATURE`: at most 64 characters of letters, digits, `_` and `-`, which OpenAI's
+    and Anthropic's clients both take. `INDEX` is the place of the call in its reply, by which the trace of the run has
+    the worker's own id.
+    """
 
     secret: bytes
 
@@ -204,7 +202,7 @@ ANY_OBJECT: Final[Mapping[str, str]] = {"type": "object"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ParsedRequest:
     """What is run for a request. Without `plan` the question is planned."""
 
     question: Question
@@ -213,13 +211,21 @@ class Asked:
 
 def read_conversation(
     request: ClientRequest, files: Mapping[str, File], workers: Workers, read_trace: ReadTrace, ids: CallIds
-) -> Asked:
+) -> ParsedRequest:
     """What is run for a request. Raises `RequestError` where calls have no results, or nothing is asked.
 
     `files` are the attachments of the messages by their SHA-256, `workers` are those that may be asked. Images of
     earlier turns and of tools that nobody can see are left out, or the conversation could not go on.
     """
-    talk = _ordered([_with_files(message, files) for message in request.messages if message.role != "system"])
+    said = list[Message]()
+    for message in request.messages:
+        if message.role != "system":
+            # With what is known of the attachments now that they were read.
+            read = (files[each.sha256].attachment for each in message.attachments if each.sha256 in files)
+            found = tuple(each for each in read if each is not None)
+            is_read = len(found) == len(message.attachments)
+            said.append(replace(message, attachments=found) if is_read else message)
+    talk = _ordered(said)
     if not any(message.role in ("user", "tool") for message in talk):
         raise RequestError(400, "no_user_message", "the messages hold no message of the user", param="messages")
     asked_by, at = _newest_calls(talk, workers, ids)
@@ -229,14 +235,25 @@ def read_conversation(
     left = {each.sha256 for message in talk for each in message.attachments}
     question = _question(request, talk, {sha256: file for sha256, file in files.items() if sha256 in left})
     if asked_by is None:
-        return Asked(question=question)
+        return ParsedRequest(question=question)
     trace = read_trace(asked_by.run)
-    belongs = trace is not None and _belongs_to(trace, asked_by, talk, at)
+    # Whether a run had the conversation up to place `at`, and gave the reply that is there.
+    record = who_answers(trace) if trace is not None else None
+    before = trace.question.conversation if trace is not None else None
+    belongs = (
+        before is not None and record is not None and record.worker == asked_by.worker and bool(record.prompt)
+        and _hash(talk[:at]) in (before.origin, _hash(before.messages))
+        and _hash([Message(role="assistant", content=record.text, tool_calls=record.tool_calls)]) == _hash([talk[at]])
+    )  # fmt: skip
     if at < newest:
-        return Asked(question=_with_what_is_known(question, trace, talk, at) if trace and belongs else question)
+        return ParsedRequest(question=_with_what_is_known(question, trace, talk, at) if trace and belongs else question)
     if trace is not None and belongs:
-        return _go_on(question, trace, talk, at)
-    return Asked(question=question, plan=Plan(steps=(Step(worker=asked_by.worker, subtask=GO_ON),)))
+        earlier, plan = continue_with_results(trace, _with_own_ids(trace, talk, at, talk[at + 1 :]))
+        assert question.conversation is not None
+        assert earlier.conversation is not None
+        conversation = replace(question.conversation, messages=earlier.conversation.messages)
+        return ParsedRequest(question=replace(question, parent=trace.run, conversation=conversation), plan=plan)
+    return ParsedRequest(question=question, plan=Plan(steps=(Step(worker=asked_by.worker, subtask=GO_ON),)))
 
 
 def client_calls(trace: Trace, ids: CallIds) -> tuple[ToolCall, ...]:
@@ -266,13 +283,6 @@ def continue_response(request: ClientRequest, earlier: Trace, ids: CallIds) -> C
 
 
 # The client's messages, in an order that every provider takes
-
-
-def _with_files(message: Message, files: Mapping[str, File]) -> Message:
-    """With what is known of the attachments now that they were read."""
-    read = (files.get(each.sha256) for each in message.attachments)
-    found = tuple(file.attachment for file in read if file is not None and file.attachment is not None)
-    return replace(message, attachments=found) if len(found) == len(message.attachments) else message
 
 
 def _without_unseen(
@@ -340,12 +350,8 @@ def _answers(turn: Message, after: Sequence[Message]) -> Iterator[Message]:
 
 
 def _as_text(result: Message) -> Message:
-    """A result of a call that the conversation does not hold."""
     text = f"A tool gave this result, for a call that is not shown:\n{fence('result', result.content)}"
     return Message(role="user", content=text, attachments=result.attachments)
-
-
-# The question
 
 
 def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[str, File]) -> Question:
@@ -370,28 +376,22 @@ def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[
     )
 
 
-def _turns(talk: Sequence[Message]) -> list[Turn]:
+def _turns(talk: Sequence[Message]) -> list[PastTurn]:
     """The conversation as texts of the user, each with all that came after it until the next."""
-    turns = [Turn(question="", answer="")]
+    turns = [PastTurn(question="", answer="")]
     for message in talk:
         last = turns[-1]
         if message.role == "user" and last.answer:
-            turns.append(Turn(question=message.content, answer=""))
+            turns.append(PastTurn(question=message.content, answer=""))
         elif message.role == "user":
             turns[-1] = replace(last, question="\n\n".join(filter(None, (last.question, message.content))))
-        else:
-            turns[-1] = replace(last, answer="\n\n".join(filter(None, (last.answer, *_told(message)))))
+        else:  # for readers who are not sent the conversation itself
+            calls = [f"Called the tool {each.name}: {shorten(each.arguments, QUOTED)}" for each in message.tool_calls]
+            told = [message.content, *calls]
+            if message.role == "tool":
+                told = [fence("result", shorten(message.content, QUOTED))]
+            turns[-1] = replace(last, answer="\n\n".join(filter(None, (last.answer, *told))))
     return turns
-
-
-def _told(message: Message) -> Iterator[str]:
-    """A reply with its calls, or a result, for readers who are not sent the conversation itself."""
-    if message.role == "tool":
-        yield fence("result", shorten(message.content, QUOTED))
-        return
-    yield message.content
-    for call in message.tool_calls:
-        yield f"Called the tool {call.name}: {shorten(call.arguments, QUOTED)}"
 
 
 # Going on
@@ -411,25 +411,6 @@ def _newest_calls(
         signed = (ids.read(call.id, workers) for call in talk[at].tool_calls)
         return max((call for call in signed if call is not None), key=lambda call: call.run, default=None), at
     return None, -1
-
-
-def _belongs_to(trace: Trace, asked_by: SignedCall, talk: tuple[Message, ...], at: int) -> bool:
-    """Whether a run had the conversation up to place `at`, and gave the reply that is there."""
-    conversation, record = trace.question.conversation, who_answers(trace)
-    if conversation is None or record is None or record.worker != asked_by.worker or not record.prompt:
-        return False
-    reply = Message(role="assistant", content=record.text, tool_calls=record.tool_calls)
-    before = _hash(talk[:at])
-    return before in (conversation.origin, _hash(conversation.messages)) and _hash([reply]) == _hash([talk[at]])
-
-
-def _go_on(question: Question, trace: Trace, talk: tuple[Message, ...], at: int) -> Asked:
-    """The same worker with the same conversation; everything else is as the client says now."""
-    earlier, plan = continue_with_results(trace, _with_own_ids(trace, talk, at, talk[at + 1 :]))
-    assert question.conversation is not None
-    assert earlier.conversation is not None
-    conversation = replace(question.conversation, messages=earlier.conversation.messages)
-    return Asked(question=replace(question, parent=trace.run, conversation=conversation), plan=plan)
 
 
 def _with_what_is_known(question: Question, trace: Trace, talk: tuple[Message, ...], at: int) -> Question:
@@ -457,20 +438,20 @@ def _with_own_ids(
 
 def _hash(messages: Sequence[Message]) -> str:
     """What messages say, without the ids of calls, which differ between a client and a worker."""
+
+    def arguments(call: ToolCall) -> str:
+        """Arguments in one form: clients write the same ones in their own."""
+        try:
+            return json.dumps(parse_arguments(call), sort_keys=True)
+        except (ValueError, RecursionError):
+            return call.arguments
+
     told = [
         [
             message.role, message.content.strip(), [each.sha256 for each in message.attachments], message.is_error,
-            [[call.name, _arguments(call)] for call in message.tool_calls],
+            [[call.name, arguments(call)] for call in message.tool_calls],
         ]
         for message in messages
     ]  # fmt: skip
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _arguments(call: ToolCall) -> str:
-    """Arguments in one form: clients write the same ones in their own."""
-    try:
-        return json.dumps(parse_arguments(call), sort_keys=True)
-    except (ValueError, RecursionError):
-        return call.arguments

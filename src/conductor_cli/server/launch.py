@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
@@ -42,18 +42,6 @@ class Launch:
 
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """A program that speaks to a server of models, and the command that installs it."""
-
-    program: str
-    install: str
-
-    def launch(self, url: str, key: str) -> Launch:
-        """How it is pointed at the server at `url`. Its own options come first, so that the user's win."""
-        return _LAUNCHES[self.program](url, key)
 
 
 def _codex(url: str, key: str) -> Launch:
@@ -112,15 +100,26 @@ def _aider(url: str, key: str) -> Launch:
     return Launch(arguments=arguments, environ={"AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
 
 
-_LAUNCHES: Final = {"codex": _codex, "opencode": _opencode, "claude": _claude, "aider": _aider}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A program that speaks to a server of models, and the command that installs it.
+
+    `launch` says how it is pointed at the server at a URL, with a key. Its own options come first, so that the user's
+    win.
+    """
+
+    program: str
+    install: str
+    launch: Callable[[str, str], Launch]
+
 
 CLIENTS: Final = {
     client.program: client
     for client in (
-        Client(program="codex", install="npm install -g @openai/codex"),
-        Client(program="opencode", install="npm install -g opencode-ai"),
-        Client(program="claude", install="npm install -g @anthropic-ai/claude-code"),
-        Client(program="aider", install="uv tool install aider-chat"),
+        Client(program="codex", install="npm install -g @openai/codex", launch=_codex),
+        Client(program="opencode", install="npm install -g opencode-ai", launch=_opencode),
+        Client(program="claude", install="npm install -g @anthropic-ai/claude-code", launch=_claude),
+        Client(program="aider", install="uv tool install aider-chat", launch=_aider),
     )
 }
 """What can be launched, by name."""
@@ -146,13 +145,13 @@ def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
     The key is in memory only. The client owns the terminal, so nothing is logged to it.
     """
-    from conductor_cli.server.process import LOOPBACK, HttpServer, access_rules, make_service, open_socket
+    from conductor_cli.server.process import LOOPBACK, HttpServer, access_rules, listen_at, make_registry
 
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
     key, text = make_key("launch")
     access = access_rules(options.settings(), LOOPBACK, key)
-    server = HttpServer(lambda: make_service(options), access, opened := open_socket(LOOPBACK, 0))
+    server = HttpServer(lambda: make_registry(options), access, opened := listen_at(LOOPBACK, 0))
     thread = Thread(target=server.run, name="server", daemon=True)
     thread.start()
     try:

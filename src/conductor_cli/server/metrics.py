@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, expo
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from conductor_cli.run.circuits import CircuitReport
-from conductor_cli.server.api.request import Outcome
+from conductor_cli.server.api.request import ServedAnswer
 from conductor_cli.server.run_registry import ServedRun
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
@@ -42,10 +42,10 @@ class Metrics:
     def count_run(self, served: ServedRun) -> None:
         """A run has ended."""
         ended = served.ended
-        self._runs.labels(ended.finish if isinstance(ended, Outcome) else "failed").inc()
+        self._runs.labels(ended.finish if isinstance(ended, ServedAnswer) else "failed").inc()
         if served.first_text_at is not None:
             self._first.observe(max(0.0, served.first_text_at - served.began_at))
-        if isinstance(ended, Outcome):
+        if isinstance(ended, ServedAnswer):
             for part, usage in (("answer", ended.usage.answer), ("orchestration", ended.usage.orchestration)):
                 self._tokens.labels("input", part).inc(usage.tokens_in)
                 self._tokens.labels("output", part).inc(usage.tokens_out)

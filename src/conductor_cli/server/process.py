@@ -24,11 +24,8 @@ from conductor_cli.server.connections import quiet_logs, uvicorn_options
 
 if TYPE_CHECKING:
     from conductor_cli.server.access import App, Receive, Scope, Send
-    from conductor_cli.server.http import Service
-
-if TYPE_CHECKING:
-    from conductor_cli.server.http import Service
     from conductor_cli.server.options import ServerOptions
+    from conductor_cli.server.run_registry import RunRegistry
 
 
 TURNS = 8
@@ -37,13 +34,13 @@ TURNS = 8
 ALIVE = json.dumps({"status": "ok", "running": 0}).encode()
 
 
-class LoadingApp:
+class DeferredApp:
     """Answers requests as soon as the application is loaded, and `/health` before. `start` it on the server's loop."""
 
-    def __init__(self, load: Callable[[], Service]) -> None:
+    def __init__(self, load: Callable[[], RunRegistry]) -> None:
         self._load = load
         self._app: App | None = None
-        self.service: Service | None = None
+        self.registry: RunRegistry | None = None
         """What the requests share; None until it is loaded."""
 
     def start(self, *, on_failure: Callable[[], None]) -> None:
@@ -67,23 +64,25 @@ class LoadingApp:
     async def close(self) -> None:
         """End the runs and close the models. Raises what loading raised."""
         await self._loaded
-        if self.service is not None:
-            await self.service.close()
+        if self.registry is not None:
+            await self.registry.drain(0.0)
+            await self.registry.runs.close()
 
     async def _load_app(self) -> App:
         # The thread takes the interpreter for milliseconds at a time, and so would delay whoever asks for /health.
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        self._app = await asyncio.to_thread(self._load_on_thread)
+
+        def load() -> App:
+            from conductor_cli.server.http import build_app
+
+            self.registry = self._load()
+            app = build_app(self.registry)
+            gc.freeze()  # what is loaded by now stays: the collector would stop every stream to look at it again
+            return app
+
+        self._app = await asyncio.to_thread(load)
         return self._app
-
-    def _load_on_thread(self) -> App:
-        from conductor_cli.server.http import build_app
-
-        self.service = self._load()
-        app = build_app(self.service)
-        gc.freeze()  # what is loaded by now stays: the collector would stop every stream to look at it again
-        return app
 
 
 LOOPBACK: Final = "127.0.0.1"
@@ -97,6 +96,12 @@ ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "S
 CLOSING_SECONDS: Final = 5
 """How long connections have to end once all runs have."""
 
+DRAIN_SECONDS: Final = 30.0
+"""How long running requests may go on when the server is told to end."""
+
+MAX_BODY: Final = 48_000_000
+"""Bytes of a request. Files in it are a third larger than on disk."""
+
 
 def check_packages() -> None:
     """Raise `ConfigError` where a package of the extra `serve` is not installed."""
@@ -108,7 +113,7 @@ def check_packages() -> None:
             )
 
 
-def open_socket(host: str, port: int | None) -> socket.socket:
+def listen_at(host: str, port: int | None) -> socket.socket:
     """A socket that listens at `host`: at `port`; without one at 8080, or a free port. Raises `UsageError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for tried in (PORT, 0) if port is None else (port,):
@@ -128,6 +133,15 @@ def open_socket(host: str, port: int | None) -> socket.socket:
     )
 
 
+def handle_endings(end: Callable[[int], None]) -> None:
+    """Have `end` called with the exit code when a signal comes that ends the server of the running loop."""
+    for number in ENDING:
+        # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no such handlers.
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, end, 128 + number)
+
+
 class HttpServer:
     """The server of one socket, which serves until a signal comes or `stop` is called.
 
@@ -135,10 +149,10 @@ class HttpServer:
     Python and to read the settings together.
     """
 
-    def __init__(self, load: Callable[[], Service], access: AccessRules, opened: socket.socket) -> None:
-        self._loading = LoadingApp(load)
+    def __init__(self, load: Callable[[], RunRegistry], access: AccessRules, opened: socket.socket) -> None:
+        self._loading = DeferredApp(load)
         self._socket = opened
-        self._server = _make_server(Access(self._loading, access), self._load)
+        self._server = _make_server(Access(self._loading, access), lambda: self._loading.start(on_failure=self._exit))
         self._code = 0
         self._draining: asyncio.Task[None] | None = None
         self._ready = threading.Event()
@@ -156,36 +170,26 @@ class HttpServer:
         self._loop.call_soon_threadsafe(self._end, 0)
 
     async def _serve(self) -> int:
-        for number in ENDING:
-            # A program under nohup ignores SIGHUP, and goes on doing so. Windows and threads have no such handlers.
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                if signal.getsignal(number) != signal.SIG_IGN:
-                    self._loop.add_signal_handler(number, self._end, 128 + number)
+        handle_endings(self._end)
         await self._server.serve(sockets=[self._socket])
         await self._loading.close()
         return self._code
-
-    def _load(self) -> None:
-        self._loading.start(on_failure=self._exit)
 
     def _exit(self) -> None:
         self._server.should_exit = True
 
     def _end(self, code: int) -> None:
         """Let the runs end; when asked a second time, stop them; a third time, wait for nothing."""
-        service = self._loading.service
+        registry = self._loading.registry
         if self._draining is None:
             self._code = code
-            self._draining = asyncio.create_task(self._drain(service))
-        elif service is not None and service.hub.going_on:
-            service.hub.cancel_all()
+            drained = asyncio.sleep(0) if registry is None else registry.drain(DRAIN_SECONDS)
+            self._draining = asyncio.create_task(drained)
+            self._draining.add_done_callback(lambda _: self._exit())
+        elif registry is not None and registry.going_on:
+            registry.cancel_all()
         else:
             self._server.should_exit = self._server.force_exit = True
-
-    async def _drain(self, service: Service | None) -> None:
-        if service is not None:
-            await service.hub.drain(service.drain_seconds)
-        self._exit()
 
 
 def access_rules(settings: Settings, host: str, key: ClientKey | None = None) -> AccessRules:
@@ -202,22 +206,17 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
         )
     return AccessRules(
         keys=stored.all if key is None else lambda: (key, *stored.all()), needs_key=not is_private,
-        origins=settings["serve.origins"], most_body=settings["serve.body_mb"] * 1_000_000,
+        origins=settings["serve.origins"], most_body=MAX_BODY,
     )  # fmt: skip
 
 
-def make_service(options: ServerOptions) -> Service:
-    """What all requests of a server share, by its settings. Raises `ConfigError`."""
-    from conductor_cli.server.http import Service
-    from conductor_cli.server.run_registry import HubLimits
+def make_registry(options: ServerOptions) -> RunRegistry:
+    """The runs of a server, by its settings. Raises `ConfigError`."""
+    from conductor_cli.server.run_registry import RegistryLimits, RunRegistry
     from conductor_cli.server.runs import Runs
 
     runs = Runs(options)
-    settings: Settings = runs.settings()
-    limits = HubLimits(
-        parallel=settings["serve.parallel"], queue=settings["serve.queue"], grace=float(settings["serve.grace"])
-    )
-    return Service(runs=runs, limits=limits, drain_seconds=float(settings["serve.drain"]))
+    return RunRegistry(runs, RegistryLimits(parallel=runs.settings()["serve.parallel"]))
 
 
 def _make_server(app: Any, load: Callable[[], None]) -> Any:  # noqa: ANN401 - uvicorn is of an extra

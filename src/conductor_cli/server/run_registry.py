@@ -1,14 +1,9 @@
 """The runs that a server drives, apart from the connections that read them.
 
-A run belongs to the hub. A client reads it from its beginning, whenever it comes; one that lost its connection and
+A run belongs to the registry. A client reads it from its beginning, whenever it comes; one that lost its connection and
 sends the same request again goes on with the run that is there, and pays once. When nobody has read a run for a while,
-it is stopped.
-
-One run as its clients read it: what is kept of it, the place of each client in it, and who has to wait for whom.
-
-Whose request is next: so many runs at once, and those that wait are taken from their owners in turn.
-
-Somebody who sends 200 requests waits behind themselves, and not before everybody else. asyncio only; not for threads.
+it is stopped. So many runs go on at once; those that wait are taken from their owners in turn, so that somebody who
+sends 200 requests waits behind themselves. asyncio only; not for threads.
 """
 
 from __future__ import annotations
@@ -23,22 +18,44 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import ToolCall
-from conductor_cli.core.errors import ConductorError, Failure, FailureKind
+from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.server.access import Sender, describe_error
+from conductor_cli.server.access import Principal, describe_error
 from conductor_cli.server.api.errors import request_error
-from conductor_cli.server.api.request import Outcome, RequestError
-from conductor_cli.server.narration import AnswerText, Narrator, Piece, Reasoning, outcome_of
-from conductor_cli.server.runs import Runs, Work
+from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.narration import AnswerText, Piece, Reasoning, ResponseStream
+from conductor_cli.server.runs import Runs
 from conductor_cli.state.spending import local_now
+
+log = logging.getLogger(__name__)
 
 BLOCK: Final = 4000
 """Characters to which adjacent pieces of text are joined while they are kept."""
 
-MOST_UNREAD: Final = 64_000
+MAX_UNREAD: Final = 64_000
 """Characters of a run that no client has read; beyond that the worker has to wait for the fastest of them."""
+
+KEPT_SECONDS: Final = 60.0
+"""How long a run that has ended can still be joined and looked up."""
+
+MAX_KEPT: Final = 32 << 20
+"""Characters of all runs that have ended; beyond that the oldest are forgotten."""
+
+RETRY_SECONDS: Final = 5.0
+"""After how long a client may try again where there was no room."""
+
+SHARE: Final = 3
+"""How many times the places that are still free in the queue one owner may take: alone at most three quarters of it.
+
+Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and Hahne 1998).
+"""
+
+BuildJob = Callable[[str], Awaitable[Job]]
+"""Makes the job of a run with this id. Raises `RequestError` or `ConductorError`."""
 
 
 @dataclass(slots=True)
@@ -52,10 +69,12 @@ class _Block:
 class ServedRun:
     """One run as its clients read it. `origin` is who asked for it, `model` what was asked for by name.
 
-    `ended` is how it ended, None while it goes on.
+    `began` is set when it has begun or ended: from then on an error of the beginning is known. `ended` is how it ended,
+    None while it goes on; then `streamed_text` is the answer as it was streamed, which may hold more than the answer.
+    `room` is set while the run may go on: somebody keeps up, or nobody reads it.
     """
 
-    def __init__(self, run: str, key: str, narrator: Narrator, *, origin: str = "", model: str = "") -> None:
+    def __init__(self, run: str, key: str, stream: ResponseStream, *, origin: str = "", model: str = "") -> None:
         self.id = run
         self.key = key
         self.origin = origin
@@ -63,11 +82,9 @@ class ServedRun:
         self.created = int(time.time())
         self.began_at = time.monotonic()
         self.began = asyncio.Event()
-        """Set when the run has begun or ended: from then on an error of the beginning is known."""
-        self.ended: Outcome | RequestError | None = None
+        self.ended: ServedAnswer | RequestError | None = None
         self.streamed_text = ""
-        """After the end: the answer as it was streamed, which may hold more than the answer."""
-        self.readers: set[Reader] = set()
+        self.readers: set[Subscriber] = set()
         self.is_stored = True
         """Whether a file has its trace."""
         self.was_delivered = False
@@ -76,37 +93,35 @@ class ServedRun:
         self.first_text_at: float | None = None
         self.task: asyncio.Task[None] | None = None
         self.leaving: asyncio.TimerHandle | None = None
-        self.narrator = narrator
+        self.stream = stream
         self.room = asyncio.Event()
-        """Set while the run may go on: somebody keeps up, or nobody reads it."""
         self.room.set()
         self.items: list[_Block | ToolCall | ev.Event] = []
 
-    def show(self, event: ev.Event) -> None:
+    def show(self, event: ev.Event, trace: Trace) -> None:
         """Keep what an event is to a client."""
-        for piece in self.narrator.read(event):
+        for piece in self.stream.read(event, trace):
             self._add(piece)
-        if not self.began.is_set():
-            self.began.set()
+        self.began.set()
 
     def pace(self) -> None:
         """Let the run wait, or go on, as its clients read."""
-        if self.readers and all(self.size - reader.taken > MOST_UNREAD for reader in self.readers):
+        if self.readers and all(self.size - reader.taken > MAX_UNREAD for reader in self.readers):
             self.room.clear()
         else:
             self.room.set()
 
-    def end(self, ended: Outcome | RequestError) -> None:
+    def end(self, ended: ServedAnswer | RequestError) -> None:
         """Nothing follows."""
         if self.ended is not None:
             return
         self.ended = ended
-        self.streamed_text = self.narrator.shown
-        if isinstance(ended, Outcome):
+        self.streamed_text = self.stream.shown
+        if isinstance(ended, ServedAnswer):
             self.size += len(ended.text) + len(ended.reasoning) + len(self.streamed_text)
         # What it was made from is not needed any more, and holds all texts a second time.
         if self.is_stored:
-            self.narrator = Narrator()
+            self.stream = ResponseStream()
         else:
             self.size *= 2
         self.began.set()
@@ -135,10 +150,10 @@ class ServedRun:
 
     def _wake(self) -> None:
         for reader in self.readers:
-            reader.wake()
+            reader.woken.set()
 
 
-class Reader:
+class Subscriber:
     """One client's place in a run. Use `pieces` until it returns None, then look at `run.ended`."""
 
     def __init__(self, run: ServedRun, *, heartbeat: float) -> None:
@@ -146,21 +161,19 @@ class Reader:
         self.is_gone = False
         self.taken = 0
         """As `ServedRun.size`: how much of it this client was given."""
+        self.woken = asyncio.Event()
         self._item = 0
         self._offset = 0
-        self._woken = asyncio.Event()
         self._period = heartbeat
-        self._last = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent = False
-
-    def wake(self) -> None:
-        self._woken.set()
 
     def leave(self) -> None:
         """The client is gone: `pieces` returns at once."""
         self.is_gone = True
-        self._woken.set()
+        self.woken.set()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -168,12 +181,12 @@ class Reader:
 
     def told(self) -> None:
         """The client was sent something: a piece may also become nothing in its API."""
-        self._last = asyncio.get_running_loop().time()
+        self._last = self._loop.time()
 
     async def pieces(self) -> list[Piece] | None:
         """What is new, as soon as there is something; nothing after a silence; None at the end or when it has left."""
         while not self.is_gone:
-            self._woken.clear()
+            self.woken.clear()
             found = self._take()
             if found:
                 self.taken = self.run.size
@@ -185,22 +198,19 @@ class Reader:
             if self.run.ended is not None:
                 return None
             if self._timer is None:
-                self._arm(self._period)
-            await self._woken.wait()
+                self._timer = self._loop.call_later(self._period, self._tick)
+            await self.woken.wait()
         return None
-
-    def _arm(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _tick(self) -> None:
         # One timer for a stream, and not one for each token: it looks how long the silence has been.
-        rest = self._last + self._period - asyncio.get_running_loop().time()
+        rest = self._last + self._period - self._loop.time()
         if rest > 0.01:
-            self._arm(rest)
+            self._timer = self._loop.call_later(rest, self._tick)
         else:
             self._timer = None
             self._is_silent = True
-            self._woken.set()
+            self.woken.set()
 
     def _take(self) -> list[Piece]:
         """What was added since the last call. The last block may still grow, so its end is a place, too."""
@@ -213,7 +223,7 @@ class Reader:
                     found.append(item.kind(item.text[self._offset :]))
                     self._offset = len(item.text)
                 if self._item == len(items) - 1:
-                    break  # it may grow
+                    break
             else:
                 found.append(item)
             self._item += 1
@@ -221,116 +231,83 @@ class Reader:
         return found
 
 
-SHARE: Final = 3
-"""How many times the places that are still free in the queue one owner may take: alone at most three quarters of it.
-
-Switches divide their buffers among their ports by this rule (dynamic thresholds, Choudhury and Hahne 1998).
-"""
-
-
-class Turn:
-    """A place for one run. Wait for `granted`; give it back with `Turns.leave`, whether it was granted or not."""
+class QueuePlace:
+    """A place for one run. Wait for `granted`; give it back with `FairQueue.leave`, whether it was granted or not."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.granted = asyncio.Event()
 
 
-class Turns:
-    """`parallel` turns at once, and `queue` places for those that wait."""
+class FairQueue:
+    """Lets `parallel` runs go on at once, and has `queue` places for those that wait."""
 
     def __init__(self, parallel: int, queue: int) -> None:
         self._free = parallel
         self._queue = queue
-        self._waiting: dict[str, deque[Turn]] = {}
-        """Those that wait, by owner. The first owner is the next one to be given a turn."""
+        self._waiting: dict[str, deque[QueuePlace]] = {}
+        """Those that wait, by owner. The first owner is the next one."""
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
         return sum(map(len, self._waiting.values()))
 
-    def take(self, owner: str) -> Turn | None:
-        """A turn, granted at once where one is free; None where the queue has no place for this owner."""
-        turn = Turn(owner)
+    def take(self, owner: str) -> QueuePlace | None:
+        """A place, granted at once where one is free; None where the queue has none for this owner."""
+        place = QueuePlace(owner)
         if self._free:  # then nobody waits
             self._free -= 1
-            turn.granted.set()
-            return turn
-        own = self._waiting.get(owner, ())
-        if len(own) >= SHARE * (self._queue - self.waiting):
+            place.granted.set()
+        elif len(self._waiting.get(owner, ())) >= SHARE * (self._queue - self.waiting):
             return None
-        self._waiting.setdefault(owner, deque()).append(turn)
-        return turn
-
-    def leave(self, turn: Turn) -> None:
-        """The run has ended, or nobody waits for it any more."""
-        if not turn.granted.is_set():
-            own = self._waiting[turn.owner]
-            own.remove(turn)
-            if not own:
-                del self._waiting[turn.owner]
-        elif self._waiting:
-            self._next().granted.set()
         else:
-            self._free += 1
+            self._waiting.setdefault(owner, deque()).append(place)
+        return place
 
-    def _next(self) -> Turn:
-        """The oldest one of the owner whose turn it is, who then comes last."""
-        owner = next(iter(self._waiting))
-        own = self._waiting.pop(owner)
-        turn = own.popleft()
-        if own:
-            self._waiting[owner] = own
-        return turn
-
-
-log = logging.getLogger(__name__)
-
-KEPT_SECONDS: Final = 60.0
-"""How long a run that has ended can still be joined and looked up."""
-
-KEPT_CHARACTERS: Final = 32 << 20
-"""Characters of all runs that have ended; beyond that the oldest are forgotten."""
-
-HEARTBEAT_SECONDS: Final = 10.0
-"""Seconds of silence after which a client is given a sign of life."""
-
-RESEND_SECONDS: Final = 2.0
-"""A session that asks the same twice within this time wants two answers, as agents do that start side by side."""
-
-RETRY_SECONDS: Final = 5.0
-"""After how long a client may try again where there was no room."""
-
-ReadWork = Callable[[str], Awaitable[Work]]
-"""Makes the work of a run with this id. Raises `RequestError` or `ConductorError`."""
+    def leave(self, place: QueuePlace) -> None:
+        """The run has ended, or nobody waits for it any more."""
+        if place.granted.is_set():
+            if not self._waiting:
+                self._free += 1
+                return
+            # The oldest one of the owner whose turn it is, who then comes last.
+            owner = next(iter(self._waiting))
+            own = self._waiting.pop(owner)
+            own.popleft().granted.set()
+            if own:
+                self._waiting[owner] = own
+            return
+        own = self._waiting[place.owner]
+        own.remove(place)
+        if not own:
+            del self._waiting[place.owner]
 
 
 @dataclass(kw_only=True)
-class HubLimits:
+class RegistryLimits:
     """`parallel` runs at once, `queue` that wait; `grace` seconds of a run that nobody reads.
 
     After `heartbeat` seconds of silence a client is given a sign of life. An equal request of the same session is one
-    that is sent again once the run is `resend` seconds old.
+    that is sent again once the run is `resend` seconds old: agents that start side by side want two answers.
     """
 
     parallel: int = 32
     queue: int = 256
     grace: float = 20.0
-    heartbeat: float = HEARTBEAT_SECONDS
-    resend: float = RESEND_SECONDS
+    heartbeat: float = 10.0
+    resend: float = 2.0
 
 
 @dataclass
-class RunHub:
+class RunRegistry:
     """All runs of one server. `observe` is told of each run that has ended."""
 
     runs: Runs
-    limits: HubLimits = field(default_factory=HubLimits)
+    limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
 
     def __post_init__(self) -> None:
-        self._turns = Turns(self.limits.parallel, self.limits.queue)
+        self._queue = FairQueue(self.limits.parallel, self.limits.queue)
         self._by_key: dict[str, list[ServedRun]] = {}
         self._by_id: dict[str, ServedRun] = {}
         self._is_ending = False
@@ -351,7 +328,7 @@ class RunHub:
         return self._by_id.get(run)
 
     def join(self, key: str, *, is_retry: bool = False, in_session: bool = False) -> ServedRun | None:
-        """The run of the same request, where its client has lost it or sends it again; see `joining.py`.
+        """The run of the same request, where its client has lost it or sends it again; see `idempotency.py`.
 
         Equal requests at the same moment are several samples, each a run of its own. A run that failed is not joined:
         who asks again wants another try.
@@ -367,33 +344,33 @@ class RunHub:
         return min(found, key=lambda served: len(served.readers), default=None)
 
     def begin(
-        self, key: str, read_work: ReadWork, narrator: Narrator, *, sender: Sender, model: str = ""
+        self, key: str, build_job: BuildJob, stream: ResponseStream, *, principal: Principal, model: str = ""
     ) -> ServedRun:  # fmt: skip
         """Begin a run. Those that wait for their turn are taken from each owner in turn. Raises `RequestError`."""
         if self._is_ending:
             raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=RETRY_SECONDS)
-        turn = self._turns.take(sender.owner)
-        if turn is None:
-            message = f"the server is busy: {self._turns.waiting} requests are waiting for their turn"
+        place = self._queue.take(principal.owner)
+        if place is None:
+            message = f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
             raise RequestError(429, "busy", message, retry_after=RETRY_SECONDS)
-        served = ServedRun(new_run_id(datetime.now(UTC)), key, narrator, origin=sender.origin, model=model)
+        served = ServedRun(new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin, model=model)
         self._by_id[served.id] = served
         self._by_key.setdefault(key, []).append(served)
-        served.task = asyncio.create_task(self._perform(served, read_work, turn))
+        served.task = asyncio.create_task(self._perform(served, build_job, place))
         # A task that is cancelled before it has begun executes nothing, not even its own clean-up.
-        served.task.add_done_callback(lambda _: self._ended(served, turn))
+        served.task.add_done_callback(lambda _: self._ended(served, place))
         return served
 
-    def open(self, served: ServedRun) -> Reader:
+    def open(self, served: ServedRun) -> Subscriber:
         """A reader from the beginning. Close it with `close`."""
-        reader = Reader(served, heartbeat=self.limits.heartbeat)
+        reader = Subscriber(served, heartbeat=self.limits.heartbeat)
         served.readers.add(reader)
         if served.leaving is not None:
             served.leaving.cancel()
             served.leaving = None
         return reader
 
-    def close(self, reader: Reader, *, delivered: bool) -> None:
+    def close(self, reader: Subscriber, *, delivered: bool) -> None:
         """A client has left, after it was given everything where `delivered`."""
         reader.close()
         served = reader.run
@@ -418,18 +395,17 @@ class RunHub:
         for served in self.going_on:
             self.cancel(served.id)
 
-    def forget(self, run: str) -> bool:
-        """Keep nothing more of a run that has ended. False where there is none."""
+    def forget(self, run: str) -> None:
+        """Keep nothing more of a run that has ended."""
         served = self._by_id.get(run)
         if served is None or served.ended is None:
-            return False
+            return
         del self._by_id[run]
         self._kept -= served.size
         same = self._by_key[served.key]
         same.remove(served)
         if not same:
             del self._by_key[served.key]
-        return True
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing more, wait for what goes on, and stop what has not ended after so many seconds."""
@@ -441,17 +417,13 @@ class RunHub:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _perform(self, served: ServedRun, read_work: ReadWork, turn: Turn) -> None:
-        """Run to the end, in its turn."""
+    async def _perform(self, served: ServedRun, build_job: BuildJob, place: QueuePlace) -> None:
         try:
-            await turn.granted.wait()
-            work = replace(await read_work(served.id), room=served.room)
-            served.is_stored = self.runs.stores(work)
-            await self.runs.perform(work, served.show)
-            ended = outcome_of(served.narrator.trace, served.reasoning, now=local_now())
-            if isinstance(ended, Outcome):
-                ended = replace(ended, tool_calls=served.narrator.sign(served.narrator.trace))
-            served.end(ended)
+            await place.granted.wait()
+            job = replace(await build_job(served.id), room=served.room)
+            served.is_stored = job.store is not None
+            await self.runs.perform(job, served.show)
+            served.end(served.stream.outcome(served.reasoning))
         except RequestError as error:
             served.end(error.alone())
         except ConductorError as error:
@@ -461,24 +433,21 @@ class RunHub:
             failure = Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}")
             served.end(request_error(failure, served.id))
 
-    def _ended(self, served: ServedRun, turn: Turn) -> None:
-        """A run is over; one that was cancelled has no end yet."""
-        kind: FailureKind = "terminated" if self._is_ending else "cancelled"
-        message = "the server ended" if self._is_ending else "the run was cancelled"
-        served.end(request_error(Failure(kind=kind, message=message), served.id))
+    def _ended(self, served: ServedRun, place: QueuePlace) -> None:
+        """A run is over; one that was cancelled has no end yet. It is kept for a while."""
+        failure = Failure(kind="cancelled", message="the run was cancelled")
+        if self._is_ending:
+            failure = Failure(kind="terminated", message="the server ended")
+        served.end(request_error(failure, served.id))
         served.task = None  # one that was cancelled holds all that it worked on
-        self._turns.leave(turn)
-        self._keep(served)
-
-    def _keep(self, served: ServedRun) -> None:
-        """Keep a run that has ended for a while."""
+        self._queue.leave(place)
         if served.leaving is not None:
             served.leaving.cancel()
         with suppress(Exception):  # a counter must not take the end away
             self.observe(served)
         self._kept += served.size
         for other in [each for each in self._by_id.values() if each.ended is not None and each is not served]:
-            if self._kept <= KEPT_CHARACTERS:
+            if self._kept <= MAX_KEPT:
                 break
             self.forget(other.id)
         asyncio.get_running_loop().call_later(KEPT_SECONDS, self.forget, served.id)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from conductor_cli.app.run_session import ALWAYS
+from conductor_cli.app.driver import ALWAYS
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.trace import Trace
-from conductor_cli.server.access import error_envelope, origin_of
-from conductor_cli.server.api.errors import request_error
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
+from conductor_cli.server.access import principal_of
+from conductor_cli.server.api.errors import error_body, request_error
+from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import RESPONSE, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import outcome_of
-from conductor_cli.server.run_registry import RunHub, ServedRun
+from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.spending import local_now
 from conductor_cli.state.trace_store import TraceStore
 
@@ -35,8 +36,8 @@ _MODELS: Final = {"mini": "conductor-mini", "ultra": "conductor-ultra"}
 class StoredResponses:
     """The routes for one response. A run that has ended is read from its trace."""
 
-    def __init__(self, hub: RunHub) -> None:
-        self._hub = hub
+    def __init__(self, registry: RunRegistry) -> None:
+        self._registry = registry
 
     @property
     def routes(self) -> list[Route]:
@@ -46,15 +47,13 @@ class StoredResponses:
             Route(f"{PATH}/cancel", self._answer(self._cancel), methods=["POST"]),
         ]
 
-    def _answer(self, act: Any) -> Any:  # noqa: ANN401 - what Starlette calls
+    def _answer(self, act: Callable[[Request], Awaitable[dict[str, Any]]]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(http: Request) -> Response:
             try:
                 return JSONResponse(await act(http))
-            except RequestError as error:
-                return JSONResponse(error_envelope(http.url.path, error), error.status)
-            except ConductorError as error:
-                failed = request_error(error.failure)
-                return JSONResponse(error_envelope(http.url.path, failed), failed.status)
+            except (RequestError, ConductorError) as error:
+                failed = error if isinstance(error, RequestError) else request_error(error.failure)
+                return JSONResponse(error_body(failed, http.url.path), failed.status)
 
         return answer
 
@@ -68,50 +67,43 @@ class StoredResponses:
         trace = await asyncio.to_thread(self._stored, http, run)
         created = int(datetime.fromisoformat(trace.time).timestamp())
         encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"))
-        return _ended(encoder, _outcome(trace, self._hub))
+        sign = partial(client_calls, ids=self._registry.runs.call_ids)
+        return _ended(encoder, outcome_of(trace, now=local_now(), sign=sign))
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
         run = _run_of(http)
         await asyncio.to_thread(self._stored, http, run)
-        settings = self._hub.runs.settings()
+        settings = self._registry.runs.settings()
         if settings["traces.keep"] == ALWAYS:
             raise RequestError(403, "policy", "responses cannot be deleted: traces.keep is always")
         await asyncio.to_thread(TraceStore(settings.paths.traces).remove, run)
-        self._hub.forget(run)
+        self._registry.forget(run)
         return {"id": f"{RESPONSE}{run}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
         run = _run_of(http)
         served = self._served(http, run)
-        if served is not None and self._hub.cancel(run):
+        if served is not None and self._registry.cancel(run):
             return _encoder(run, served.created, served.model).response("cancelled")
         return await self._get(http)
 
     def _served(self, http: Request, run: str) -> ServedRun | None:
-        served = self._hub.find(run)
-        return served if served is not None and served.origin == origin_of(http.scope) else None
+        served = self._registry.find(run)
+        return served if served is not None and served.origin == principal_of(http.scope).origin else None
 
     def _stored(self, http: Request, run: str) -> Trace:
-        """The trace of a run that this client asked for. Raises `RequestError`."""
-        store = TraceStore(self._hub.runs.settings().paths.traces)
+        store = TraceStore(self._registry.runs.settings().paths.traces)
         try:
             trace = store.ended(run)
         except UsageError:
             raise _unknown(run) from None
-        if trace.run != run or trace.origin != origin_of(http.scope):
+        if trace.run != run or trace.origin != principal_of(http.scope).origin:
             raise _unknown(run)
         return trace
 
 
-def _outcome(trace: Trace, hub: RunHub) -> Outcome | RequestError:
-    """How a stored run ended, as its client was told."""
-    ended = outcome_of(trace, now=local_now())
-    return replace(ended, tool_calls=client_calls(trace, hub.runs.call_ids)) if isinstance(ended, Outcome) else ended
-
-
 def _run_of(http: Request) -> str:
-    """The run of the response in the path. Raises `RequestError`."""
     response = str(http.path_params["response"])
     if not response.startswith(RESPONSE):
         raise _unknown(response)
@@ -127,8 +119,8 @@ def _encoder(run: str, created: int, model: str) -> ResponsesEncoder:
     return ResponsesEncoder(ClientRequest(model=model, messages=()), run, created)
 
 
-def _ended(encoder: ResponsesEncoder, ended: Outcome | RequestError | None) -> dict[str, Any]:
-    if isinstance(ended, Outcome):
+def _ended(encoder: ResponsesEncoder, ended: ServedAnswer | RequestError | None) -> dict[str, Any]:
+    if isinstance(ended, ServedAnswer):
         return encoder.whole(ended)
     status = "cancelled" if ended is not None and ended.code == "cancelled" else "failed"
     error = ended and {"code": "server_error", "message": ended.message}

@@ -1,19 +1,17 @@
-"""Traces on disk, and a searchable list of them.
+"""What is kept between runs. `interfaces` has one interface each; files and SQLite are its embedded implementation.
 
-    trace_file   one JSON Lines file per run: writing and reading it
-    trace_lines  events as its lines: pieces of text that share one
-    known_texts  texts that a trace has already, by their names
-    hash_chain   the hash at the end of each line
+    interfaces   spending, traces, ratings, attachments, circuits
+    spending     what all processes spend on each day, in SQLite
+    ratings      verdicts about answers, in an append-only file
+    attachments  the bytes of images and documents
+    trace_store  the directory of traces: opening, finding, removing
+    trace_file   one JSON Lines file per run: writing, reading and following it; the chain of hashes
+    trace_lines  events as its lines; old_lines reads those of older versions
     trace_check  whether a file is whole; keeping what is
-    trace_store  the directory of trace files: opening, finding, removing
-    stored_run   what a list shows of a run, and which runs a list asks for
-    run_summary  a trace file as one row of the list
-    summaries    many files at once, in several processes
-    run_index    those rows kept in SQLite; rebuilt when it is missing
-    run_list     rows as lines of text
-    fast_list    `trace list`, `search` and `names` before anything else is loaded
+    run_index    what a list shows of each run, in SQLite; rebuilt when it is missing
+    stored_run, run_summary, run_list   the rows of the index, made of traces and shown
 
-The first five load the events. The others do not, so that a list takes hardly longer than starting Python.
+`run_index`, `stored_run` and `run_list` do not load the events: a list takes hardly longer than starting Python.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.state.stored_run import SUFFIX
+from conductor_cli.state.trace_file import open_trace, raw_lines
 
 _NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')
 """How an event names an attachment."""
@@ -115,7 +116,7 @@ def _named_in(traces: Path, without: Collection[str]) -> Iterator[str]:
     for path in traces.glob(f"*{SUFFIX}"):
         if path.name in left_out:
             continue
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            for line in file:
-                for found in _NAMED.finditer(line):
+        with suppress(FileNotFoundError), open_trace(path) as file:
+            for line in raw_lines(file):
+                for found in _NAMED.finditer(line.data):
                     yield found[1].decode()

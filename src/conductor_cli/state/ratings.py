@@ -8,48 +8,58 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.learning import RatedBy, Rating, Share, Verdict
+from conductor_cli.core.learning import RatedBy, Rating, RatingShare, Verdict
 from conductor_cli.core.serialization import dump
 from conductor_cli.models.disk import AppendLog
+from conductor_cli.state.interfaces import StoredRatings
 
 NEWEST: Final = 1 << 19
 """Bytes at the end of the file that are read, about 2,000 ratings. What is before them weighs nothing any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRatings:
-    """All ratings in the order in which they were given. `problem` says what of the file could not be read."""
+class RatingsFile:
+    """The ratings in one file."""
 
-    ratings: tuple[Rating, ...] = ()
-    problem: str = ""
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
-
-def read_ratings(path: Path) -> StoredRatings:
-    """The ratings of a file; none without one. Damage is reported in `problem` and never raised."""
-    ratings, damaged = [], 0
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            return StoredRatings()
-        with path.open("rb") as file:
-            start = path.stat().st_size - NEWEST
-            file.seek(max(start, 0))
-            # The first line is cut where the file is longer.
-            lines = file.read(NEWEST).split(b"\n")[1 if start > 0 else 0 :]
+    def read(self) -> StoredRatings:
+        """Return the ratings of the file; none without one. Damage is reported in `problem` and never raised."""
+        path, ratings, damaged = self._path, [], 0
+        try:
+            if not path.is_file():  # a pipe would be waited for
+                return StoredRatings()
+            with path.open("rb") as file:
+                start = path.stat().st_size - NEWEST
+                file.seek(max(start, 0))
+                # The first line is cut where the file is longer.
+                lines = file.read(NEWEST).split(b"\n")[1 if start > 0 else 0 :]
+        except OSError as error:
+            return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
         for raw in filter(bytes.strip, lines):
             rating = _parse_rating(raw)
             damaged += rating is None
             ratings += [rating] if rating is not None else []
-    except OSError as error:
-        return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
-    what = "line is" if damaged == 1 else "lines are"
-    problem = f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} could be read"
-    return StoredRatings(ratings=tuple(ratings), problem=problem if damaged else "")
+        what = "line is" if damaged == 1 else "lines are"
+        problem = f"{path}: {damaged} {what} damaged; {format_count(len(ratings), 'rating')} could be read"
+        return StoredRatings(ratings=tuple(ratings), problem=problem if damaged else "")
+
+    def add(self, rating: Rating) -> None:
+        """Append a rating. Raises `ConfigError` where the disk refuses."""
+        try:
+            log = AppendLog(self._path)
+            try:
+                log.append(json.dumps(dump(rating), separators=(",", ":")) + "\n")
+            finally:
+                log.close()
+        except OSError as error:
+            hint = "check the disk and the file permissions"
+            raise ConfigError(f"{self._path} cannot be written: {error.strerror}", hint=hint) from None
 
 
 def _parse_rating(raw: bytes) -> Rating | None:
@@ -66,23 +76,10 @@ def _parse_rating(raw: bytes) -> Rating | None:
     return Rating(run=run, step=step, verdict=verdict, by=by, time=time, shares=shares)
 
 
-def _parse_share(data: Any) -> Share:  # noqa: ANN401 - any JSON value
+def _parse_share(data: Any) -> RatingShare:  # noqa: ANN401 - any JSON value
     """Raises `ValueError`, `LookupError` or `TypeError`."""
-    share = Share(**{name: data[name] for name in ("worker", "key", "step", "kind", "weight", "good")})
+    share = RatingShare(**{name: data[name] for name in ("worker", "key", "step", "kind", "weight", "good")})
     texts = type(share.worker) is type(share.key) is type(share.kind) is str
     if not texts or type(share.step) is not int or type(share.good) is not bool or not 0 < share.weight <= 1:
         raise ValueError("not a share")
     return share
-
-
-def add_rating(path: Path, rating: Rating) -> None:
-    """Append a rating. Raises `ConfigError` where the disk refuses."""
-    try:
-        log = AppendLog(path)
-        try:
-            log.append(json.dumps(dump(rating), separators=(",", ":")) + "\n")
-        finally:
-            log.close()
-    except OSError as error:
-        hint = "check the disk and the file permissions"
-        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from None

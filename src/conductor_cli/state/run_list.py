@@ -1,19 +1,12 @@
-"""Stored runs as a table or as JSON. What comes in is clean and has no line ends.
+"""Stored runs as a table or as JSON. What comes in is clean and has no line ends."""
 
-`conductor trace list`, `search` and `names` without options, before Typer is loaded.
-
-Importing Typer alone takes five times as long as `conductor --version` (0.15 s against 0.03 s), and a list may take
-at most twice as long. Options, and everything that goes wrong, are left to the command itself, which prints the same.
-"""
-
-# ruff: noqa: PTH111, PTH112, PTH208
+# ruff: noqa: PTH112, PTH208
 
 from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -23,13 +16,13 @@ from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
 
-LONGEST_QUESTION: Final = 100
+MAX_QUESTION: Final = 100
 """Cells of a question when the width is not limited."""
 
-LONGEST_PLANNER: Final = 32
+MAX_PLANNER: Final = 32
 """Cells of the name of the model that planned."""
 
-MOST_MATCHES: Final = 4
+MAX_MATCHES: Final = 4
 """Matching texts that are shown under one run."""
 
 CONTEXT: Final = 60
@@ -69,24 +62,21 @@ def run_lines(found: Sequence[StoredRun], width: int, now: datetime, terms: Sequ
     for run, row in zip(found, rows, strict=True):
         lines += row
         matches = matching_texts(run, terms, max(width - 18, 20) if width else 2 * CONTEXT)
-        lines += [f"    {place}: {text}" for place, text in matches[:MOST_MATCHES]]
+        lines += [f"    {place}: {text}" for place, text in matches[:MAX_MATCHES]]
     return [*lines, *foot]
 
 
 def _cells(run: StoredRun, now: datetime) -> list[str]:
     title = ("again: " if run.resumed else "") + (run.title or run.problem)
+    damaged = run.problem and run.state != "unreadable"
     return [
-        run.run, format_time(run.time, now), _result_cell(run),
-        crop_text(without_file_hash(run.conductor), LONGEST_PLANNER) or UNKNOWN,
+        run.run, format_time(run.time, now),
+        run.state + (", recovered" if run.recovered else "") + (", damaged" if damaged else ""),
+        crop_text(without_file_hash(run.conductor), MAX_PLANNER) or UNKNOWN,
         run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
-        format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, LONGEST_QUESTION),
+        format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, MAX_QUESTION),
     ]  # fmt: skip
-
-
-def _result_cell(run: StoredRun) -> str:
-    damaged = run.problem and run.state != "unreadable"
-    return run.state + (", recovered" if run.recovered else "") + (", damaged" if damaged else "")
 
 
 def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEXT) -> list[tuple[str, str]]:
@@ -97,14 +87,12 @@ def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEX
     for name, texts in (("subtask", run.subtasks), ("answer", run.answers)):
         named += [(f"{name} {number}", text) for number, text in enumerate(texts.split(SEPARATOR), start=1)]
     pattern = re.compile("|".join(map(re.escape, terms)), re.IGNORECASE)
-    return [(name, _part_around(match, width)) for name, text in named if (match := pattern.search(text)) is not None]
-
-
-def _part_around(match: re.Match[str], width: int) -> str:
-    """The part of a text around the match in it."""
-    text = match.string
-    first = max(0, min(match.start() - width // 3, len(text) - width + 1))
-    return crop_text((ELLIPSIS if first else "") + text[first : first + width], width)
+    found = []
+    for name, text in named:
+        if (match := pattern.search(text)) is not None:
+            first = max(0, min(match.start() - width // 3, len(text) - width + 1))
+            found.append((name, crop_text((ELLIPSIS if first else "") + text[first : first + width], width)))
+    return found
 
 
 COUNT: Final = 20
@@ -117,40 +105,6 @@ OFFERED_NAMES: Final = 200
 """Ids that are offered to a shell for completion."""
 
 _PUNCTUATION: Final = str.maketrans("", "", "-._")
-
-
-def print_fast_answer(arguments: Sequence[str]) -> bool:
-    """Do what the command line asks for if it has one of the common forms. Returns whether it was done."""
-    if sys.platform != "linux" or arguments[:1] != ["trace"] or sys.stdout is None:
-        return False
-    try:
-        lines = _fast_answer(arguments[1:], f"{state_directory(os.environ)}/traces")
-        if lines is None:
-            return False
-        sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
-        sys.stdout.buffer.flush()
-    except Exception:  # noqa: BLE001 - the command itself reports what is wrong
-        return False
-    return True
-
-
-def _fast_answer(words: Sequence[str], traces: str) -> list[str] | None:
-    """The lines for stdout; None when the command itself has to do it."""
-    if list(words) == ["names"]:
-        return run_names(traces)
-    listed = list(words) == ["list"]
-    terms = words[1:] if words[:1] == ["search"] else ()
-    if not (listed or terms) or any(word.startswith("-") or not word.isprintable() for word in terms):
-        return None
-    from conductor_cli.state.stored_run import RunQuery, normalize_terms
-
-    query = RunQuery(terms=normalize_terms(terms))
-    if terms and not query.terms:
-        return None
-    lines, remark = list_text(traces, query, COUNT, terminal_width(sys.stdout))
-    if remark:
-        sys.stderr.write(f"{remark}\n")
-    return lines
 
 
 def terminal_width(stream: TextIO) -> int:
@@ -174,12 +128,3 @@ def run_names(traces: str) -> list[str]:
     # bash expands what it is offered, so other names could run commands.
     plain = [name for name in found[:OFFERED_NAMES] if name.translate(_PUNCTUATION).isalnum()]
     return ["last", *plain] if plain else []
-
-
-def state_directory(environ: Mapping[str, str]) -> str:
-    """The state directory on Linux, where `config.app_paths` finds it by platformdirs."""
-    chosen = environ.get("CONDUCTOR_LLM_STATE_DIR")
-    if chosen:
-        return chosen
-    home = environ.get("XDG_STATE_HOME", "").strip() or os.path.expanduser("~/.local/state")
-    return f"{home}/conductor-llm"

@@ -1,22 +1,18 @@
-"""A trace file as one row of the list, with the texts that are searched.
-
-Many trace files as rows of the list: by several processes where that is quicker, which reads 10,000 in seconds.
-"""
+"""Trace files as rows of the list, with the texts that are searched; many are read by several processes."""
 
 from __future__ import annotations
 
 import gc
-import marshal
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.events import Notice
-from conductor_cli.core.serialization import LARGEST_WHOLE
+from conductor_cli.core.serialization import MAX_WHOLE
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import StepRecord, Trace, apply_event
 from conductor_cli.state.stored_run import SEPARATOR, SUFFIX, StoredRun
@@ -33,7 +29,7 @@ def summarize_run(directory: str, run: str) -> StoredRun:
     live, trace, problem, size = is_live(path), Trace(), "", before.st_size
     try:
         for event in read_events(path, pieces=False):
-            trace = apply_event(trace, event)
+            trace = apply_event(trace, event)  # one by one: an error keeps what was read before it
     except UsageError as error:
         problem = error.message.replace(f"{path}", run)
         if isinstance(error.__context__, OSError):
@@ -63,10 +59,13 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         run=run, state=state, time=one_line(trace.time),
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
-        tokens=min(usage.tokens, LARGEST_WHOLE),
+        tokens=min(usage.tokens, MAX_WHOLE),
         seconds=trace.at, resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
-        recovered=SEPARATOR.join(one_line(_recovered_text(notice)) for notice in trace.told() if notice.recovered),
+        recovered=SEPARATOR.join(
+            one_line(f"step {notice.step}: {notice.text}" if notice.step else notice.text)
+            for notice in trace.all_notices() if notice.recovered
+        ),
         question=one_line(trace.question.text),
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
@@ -81,31 +80,28 @@ def _all_steps(trace: Trace) -> Iterator[StepRecord]:
             yield from _all_steps(record.nested)
 
 
-def _recovered_text(notice: Notice) -> str:
-    return f"step {notice.step}: {notice.text}" if notice.step else notice.text
-
-
 BATCH: Final = 200
 """Files that are read and written to the index at once, so that a process that is killed keeps most of its work."""
 
-MOST_PROCESSES: Final = 4
+MAX_PROCESSES: Final = 4
 
 
 def summarize_runs(directory: str, runs: Sequence[str]) -> Iterator[list[StoredRun]]:
-    """The rows of these runs, in batches."""
+    """Yield the rows of these runs, in batches."""
     batches = [runs[start : start + BATCH] for start in range(0, len(runs), BATCH)]
-    count = min(MOST_PROCESSES, os.cpu_count() or 1, len(batches) // 2)
+    count = min(MAX_PROCESSES, os.cpu_count() or 1, len(batches) // 2)
+    done = 0
     # A fork copies no other thread, and whatever such a thread has locked would stay locked.
-    if count < 2 or not hasattr(os, "fork") or threading.active_count() > 1:
-        yield from (_summarize(directory, batch) for batch in batches)
-        return
-    children = [_Child(directory, batches[first::count]) for first in range(count)]
-    try:
-        for number, batch in enumerate(batches):
-            yield children[number % count].read() or _summarize(directory, batch)
-    finally:
-        for child in children:
-            child.close()
+    if count > 1 and hasattr(os, "fork") and threading.active_count() == 1:
+        from concurrent.futures import ProcessPoolExecutor  # a list seldom has so many new runs
+        from concurrent.futures.process import BrokenProcessPool
+        from multiprocessing import get_context
+
+        with suppress(BrokenProcessPool), ProcessPoolExecutor(count, get_context("fork")) as pool:
+            for rows in pool.map(partial(_summarize, directory), batches):
+                yield rows
+                done += 1
+    yield from (_summarize(directory, batch) for batch in batches[done:])
 
 
 def _summarize(directory: str, runs: Sequence[str]) -> list[StoredRun]:
@@ -116,35 +112,3 @@ def _summarize(directory: str, runs: Sequence[str]) -> list[StoredRun]:
     finally:
         if collecting:
             gc.enable()
-
-
-class _Child:
-    """A process that reads batches and sends their rows through a pipe. Close it."""
-
-    def __init__(self, directory: str, batches: Sequence[Sequence[str]]) -> None:
-        source, target = os.pipe()
-        self._process = os.fork()
-        if not self._process:
-            # Nothing of the parent's may run here: neither its handlers at exit nor the buffers of its files.
-            try:
-                os.close(source)
-                with os.fdopen(target, "wb") as pipe:
-                    for batch in batches:
-                        data = marshal.dumps([tuple(row) for row in _summarize(directory, batch)])
-                        pipe.write(len(data).to_bytes(8, "big") + data)
-                        pipe.flush()
-            finally:
-                os._exit(0)
-        os.close(target)
-        self._pipe = os.fdopen(source, "rb")
-
-    def read(self) -> list[StoredRun]:
-        """The rows of the next batch; none where the process has died."""
-        size = int.from_bytes(self._pipe.read(8), "big")
-        data = self._pipe.read(size)
-        return [StoredRun(*row) for row in marshal.loads(data)] if size and len(data) == size else []  # noqa: S302 - our own
-
-    def close(self) -> None:
-        self._pipe.close()  # what it still writes ends it
-        with suppress(ChildProcessError):
-            os.waitpid(self._process, 0)

@@ -8,8 +8,6 @@ Days are those of the local calendar, and a call counts for the day on which it 
 a day opens no new day.
 
 A client of a server may have a limit of its own on each day, beside those of the user.
-
-The file of what is spent: its table, what it says of past days, and how it stores money.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ _CREATING: Final = threading.Lock()
 _NANO: Final = 10**9
 """Money is stored in billionths of a dollar: SQLite adds up integers exactly."""
 
-MOST: Final = 10**15
+MAX_AMOUNT: Final = 10**15
 """The most that one row counts, in tokens and in billionths of a dollar. A worker that states an absurd number of
 tokens must use the limit up; it must not make the sum too large for SQLite."""
 
@@ -121,7 +119,11 @@ def open_database(path: Path, *, checkpoints: bool = True) -> sqlite3.Connection
         if not checkpoints:
             database.execute("PRAGMA wal_autocheckpoint = 0")
         database.executescript(_SCHEMA)
-        _add_columns(database)
+        if _absent(database):
+            with database:
+                database.execute("BEGIN IMMEDIATE")  # another process may do the same
+                for name, (kind, _) in _absent(database).items():
+                    database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
     except BaseException:
         database.close()
         raise
@@ -158,16 +160,6 @@ def _absent(database: sqlite3.Connection) -> Mapping[str, tuple[str, str]]:
     return {name: column for name, column in _ADDED.items() if name not in there}
 
 
-def _add_columns(database: sqlite3.Connection) -> None:
-    """Give a file of an earlier version the columns that it lacks."""
-    if not _absent(database):
-        return
-    with database:
-        database.execute("BEGIN IMMEDIATE")  # another process may do the same
-        for name, (kind, _) in _absent(database).items():
-            database.execute(f"ALTER TABLE calls ADD COLUMN {name} {kind}")
-
-
 def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
     """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `ConfigError`."""
     path = directory / FILE
@@ -198,27 +190,11 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
 
 
 def _spent_row(row: tuple[Any, ...]) -> SpentRow:
-    (
-        day,
-        provider,
-        worker,
-        model,
-        key,
-        worker_calls,
-        calls,
-        unpriced,
-        tokens_in,
-        tokens_out,
-        cost,
-        failed,
-        lost,
-        unended,
-    ) = row
-    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=calls, unpriced=unpriced, cost=_dollars(cost))
+    day, provider, worker, model, key, calls, every, unpriced, tokens_in, tokens_out, cost, failed, lost, held = row
+    usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=every, unpriced=unpriced, cost=_dollars(cost))
     return SpentRow(
-        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, key=key, usage=usage,
-        calls=worker_calls, failed=Usage(calls=failed, cost=_dollars(lost)),
-        open=unended,
+        day=date.fromisoformat(day), provider=provider, worker=worker, model=model, key=key, usage=usage, calls=calls,
+        failed=Usage(calls=failed, cost=_dollars(lost)), open=held,
     )  # fmt: skip
 
 
@@ -234,9 +210,9 @@ def exact_dollars(nano: int) -> Decimal:
 def nano_dollars(amount: Decimal) -> int:
     """Billionths of dollars, rounded up, so that many small calls are never counted as less than they cost."""
     if not amount.is_finite():
-        return MOST
+        return MAX_AMOUNT
     # Bounded before it is multiplied: the product of a number with many digits is an error.
-    bounded = min(max(amount, Decimal(0)), exact_dollars(MOST))
+    bounded = min(max(amount, Decimal(0)), exact_dollars(MAX_AMOUNT))
     return int((bounded * _NANO).to_integral_value(ROUND_CEILING))
 
 
@@ -281,6 +257,7 @@ class DailySpend:
         # Not the process id alone: another container that shares the directory may have the same.
         self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._database: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
         """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
 
@@ -390,11 +367,12 @@ class DailySpend:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """The database, which no other process writes meanwhile. Raises `OSError` and `sqlite3.Error`."""
         path = self.directory / FILE
-        if self._database is not None and not path.exists():
+        if self._database is not None and (self._file is None or self._file != _identity(path)):
             self._database.close()
-            self._database = None  # the user removed the file: begin a new one
+            self._database = None  # the file was removed, and perhaps begun again by another run
         if self._database is None:
             self._database = open_database(path, checkpoints=self.checkpoints)
+            self._file = _identity(path)
         with self._database:  # commits at the end, or rolls back
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database
@@ -414,11 +392,8 @@ class DailySpend:
             (self.client.name, str(day)),
         ).fetchone()
         budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
-        return self._with_client(budget, exact_dollars(of_client))
-
-    def _with_client(self, budget: DayBudget, spent: Decimal) -> DayBudget:
-        """The budget, with the money of the client instead of the user's where that leaves less."""
-        limit, most = self.limits.cost, self.client.cost
+        # The money of the client instead of the user's, where that leaves less.
+        limit, most, spent = self.limits.cost, self.client.cost, exact_dollars(of_client)
         if most is None or (limit is not None and limit - budget.cost <= most - spent):
             return budget
         return replace(budget, limits=replace(self.limits, cost=most), cost=spent)
@@ -426,7 +401,7 @@ class DailySpend:
     def _record_reservation(
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
     ) -> int | None:
-        who = self._name(worker)
+        who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
         # Without a price the reserved cost is 0, and what the call costs is unknown.
         cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
         return database.execute(
@@ -453,10 +428,15 @@ class DailySpend:
         )
         return bool(changed.rowcount)
 
-    def _name(self, worker: Worker | None) -> Worker:
-        """Who is called, where None is the conductor."""
-        return worker or self._planner or Worker(name=CONDUCTOR, kind="")
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one under its name. As long as a file is open, no other one is the same."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _clamped(amount: int) -> int:
-    return min(max(amount, 0), MOST)
+    return min(max(amount, 0), MAX_AMOUNT)

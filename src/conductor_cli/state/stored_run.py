@@ -14,7 +14,7 @@ SUFFIX: Final = ".jsonl"
 SEPARATOR: Final = "\x1f"
 """Separates texts that are stored in one column; no text contains it."""
 
-LONGEST_TITLE: Final = 300
+MAX_TITLE: Final = 300
 """Characters of a question that a list shows."""
 
 
@@ -51,7 +51,7 @@ class StoredRun(NamedTuple):
     @property
     def title(self) -> str:
         """The beginning of the question."""
-        return self.question[:LONGEST_TITLE]
+        return self.question[:MAX_TITLE]
 
 
 class RunQuery(NamedTuple):

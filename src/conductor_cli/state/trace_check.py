@@ -22,9 +22,10 @@ from conductor_cli.state.trace_file import (
     HashedLine,
     RawLine,
     add_hash,
+    open_trace,
+    parse_line,
     raw_lines,
     read_hash,
-    read_line,
     split_records,
 )
 from conductor_cli.state.trace_lines import LineReader
@@ -69,19 +70,20 @@ class _Record(NamedTuple):
     line: int
     data: bytes
     hashed: HashedLine | None
-    size: int
+    problem: str = ""
 
 
 def check_trace(path: Path, *, running: bool = False) -> TraceCheck:
     """Follow the chain of a trace; of one that is being written, as far as it has come. Raises `OSError`."""
     checker = _Checker()
-    with path.open("rb") as file:
+    with open_trace(path) as file:
         for line in raw_lines(file):
             checker.add_line(line, running=running)
     checker.close(running=running)
     faults = list(checker.faults)
     if checker.run and checker.run != path.stem:
-        faults.append(_fault(1, "foreign", f"line 1 begins the run {checker.run}, and the file has another name"))
+        text = f"line 1 begins the run {checker.run}, and the file has another name"
+        faults.append(TraceFault(line=1, fault="foreign", text=text))
     faults.sort(key=lambda fault: fault.line)
     link = (checker.good or START).decode()
     return TraceCheck(run=path.stem, lines=checker.lines, link=link, running=running, faults=tuple(faults))
@@ -112,13 +114,13 @@ class _Checker:
             text = f"has {format_count(len(records), 'record')}: line breaks are missing"
             self._add(line.number, "joined", text)
         for data in records:
-            self._add_record(_Record(line.number, data, read_hash(data), line.size))
+            self._add_record(_Record(line.number, data, read_hash(data), line.problem))
         if line.number == 1:
             self._read_beginning(line)
 
     def _read_beginning(self, line: RawLine) -> None:
         """What the first line says of the run."""
-        events, problem = read_line(line, LineReader(strict=False))
+        events, problem = parse_line(line, LineReader(strict=False))
         first = events[0] if events else None
         if not isinstance(first, ev.RunStarted):
             text = f"is not the start of a run in format {ev.FORMAT}"
@@ -138,27 +140,20 @@ class _Checker:
             for waiting in self.open:
                 self._add(waiting.line, "added", "was added, or moved here")
             self._accept(record, hashed)
-        elif self._has_changed_link(hashed):
-            self._add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
-            self._accept(record, hashed)
         elif not self.open:
             self.open.append(record)
-        elif self._follows_open(hashed):
-            self._settle()
-            self._accept(record, hashed)
         else:
+            last = self.open[-1].hashed
+            before = last.link_behind(self.good) if last is not None and last.is_unchanged else b""
+            if len(self.open) == 1 and before and hashed.follows(before):  # as it was before its link was changed
+                self._add(self.open[0].line, "changed", "was changed: its hash does not follow the line before")
+                self._accept(record, hashed)
+                return
             self._settle()
-            self.open.append(record)
-
-    def _has_changed_link(self, hashed: HashedLine) -> bool:
-        """Whether a record follows the one that waits as it was before somebody changed the link in its hash."""
-        waiting = self.open[0].hashed if len(self.open) == 1 else None
-        return waiting is not None and waiting.is_unchanged and hashed.follows(waiting.link_behind(self.good))
-
-    def _follows_open(self, hashed: HashedLine) -> bool:
-        """Whether a record follows the last one that waits. One whose link is lost may be what it follows."""
-        last = self.open[-1].hashed
-        return last is None or hashed.follows(last.link) or not last.is_unchanged
+            if not before or (last is not None and hashed.follows(last.link)):  # what it follows may have lost its link
+                self._accept(record, hashed)
+            else:
+                self.open.append(record)
 
     def _accept(self, record: _Record, hashed: HashedLine) -> None:
         self.open.clear()
@@ -188,7 +183,7 @@ class _Checker:
 
     def _add(self, line: int, fault: Fault, text: str) -> None:
         whole = text if fault in ("missing", "no_end", "empty") else f"line {line} {text}"
-        self.faults.append(_fault(line, fault, whole))
+        self.faults.append(TraceFault(line=line, fault=fault, text=whole))
 
 
 def repair_trace(path: Path, check: TraceCheck) -> Path | None:
@@ -221,7 +216,7 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
     left_out = {fault.line for fault in faults if fault.fault in _NOT_KEPT}
     missing = {fault.line for fault in faults if fault.fault == "missing"}
     records, gap, reader = list[bytes](), list[str](), LineReader()
-    with path.open("rb") as file:
+    with open_trace(path) as file:
         for line in raw_lines(file):
             if line.number in left_out:
                 gap.append(f"line {line.number} was set aside")
@@ -231,7 +226,9 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
                 hashed = read_hash(data)
                 if hashed is None:
                     continue
-                if not _is_readable(hashed.body + b"}", reader):
+                try:
+                    reader.read_line((hashed.body + b"}").decode("utf-8", "replace"))
+                except DecodeError:
                     gap.append(f"line {line.number} repeats what was set aside")
                     continue
                 records += [*([_notice(records, gap)] if gap else []), hashed.body + b"}"]
@@ -242,14 +239,6 @@ def _repaired_records(path: Path, faults: Sequence[TraceFault]) -> list[bytes]:
     return records
 
 
-def _is_readable(record: bytes, reader: LineReader) -> bool:
-    try:
-        reader.read_line(record.decode("utf-8", "replace"))
-    except DecodeError:
-        return False
-    return True
-
-
 def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     """A notice at the time of the event before it."""
     at = LineReader(strict=False).read_line(before[-1].decode("utf-8", "replace"))[-1].at if before else 0.0
@@ -257,16 +246,12 @@ def _notice(before: Sequence[bytes], gap: Sequence[str]) -> bytes:
     return ev.to_line(ev.Notice(at=at, text=text, reason="trace_damaged")).encode()
 
 
-def _fault(line: int, fault: Fault, text: str) -> TraceFault:
-    return TraceFault(line=line, fault=fault, text=text)
-
-
 def _describe_changed(record: _Record) -> str:
     """What can be said about a record whose own hash does not fit."""
-    line = RawLine(record.line, 0, record.size, record.data, complete=True)
+    line = RawLine(record.line, len(record.data), record.data, complete=True, problem=record.problem)
     if b"\0" in record.data:
         return "was changed: it has NUL bytes"
-    _, problem = read_line(line, LineReader(strict=False))
+    _, problem = parse_line(line, LineReader(strict=False))
     if problem:
         return f"was changed: {problem[:200]}"
     return "was changed" if record.hashed is not None else "has no hash: another program wrote or changed it"

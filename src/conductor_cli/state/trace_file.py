@@ -1,35 +1,36 @@
 """One trace: a JSON Lines file of a run's events, written as they happen, readable by the owner only.
 
-Each line is an event (`core.events`), or several pieces of text (`trace_lines`), with a hash (`hash_chain`); the first
-one names the format. The file of a run that was killed can be read up to its last complete line. A file is locked while
-its run is being written, so a file without an end that nobody locks belongs to an interrupted run.
+Each line is an event (`core.events`), or several pieces of text (`trace_lines`), with a hash; the first one names the
+format. The file of a run that was killed can be read up to its last complete line. A file is locked while its run is
+being written, so a file without an end that nobody locks belongs to an interrupted run. When its run has ended, a file
+is compressed (gzip) under the same name.
 
 Reading leaves out lines that are damaged, and a notice says which. It compares no hashes: `trace_check` does.
-
-The chain of hashes through the lines of a trace: each line names its own content and, through it, all lines before.
 
 The last field of a line is `hash`: 8 digits of the SHA-256 of the line without this field, then 24 digits of the
 SHA-256 of the 24 digits of the line before and that whole hash. So a line that was changed shows it by itself, and a
 line that does not follow the one before it does too. It has no key: whoever can write the file can make a new chain.
-Pure.
 """
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import hashlib
-import json
+import io
 import os
 import re
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, cast
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.serialization import DecodeError
-from conductor_cli.models.disk import make_private_directory
+from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.state.trace_lines import LineReader, LineWriter
 
@@ -88,10 +89,22 @@ def _link(before: bytes, digest: bytes) -> bytes:
     return hashlib.sha256(before + digest).hexdigest()[:LINK].encode()
 
 
-LONGEST_LINE: Final = 64 << 20
+MAX_TRACE_LINE: Final = 64 << 20
 """Bytes of the longest line that is read. A run writes none that is nearly as long."""
 
-MOST_NOTICES: Final = 20
+MAX_COMPRESSED: Final = 64 << 20
+"""Bytes of the largest trace that is compressed: it is in memory meanwhile."""
+
+GZIP: Final = b"\x1f\x8b"
+"""What a compressed file begins with."""
+
+BLOCK: Final = 256 << 10
+"""Bytes that a follower reads at once."""
+
+STARTING: Final = 1.0
+"""Seconds that a writer may take between making a file and locking it."""
+
+MAX_NOTICES: Final = 20
 """Notices about damaged lines of one file."""
 
 ENDS: Final = (ev.RunFinished, ev.RunFailed)
@@ -113,10 +126,16 @@ class TraceWriter:
         self.error: OSError | None = None
         self._lines = LineWriter(KNOWN_SECRETS)
         self._pending = b""
+        self._ended = False
         self._link = START
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        _lock(self._file)
+        # Locked while it is open. Without locks, a run that is being written is listed as interrupted. This waits,
+        # because a list that looks at the file holds the lock for a moment.
+        with suppress(ImportError, OSError):
+            import fcntl  # POSIX only
+
+            fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def write(self, event: ev.Event) -> None:
         """Append one event and the pieces that waited for it, or let it wait as one.
@@ -124,16 +143,22 @@ class TraceWriter:
         `error` is set when that fails, and cleared by a later success.
         """
         self._append(self._lines.add(event))
+        self._ended = isinstance(event, ENDS)
+
+    @property
+    def place(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    @property
+    def problem(self) -> str:
+        """Why the newest events are not written yet; empty where they are."""
+        return "" if self.error is None else self.error.strerror or str(self.error)
 
     @property
     def waiting(self) -> int:
-        """How many pieces wait for others. Whoever writes them calls `flush` after `longest_wait` seconds."""
+        """How many pieces wait for others."""
         return self._lines.waiting
-
-    @property
-    def longest_wait(self) -> float:
-        """Seconds for which the first piece that waits may do so."""
-        return self._lines.longest_wait
 
     def flush(self) -> None:
         """Write the pieces that wait. `error` is set as by `write`."""
@@ -154,48 +179,72 @@ class TraceWriter:
             self.error = error
 
     def close(self) -> None:
-        """Write what waits, and close the file, which also unlocks it."""
-        if self._file >= 0:
-            self.flush()
-            os.close(self._file)
+        """Write what waits, close the file, which also unlocks it, and compress it where the run has ended."""
+        if self._file < 0:
+            return
+        self.flush()
+        written = os.fstat(self._file)
+        os.close(self._file)
         self._file = -1
+        if not self._ended or self.error is not None or written.st_size > MAX_COMPRESSED:
+            return
+        with suppress(OSError), temporary_path(self.path) as new:
+            data = gzip.compress(self.path.read_bytes(), compresslevel=6, mtime=0)
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+            if os.path.samestat(written, self.path.stat()):  # else somebody removed it
+                new.replace(self.path)
 
     def discard(self) -> None:
         """Close and delete the file, because nothing in it is worth keeping."""
+        self._ended = False
         self.close()
         self.path.unlink(missing_ok=True)
 
 
+def open_trace(path: Path) -> BinaryIO:
+    """Open a trace for reading; one that is compressed reads as its lines. Raises `OSError`."""
+    file = path.open("rb", buffering=0)
+    is_packed = file.read(2) == GZIP
+    file.seek(0)
+    if not is_packed:
+        return io.BufferedReader(file)
+    lines = gzip.GzipFile(fileobj=file)
+    lines.myfileobj = file  # closes it too
+    return cast("BinaryIO", lines)
+
+
 class RawLine(NamedTuple):
-    """A line of a file. `data` has no line break; it is empty where the line is longer than `LONGEST_LINE`.
+    """A line of a file. `data` has no line break; it is empty where `problem` says why the line cannot be read.
 
     `size` are its bytes with the line break; `complete` says whether there is one.
     """
 
     number: int
-    start: int
     size: int
     data: bytes
     complete: bool
-
-    @property
-    def is_too_long(self) -> bool:
-        return self.size > LONGEST_LINE
+    problem: str = ""
 
 
 def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
-    """The lines of a file, none of them larger in memory than `LONGEST_LINE`. Raises `OSError`."""
-    start = 0
+    """Yield the lines of a file, none of them larger in memory than `MAX_TRACE_LINE`. Raises `OSError`."""
     # In a small file no line is too long, and reading it as it is takes half the time.
-    small = os.fstat(file.fileno()).st_size <= LONGEST_LINE
-    for number, data in enumerate(file if small else iter(lambda: file.readline(LONGEST_LINE), b""), start=1):
-        size = len(data)
-        complete = data.endswith(b"\n")
-        while not complete and (more := file.readline(1 << 20)):
-            size, complete = size + len(more), more.endswith(b"\n")
-        kept = data[: len(data) - complete] if size <= LONGEST_LINE else b""
-        yield RawLine(number, start, size, kept, complete)
-        start += size
+    small = not isinstance(file, gzip.GzipFile) and os.fstat(file.fileno()).st_size <= MAX_TRACE_LINE
+    number = 0
+    try:
+        for data in file if small else iter(lambda: file.readline(MAX_TRACE_LINE), b""):
+            size = len(data)
+            complete = data.endswith(b"\n")
+            while not complete and (more := file.readline(1 << 20)):
+                size, complete = size + len(more), more.endswith(b"\n")
+            number += 1
+            if size > MAX_TRACE_LINE:
+                yield RawLine(number, size, b"", complete, f"it is longer than {MAX_TRACE_LINE >> 20} MB")
+            else:
+                yield RawLine(number, size, data[: len(data) - complete], complete)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        yield RawLine(number + 1, 0, b"", complete=True, problem="the compressed file is damaged from here on")
 
 
 def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
@@ -206,11 +255,11 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
     """
     damage, end, reader = _Damage(), list[ev.Event](), LineReader(pieces=pieces)
     try:
-        with path.open("rb") as file:
+        with open_trace(path) as file:
             for line in raw_lines(file):
                 if not line.complete:
                     break  # a process that was killed left the last line incomplete
-                events, problem = _read_first(path, line, reader) if line.number == 1 else read_line(line, reader)
+                events, problem = _read_first(path, line, reader) if line.number == 1 else parse_line(line, reader)
                 for number, event in enumerate(events):
                     if end:
                         problem = "it comes after the end of the run"
@@ -229,10 +278,10 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
     yield from end
 
 
-def read_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
+def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """The events of a line, and what is wrong with it; empty where nothing is."""
-    if line.is_too_long:
-        return [], f"it is longer than {LONGEST_LINE >> 20} MB"
+    if line.problem:
+        return [], line.problem
     data, problem = line.data.strip(b"\0"), ""
     try:
         text = data.decode()
@@ -241,26 +290,18 @@ def read_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     try:
         return reader.read_line(text), problem
     except DecodeError as error:
-        events = _joined_events(text, reader)
-        return events, problem if events else f"{error}"
-
-
-def _joined_events(text: str, reader: LineReader) -> list[ev.Event]:
-    """The events of a line in which line breaks were lost; none where that is not all."""
-    decoder, found, at = json.JSONDecoder(), list[Any](), 0
-    try:
-        while at < len(text):
-            data, at = decoder.raw_decode(text, at)
-            found.append(data)
-        return [event for data in found for event in reader.read(data)] if len(found) > 1 else []
-    except (ValueError, RecursionError):
-        return []
+        records = split_records(data)  # several, where line breaks were lost
+        with suppress(DecodeError):
+            if len(records) > 1:
+                lines = [record.decode("utf-8", "replace") for record in records]
+                return [event for each in lines for event in reader.read_line(each)], problem
+        return [], str(error)
 
 
 def _read_first(path: Path, line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """The same for the first line. Raises `UsageError` where that is not the start of a run of this version."""
     data = line.data.removeprefix(codecs.BOM_UTF8)
-    events, problem = read_line(line._replace(data=data), reader)
+    events, problem = parse_line(line._replace(data=data), reader)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         problem = "it is UTF-16, in which another program has saved the file"
     if not events:
@@ -273,7 +314,7 @@ def _read_first(path: Path, line: RawLine, reader: LineReader) -> tuple[list[ev.
 
 
 class _Damage:
-    """Which lines are damaged, told once for those that follow each other, and in at most `MOST_NOTICES` notices."""
+    """Which lines are damaged, told once for those that follow each other, and in at most `MAX_NOTICES` notices."""
 
     def __init__(self) -> None:
         self._found = list[tuple[int, int, str]]()  # first line, last line, problem of the first
@@ -283,7 +324,7 @@ class _Damage:
     def add(self, number: int, problem: str) -> None:
         if self._found and self._found[-1][1] == number - 1:
             self._found[-1] = self._found[-1][0], number, self._found[-1][2]
-        elif self._told + len(self._found) <= MOST_NOTICES:
+        elif self._told + len(self._found) <= MAX_NOTICES:
             self._found.append((number, number, problem))
 
     def notices(self, at: float | None) -> Iterator[ev.Notice]:
@@ -292,27 +333,69 @@ class _Damage:
             self._told += 1
             where = f"line {first} is" if first == last else f"lines {first} to {last} are"
             text = f"the trace is damaged: {where} incomplete or left out: {problem[:200]}"
-            if self._told > MOST_NOTICES:
+            if self._told > MAX_NOTICES:
                 text = "the trace is damaged in more places: conductor trace verify names them"
             yield ev.Notice(at=self._at, text=text, reason="trace_damaged")
         self._found.clear()
         self._at = self._at if at is None else at
 
 
+class TraceFollower:
+    """The events of one trace, also while it is written, each once. It holds no open file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader = LineReader()
+        self._position = 0
+        self._seen: tuple[int, ...] = ()
+        self._changed = time.time()
+
+    def read(self) -> list[ev.Event]:
+        """Return the events of the next complete lines, of about `BLOCK` bytes at most. Raises `OSError`.
+
+        Damaged lines are left out.
+        """
+        seen = self._look()
+        try:
+            with open_trace(self._path) as file:
+                file.seek(self._position)
+                data = file.read(BLOCK)
+                end = data.rfind(b"\n") + 1
+                if not end and len(data) == BLOCK:  # one line is longer than a block
+                    data += file.readline()
+                    end = len(data) if data.endswith(b"\n") else 0
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"{error}") from None
+        self._position += end
+        self._seen = seen if len(data) < BLOCK else ()
+        self._changed = max(self._path.stat().st_mtime, seen[-1] / 1e9)  # never older than the text
+        events = list[ev.Event]()
+        for line in data[:end].split(b"\n")[:-1]:
+            with suppress(DecodeError):
+                events += self._reader.read_line(line.decode("utf-8", "replace"))
+        return events
+
+    def is_behind(self) -> bool:
+        """Whether the file may have more than was read. Raises `OSError`."""
+        return self._look() != self._seen
+
+    def _look(self) -> tuple[int, ...]:
+        found = self._path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the file was written, when it was last read."""
+        return max(0.0, time.time() - self._changed)
+
+    def is_written(self) -> bool:
+        """Whether some process is writing the file, or has only just made it."""
+        return is_live(self._path) or self.idle < STARTING
+
+
 def unreadable(path: Path, error: OSError) -> UsageError:
     """The error for a file or directory that the system does not let us read."""
     return UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are")
-
-
-def _lock(file: int) -> None:
-    """Lock the file while it is open. Without locks, a run that is being written is listed as interrupted.
-
-    This waits, because a list that looks at the file holds the lock for a moment.
-    """
-    with suppress(ImportError, OSError):
-        import fcntl  # POSIX only
-
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def is_live(path: Path) -> bool:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,11 @@ class TraceStore:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
+    @property
+    def place(self) -> str:
+        """The directory."""
+        return str(self.directory)
+
     def open(self, run: str) -> TraceWriter:
         """A writer for a new run. Raises `OSError`."""
         return TraceWriter(self.path(run))
@@ -40,9 +46,15 @@ class TraceStore:
 
         Ids sort by time, to the second; within a second the time of the last write decides.
         """
+        files = []
         try:
             with os.scandir(self.directory) as found:
-                files = [(entry.name, _written(entry)) for entry in found if entry.name.endswith(SUFFIX)]
+                for entry in found:
+                    if entry.name.endswith(SUFFIX):
+                        written = 0  # of one that has just vanished, and of a broken link
+                        with suppress(OSError):
+                            written = entry.stat().st_mtime_ns
+                        files.append((entry.name, written))
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -92,10 +104,7 @@ class TraceStore:
 
     def trace(self, run: str, *, pieces: bool = True) -> Trace:
         """The trace of a stored run. Raises `UsageError` as `events` does."""
-        trace = Trace()
-        for event in self.events(run, pieces=pieces):
-            trace = apply_event(trace, event)
-        return trace
+        return reduce(apply_event, self.events(run, pieces=pieces), Trace())
 
     def ended(self, name: str, *, pieces: bool = True) -> Trace:
         """The trace of the run called `name`. Raises `UsageError`, also while another process is writing it."""
@@ -148,11 +157,3 @@ class TraceStore:
             raise UsageError(
                 f"cannot delete {path}: {error.strerror}", hint="fix its permissions, or delete it by hand"
             ) from None
-
-
-def _written(entry: os.DirEntry[str]) -> int:
-    """When a file was last written, in nanoseconds; 0 for one that has just vanished and for a broken link."""
-    try:
-        return entry.stat().st_mtime_ns
-    except OSError:
-        return 0

@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 from conductor_cli.core.policy import UNKNOWN_PROVIDER, Party
 from conductor_cli.core.tools import tool_party
 
-ALL: Final = "*"
-"""In a list of names of tools: every tool."""
-
+ALL: Final = "*"  # In a list of names of tools: every tool
 THIS_MACHINE: Final = "this machine"
 
 
@@ -49,19 +47,16 @@ class ToolServer:
 
     @property
     def party(self) -> Party:
-        """The server as policies know it."""
         return Party(name=tool_party(self.name), recipient=self.recipient, kind="mcp", local=self.local)
 
     def offers(self, tool: str) -> bool:
-        """Whether workers get this tool."""
         return not self.only or tool in self.only
 
     def is_read_only(self, tool: str, *, hint: bool) -> bool:
-        """Whether a call of this tool changes nothing; `hint` is what the server says."""
+        """Return whether a call of this tool changes nothing; `hint` is what the server says."""
         return _lists(self.read_only, tool) or (hint and self.trust)
 
     def allows(self, tool: str) -> bool:
-        """Whether this tool needs no approval."""
         return _lists(self.allow, tool)
 
 

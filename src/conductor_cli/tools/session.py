@@ -1,6 +1,7 @@
-"""One server of tools in one run: started in a task of its own, asked by any step, ended with the run.
+"""The servers of tools of one run.
 
-The servers of one run: each is started when its tools are first wanted, started again if it dies, and ended.
+Each is started in a task of its own when its tools are first wanted, and again if it dies, is asked by any step, and
+ends with the run.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from conductor_cli.core.formatting import format_count, format_duration
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import OfferedTool, ToolResult
 from conductor_cli.programs.schema_check import CheckStopped, find_fault
-from conductor_cli.tools.offers import MOST_TOOLS, Keep, ListedTool, offer_tools, read_result
+from conductor_cli.tools.offered_tools import MAX_TOOLS, Keep, ListedTool, offer_tools, read_result
+from conductor_cli.tools.server_program import MAX_MESSAGE, ServerProgram, bounded_stream
 from conductor_cli.tools.servers import ToolServer
-from conductor_cli.tools.stdio import LONGEST_MESSAGE, ServerProgram, bounded_stream
 
 if TYPE_CHECKING:
     from httpx2 import Response
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 
 START: Final = 30.0
 """Seconds for a server to start and to list its tools; one that is fetched first, as by npx, takes long."""
-END: Final = 1.5
-"""Seconds for a server to end before it is left behind."""
-MOST_PAGES: Final = 100
-CONNECTION_CLOSED: Final = -32000
-"""The code of the SDK's error for a connection that has ended."""
+END: Final = 1.5  # Seconds for a server to end before it is left behind
+MAX_STARTS: Final = 3  # How often a server is started in one run
+MAX_PAGES: Final = 100
+CONNECTION_CLOSED: Final = -32000  # The code of the SDK's error for a connection that has ended
 
 _NOWHERE: Final = logging.NullHandler()
 """The SDK logs failures with tracebacks, which Python prints where no log is kept. We tell them ourselves."""
@@ -63,7 +63,6 @@ class ServerSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server can be asked."""
         holds = self._task is not None and not self._task.done()
         return self._client is not None and holds and not self._problem()
 
@@ -123,12 +122,12 @@ class ServerSession:
         async with create_mcp_http_client(headers=headers) as http:
             http.event_hooks = {"response": [self._bound_response]}
             async with streamable_http_client(
-                self.server.url, http_client=http, max_sse_event_size=LONGEST_MESSAGE
+                self.server.url, http_client=http, max_sse_event_size=MAX_MESSAGE
             ) as streams:
                 yield streams
 
     async def tools(self) -> tuple[ListedTool, ...]:
-        """The tools that the server has now. Raises `ServerError`."""
+        """Return the tools that the server has now. Raises `ServerError`."""
         if self.stale:
             await self._list()
         return self._tools
@@ -141,7 +140,7 @@ class ServerSession:
         cursor, more = None, False
         try:
             async with asyncio.timeout(START):
-                for _ in range(MOST_PAGES):
+                for _ in range(MAX_PAGES):
                     page = await self._client.list_tools(cursor=cursor, cache_mode="bypass")
                     for tool in page.tools:
                         hint = tool.annotations is not None and bool(tool.annotations.read_only_hint)
@@ -152,20 +151,18 @@ class ServerSession:
                             )  # fmt: skip
                         if tool.output_schema is not None:
                             schemas[tool.name] = tool.output_schema
-                    cursor, more = page.next_cursor, len(found) > MOST_TOOLS
+                    cursor, more = page.next_cursor, len(found) > MAX_TOOLS
                     if cursor is None or more:
                         break
         except TimeoutError:
             raise ServerError("it does not list its tools") from None
         except Exception as error:  # noqa: BLE001 - as in `_serve`
             raise ServerError(self._problem() or _describe(error)) from None
-        self._tools, self._result_schemas = tuple(found.values())[:MOST_TOOLS], schemas
+        self._tools, self._result_schemas = tuple(found.values())[:MAX_TOOLS], schemas
         if more:
             name = self.server.name
             listed = f"{format_count(len(found), 'tool')}{' or more' if cursor is not None else ''}"
-            self.notices.append(
-                f"{name} lists {listed}; the first {MOST_TOOLS} are used, or those in tools.{name}.only"
-            )
+            self.notices.append(f"{name} lists {listed}; the first {MAX_TOOLS} are used, or those in tools.{name}.only")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Call a tool. A failure is a result; only a cancellation is raised."""
@@ -199,7 +196,6 @@ class ServerSession:
             raise RuntimeError(f"its result does not follow its schema: {fault}")
 
     def _problem(self) -> str:
-        """Why the server cannot be asked any more; empty where it can."""
         return (self._program.problem if self._program is not None else "") or self._broken
 
     async def _bound_response(self, response: Response) -> None:
@@ -236,17 +232,13 @@ def _failed(why: str) -> ToolResult:
 
 
 def _describe(error: BaseException) -> str:
-    """The innermost reason, in one line."""
+    """Return the innermost reason, in one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be started or reached: {error.strerror}"
     text = one_line(str(error))
     return f"{text:.300}" if text else type(error).__name__
-
-
-STARTS: Final = 3
-"""How often a server is started in one run."""
 
 
 class McpToolBox:
@@ -268,7 +260,7 @@ class McpToolBox:
         self._notices: list[str] = []
 
     async def offered(self, servers: Sequence[str]) -> tuple[OfferedTool, ...]:
-        """The tools of these servers, under names that every provider takes."""
+        """Return the tools of these servers, under names that every provider takes."""
         known = [self._servers[name] for name in servers if name in self._servers]
         lists = await asyncio.gather(*(self._tools(server.name) for server in known))
         return offer_tools(zip(known, lists, strict=True))
@@ -290,11 +282,11 @@ class McpToolBox:
         return ToolResult(text=self._redact(result.text), error=result.error, attachments=result.attachments)
 
     def problem_with(self, server: str) -> str:
-        """Why a server could not be used; empty where it could."""
+        """Return why a server could not be used; empty where it could."""
         return self._unusable.get(server, "")
 
     def take_notices(self) -> tuple[str, ...]:
-        """What the user has not been told yet."""
+        """Return what the user has not been told yet."""
         told, self._notices = tuple(self._notices), []
         for session in self._sessions.values():
             told += tuple(session.notices)
@@ -302,7 +294,6 @@ class McpToolBox:
         return told
 
     async def close(self) -> None:
-        """End all servers at once."""
         sessions, self._sessions = list(self._sessions.values()), {}
         await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
 
@@ -316,7 +307,6 @@ class McpToolBox:
             return ()
 
     async def _session(self, name: str) -> ServerSession:
-        """The open session of a server. Raises `ServerError`."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             session = self._sessions.get(name)
             if session is not None and session.is_open:
@@ -326,8 +316,8 @@ class McpToolBox:
             if session is not None:
                 await session.close()
             self._starts[name] = self._starts.get(name, 0) + 1
-            if self._starts[name] > STARTS:
-                raise ServerError(f"it ended {STARTS} times")
+            if self._starts[name] > MAX_STARTS:
+                raise ServerError(f"it ended {MAX_STARTS} times")
             if session is not None:
                 self._notices.append(f"{name} has ended and is started again")
             session = self._sessions[name] = ServerSession(self._servers[name], self._keep)

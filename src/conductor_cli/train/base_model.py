@@ -60,7 +60,14 @@ def find_base_model(name: str, lora: LoraSettings | None = None) -> BaseModel:
         )
         with torch.device("meta"):  # the shape without the weights
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    _check_weight_files(name, directory)
+    # Raise `ConfigError` if a file with weights is missing.
+    files = {"model.safetensors"}
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        with _explain_errors(name):
+            files = set(json.loads(index.read_text())["weight_map"].values())
+    if missing := sorted(file for file in files if not (directory / file).is_file()):
+        raise ConfigError(f"{name} is incomplete: {directory / missing[0]} is missing", hint="download the model again")
     if not tokenizer.chat_template:
         raise ConfigError(
             f"{name} has no chat template, so it cannot be asked for a plan",
@@ -105,7 +112,7 @@ def load_model(base: BaseModel, *, lora: LoraSettings | None) -> tuple[Any, Any]
     )
 
 
-def render_prompt(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401 - of transformers
+def render_chat(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:  # noqa: ANN401 - of transformers
     """The text of a prompt by the tokenizer's chat template, without thinking where the template has a switch for it.
 
     A last message of the assistant is the beginning of the reply and follows the text as it is. So a planner reads the
@@ -126,13 +133,13 @@ def render_prompt(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
 
 def thinks_by_itself(tokenizer: Any) -> bool:  # noqa: ANN401
     """Whether the prompt opens the model's thinking, and the template has no switch that keeps it closed."""
-    return render_prompt(tokenizer, [{"role": "user", "content": "x"}]).rstrip().endswith(OPEN)
+    return render_chat(tokenizer, [{"role": "user", "content": "x"}]).rstrip().endswith(OPEN)
 
 
 def longest_prompt(base: BaseModel, prompts: list[list[dict[str, str]]]) -> int:
     """The number of tokens in the longest prompt. Raises `ConfigError` if the chat template fails on one."""
     try:
-        texts = [render_prompt(base.tokenizer, prompt) for prompt in prompts]
+        texts = [render_chat(base.tokenizer, prompt) for prompt in prompts]
     except Exception as error:
         raise ConfigError(
             f"the chat template of {base.directory} rejects a conductor's messages: {short_line(str(error))}",
@@ -159,17 +166,6 @@ def _find_directory(name: str) -> Path:
             hint=f"hf download {name}, or use a directory: --base DIR",
         )
     return Path(config).parent
-
-
-def _check_weight_files(name: str, directory: Path) -> None:
-    """Raise `ConfigError` if a file with weights is missing."""
-    files = {"model.safetensors"}
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        with _explain_errors(name):
-            files = set(json.loads(index.read_text())["weight_map"].values())
-    if missing := sorted(file for file in files if not (directory / file).is_file()):
-        raise ConfigError(f"{name} is incomplete: {directory / missing[0]} is missing", hint="download the model again")
 
 
 @contextmanager

@@ -1,6 +1,4 @@
-"""What a training spends on its workers, over all its runs: counted call by call, and held to a limit.
-
-What a training will probably cost and how long its workers take, from figures of the workers. Pure.
+"""What a training spends on its workers, held to a limit, and what it will probably cost and take.
 
 A forecast is one number with a plausible interval, and names what it assumes. The interval combines what is not known
 (steps of a plan, which workers the model comes to prefer, how many plans need new answers, how well the workers were
@@ -21,7 +19,7 @@ from typing import Final, NamedTuple
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import LimitReached, ModelError
-from conductor_cli.core.estimate import estimated_tokens, estimated_usage
+from conductor_cli.core.estimate import estimated_usage, prompt_tokens
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
 from conductor_cli.core.ledger import Ledger, Reservation
 from conductor_cli.core.pool import Limits, Worker
@@ -57,7 +55,7 @@ class TrainingBudget:
             raise self.exhausted
         wanted = request.max_tokens or WorkerProfile().max_tokens
         try:
-            reservation = self._ledger.reserve(estimated_tokens(request.messages), wanted, worker.price)
+            reservation = self._ledger.reserve(prompt_tokens(request.messages), wanted, worker.price)
         except LimitReached:
             raise self._exhaust() from None
         if reservation is not None and reservation.answer < wanted:
@@ -154,17 +152,10 @@ STEPS: Final = (1.5, 3.0, 4.0)
 ASKED: Final = (0.5, 0.8, 1.0)
 """The share of plans that ask workers anew: the others are not valid, or equal to another plan of their group."""
 
-MEASURED: Final = 1.3
-"""How far a measured mean of tokens or seconds may be off, as a factor either way."""
-
-ASSUMED: Final = 2.5
-"""The same for a worker that was never measured."""
-
-MOST_NAMED: Final = 4
-"""The most workers with the same figures that are named one by one."""
-
-WAIT_MATTERS: Final = 1.2
-"""Rollouts starve if more calls in flight would make a step faster by this factor."""
+MEASURED: Final = 1.3  # How far a measured mean of tokens or seconds may be off, as a factor either way
+ASSUMED: Final = 2.5  # The same for a worker that was never measured
+MAX_NAMED: Final = 4  # The most workers with the same figures that are named one by one
+WAIT_MATTERS: Final = 1.2  # Rollouts starve if more calls in flight would make a step faster by this factor
 
 
 def format_roughly(seconds: float) -> str:
@@ -304,7 +295,9 @@ class TrainingForecast:
         alike: dict[str, list[str]] = {}
         for worker in self.workers:
             alike.setdefault(worker.describe(), []).append(worker.name)
-        yield from (f"{_describe_names(names)}: {figures}" for figures, names in alike.items())
+        for figures, names in alike.items():
+            shown = ", ".join(names) if len(names) <= MAX_NAMED else f"{names[0]} and {len(names) - 1} others"
+            yield f"{shown}: {figures}"
 
     def _plan_factors(self) -> list[tuple[float, float]]:
         return [(STEPS[0] / STEPS[1], STEPS[2] / STEPS[1]), (ASKED[0] / ASKED[1], ASKED[2] / ASKED[1])]
@@ -312,11 +305,6 @@ class TrainingForecast:
     def _measured_factor(self) -> tuple[float, float]:
         off = _mean([MEASURED if worker.measured else ASSUMED for worker in self.workers])
         return (1 / off, off)
-
-
-def _describe_names(names: Sequence[str]) -> str:
-    """The names; of many, only the first."""
-    return ", ".join(names) if len(names) <= MOST_NAMED else f"{names[0]} and {len(names) - 1} others"
 
 
 def _interval(expected: float, factors: Sequence[tuple[float, float]]) -> Forecast:

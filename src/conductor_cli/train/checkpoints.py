@@ -1,7 +1,4 @@
-"""The state of a training on disk: its checkpoints, the settings that they belong to, and the lock on the directory.
-
-What the curve of a training says: its best step by the validation set, and a summary in words. Pure.
-"""
+"""The state of a training on disk: checkpoints, the settings that they belong to, the lock, and what the curve says."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from conductor_cli.models.disk import exclusive_lock, link_or_copy, temporary_pa
 SETTINGS_FILE: Final = "course.json"
 BEST: Final = "best"
 LAST: Final = "last"
-
 ONLY_TO_RESUME: Final = ("optimizer", "scheduler", "rng_state", "scaler")
 """How the names of files begin that say how training goes on, not what was learnt."""
 
@@ -67,7 +63,7 @@ def keep_best(directory: Path, checkpoint: Path) -> None:
     new.rename(directory / BEST)
 
 
-def check_settings(directory: Path, settings: Mapping[str, Any]) -> None:
+def check_same_training(directory: Path, settings: Mapping[str, Any]) -> None:
     """Raise `ConfigError` if the directory holds a training with other settings: its result would be a mixture."""
     path = directory / SETTINGS_FILE
     text = json.dumps(settings, sort_keys=True)
@@ -85,8 +81,8 @@ def check_settings(directory: Path, settings: Mapping[str, Any]) -> None:
 
 
 def write_settings(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Store the settings beside the checkpoints. Raises as `check_settings`, and `OSError`."""
-    check_settings(directory, settings)
+    """Store the settings beside the checkpoints. Raises as `check_same_training`, and `OSError`."""
+    check_same_training(directory, settings)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SETTINGS_FILE, json.dumps(settings, sort_keys=True))
 
@@ -100,8 +96,7 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
 
     def refuse() -> None:
         raise ConfigError(
-            f"another training is running in {directory}",
-            hint="wait until it ends, or choose another directory: --out",
+            f"another training is running in {directory}", hint="wait until it ends, or choose another directory: --out"
         )
 
     # Only the lock's own errors are about the directory, not those of the training inside.
@@ -115,8 +110,7 @@ def exclusive_directory(directory: Path) -> Iterator[None]:
         yield
 
 
-Line = Mapping[str, Any]
-"""One line of `curve.jsonl`."""
+Line = Mapping[str, Any]  # One line of `curve.jsonl`
 
 
 def best_line(lines: Sequence[Line]) -> Line | None:

@@ -1,15 +1,8 @@
-"""GRPO: TRL samples the plans and updates the weights, the rewards come from runs. Imports trl.
+"""GRPO: TRL samples the plans and updates the weights, the rewards come from runs. Imports torch and trl.
 
 The same code trains a user's conductor and the demo conductor; `TrainingJob` holds what differs. A training that is
 stopped leaves a checkpoint and continues from it to the same result: exercises are drawn by their number, and TRL
 stores the optimizer and the state of its random numbers.
-
-One run of the trainer for a user's conductor, and the export of the result. Imports torch and trl.
-
-A model on cases that it is never trained on. Imports torch.
-
-Plans are written without chance, and requests of workers have the seed of the recipe. So equal plans get the answers
-that they got before, and a curve shows what the model has learnt, not the luck of its workers.
 """
 
 from __future__ import annotations
@@ -28,12 +21,12 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ConductorError, ConfigError
 from conductor_cli.core.formatting import format_duration, format_money, format_size
+from conductor_cli.models.hardware import read_memory
 from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.llama.lora import ARCHITECTURES, convert_adapter
-from conductor_cli.models.machine import read_memory
 from conductor_cli.models.response_cache import CachedModel, ResponseCache, model_identity
 from conductor_cli.run.conductor import Conductor
-from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_prompt
+from conductor_cli.train.base_model import BaseModel, has_fast_bfloat16, load_model, quiet_libraries, render_chat
 from conductor_cli.train.budget import BudgetedModel, TrainingBudget
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
@@ -58,7 +51,7 @@ from conductor_cli.train.job import (
     tells_answer,
 )
 from conductor_cli.train.recipe import Recipe, require
-from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan
+from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 
 with require("torch"):
     import torch
@@ -70,14 +63,9 @@ with require("trl"):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-CHECKPOINT_EVERY: Final = 20
-"""Steps between two checkpoints."""
-
-TOGETHER: Final = 32
-"""Texts of a batch that are computed together."""
-
-EVALUATE_EVERY: Final = 25
-"""Steps between two evaluations on held-out exercises."""
+CHECKPOINT_EVERY: Final = 20  # Steps between two checkpoints
+TOGETHER: Final = 32  # Texts of a batch that are computed together
+EVALUATE_EVERY: Final = 25  # Steps between two evaluations on held-out exercises
 
 STORED: Final = (
     "loss", "grad_norm", "learning_rate", "entropy", "completions/mean_length", "completions/clipped_ratio",
@@ -85,6 +73,10 @@ STORED: Final = (
 """TRL's own figures that are stored beside ours."""
 
 PRINTED: Final = ("reward", "valid", "right_given_valid", "steps", "calls", "routing_entropy", "signal", "entropy")
+
+
+Torch = Any
+"""An object of torch, transformers, TRL or peft, whose types this project does not check."""
 
 
 class _Trainer(GRPOTrainer):  # type: ignore[misc]
@@ -97,13 +89,8 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         """Write no model card."""
 
     def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,  # noqa: ANN401
-        input_ids: Any,  # noqa: ANN401
-        attention_mask: Any,  # noqa: ANN401
-        logits_to_keep: int,
-        **others: Any,  # noqa: ANN401
-    ) -> tuple[Any, Any, Any]:
+        self, model: Torch, input_ids: Torch, attention_mask: Torch, logits_to_keep: int, **others: Torch
+    ) -> tuple[Torch, Torch, Torch]:
         """As TRL computes them, but equal texts once, and those of like length together, without needless padding.
 
         The shapes are (texts, tokens); prompts are padded on the left, plans on the right.
@@ -128,14 +115,12 @@ class _Trainer(GRPOTrainer):  # type: ignore[misc]
         return torch.cat(logps)[back], torch.cat(entropies)[back] if entropies else None, None
 
 
-def train(
-    model: Any,  # noqa: ANN401 - a model of transformers
-    tokenizer: Any,  # noqa: ANN401 - a tokenizer of transformers
-    job: TrainingJob,
-    arguments: Mapping[str, Any],
-    adapter: Any = None,  # noqa: ANN401 - the settings of an adapter, of peft
+def train_model(
+    model: Torch, tokenizer: Torch, job: TrainingJob, arguments: Mapping[str, Any], adapter: Torch = None
 ) -> bool:
     """Train until all steps are done (True) or the time is up (False). `arguments` are further ones for TRL.
+
+    `model` and `tokenizer` are those of transformers, `adapter` are the settings of peft.
 
     Raises `ConfigError` if numbers are not finite, the disk is full, or the directory holds another training; and what
     the runs raise, such as `LimitReached`. The last good checkpoint stays, and the next call resumes from it.
@@ -153,7 +138,9 @@ def train(
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)
         _check_precision(trainer.model)
-        if job.validation is not None and _is_sharded(trainer):
+        plugin = trainer.accelerator.state.deepspeed_plugin
+        # No process has all weights then, so the first one cannot write plans alone.
+        if job.validation is not None and (trainer.is_fsdp_enabled or (plugin and plugin.zero_stage == 3)):
             job.validation = None
             job.log("there is no validation: the weights are divided over the processes")
         try:
@@ -183,13 +170,7 @@ def train(
     return bool(trainer.state.global_step >= job.curriculum.steps)
 
 
-def _is_sharded(trainer: Any) -> bool:  # noqa: ANN401
-    """Whether no process has all weights, so that the first one cannot write plans alone."""
-    plugin = trainer.accelerator.state.deepspeed_plugin
-    return trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3)
-
-
-def _check_precision(model: Any) -> None:  # noqa: ANN401
+def _check_precision(model: Torch) -> None:
     """Raise `ConfigError` unless all trained weights have 32 bits: a library may have made them smaller."""
     found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad} - {"torch.float32"}
     if found:
@@ -211,14 +192,14 @@ def _trainer_config(job: TrainingJob, arguments: Mapping[str, Any]) -> Any:  # n
     return GRPOConfig(**{**common, **arguments})
 
 
-def _build_dataset(job: TrainingJob, tokenizer: Any) -> Any:  # noqa: ANN401
+def _build_dataset(job: TrainingJob, tokenizer: Torch) -> Torch:
     """One row for each exercise: its prompt and its number.
 
     Prompts are texts, because TRL would begin a new reply after a message of the assistant.
     """
     count = job.curriculum.steps * job.curriculum.prompts
     exercises = (job.curriculum.exercise(number) for number in range(count))
-    prompts = [render_prompt(tokenizer, job.rollouts.prompt(exercise)) for exercise in exercises]
+    prompts = [render_chat(tokenizer, job.rollouts.prompt(exercise)) for exercise in exercises]
     return Dataset.from_dict({"prompt": prompts, "number": list(range(count))})
 
 
@@ -286,7 +267,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         job.log(_format_line(line) + (f"; {format_duration(left, tenths=False)} left" if left >= 1 else ""))
 
 
-def _is_finite(model: Any) -> bool:  # noqa: ANN401
+def _is_finite(model: Torch) -> bool:
     """Whether all trained weights are finite."""
     return all(bool(torch.isfinite(weight).all()) for weight in model.parameters() if weight.requires_grad)
 
@@ -300,22 +281,22 @@ def _format_line(line: Mapping[str, Any]) -> str:
     return f"step {line['step']}: {', '.join(parts)}{held}{validation}"
 
 
-with require("torch"):
-    import torch
-
-BATCH: Final = 8
-"""Prompts that are read at the same time."""
+BATCH: Final = 8  # Prompts that are read at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validator:
-    """Measures a model on `exercises`. A plan may have `longest` tokens. `run_async` runs a coroutine to its end."""
+    """Measures a model on `exercises`, cases that it is never trained on. A plan may have `longest` tokens.
+
+    Plans are written without chance, and requests of workers have the seed of the recipe. So equal plans get the
+    answers that they got before, and a curve shows what the model has learnt, not the luck of its workers.
+    """
 
     tokenizer: Any
     rollouts: Rollouts
     exercises: Sequence[Exercise]
     longest: int
-    run_async: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]]
+    run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]]
 
     def __call__(self, model: Any) -> dict[str, Any]:  # noqa: ANN401 - a model of transformers
         """The figures of a step (`job.compute_metrics`), and `cases`, how many there are. Raises as `Rollouts`."""
@@ -324,9 +305,12 @@ class Validator:
         return {**compute_metrics(self.run_async(self.rollouts.outcomes(plans)), 1), "cases": len(plans)}
 
     def _plans(self, model: Any, exercises: Sequence[Exercise]) -> Iterator[SampledPlan]:  # noqa: ANN401
-        texts = [render_prompt(self.tokenizer, self.rollouts.prompt(exercise)) for exercise in exercises]
+        texts = [render_chat(self.tokenizer, self.rollouts.prompt(exercise)) for exercise in exercises]
         batch = self.tokenizer(texts, return_tensors="pt", padding=True)
-        ends = _end_tokens(model, self.tokenizer)
+        # Every token that ends a reply: of the model's own settings, and the tokenizer's.
+        own = model.generation_config.eos_token_id
+        more = own if isinstance(own, list) else [] if own is None else [own]
+        ends = sorted({*more, self.tokenizer.eos_token_id})
         was_training = model.training
         model.eval()
         try:
@@ -343,19 +327,7 @@ class Validator:
             yield SampledPlan(exercise=exercise, text=text, complete=not set(ends).isdisjoint(row))
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:  # noqa: ANN401
-    """Every token that ends a reply: of the model's own settings, and the tokenizer's."""
-    own = model.generation_config.eos_token_id
-    more = own if isinstance(own, list) else [] if own is None else [own]
-    return sorted({*more, tokenizer.eos_token_id})
-
-
-with require("torch"):
-    import torch
-
-PROCESS_TIMEOUT: Final = 4 * 3600
-"""Seconds that the other processes wait for the first one, which asks the workers."""
-
+PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that the other processes wait for the first one, which asks the workers
 ZERO_WITH_SHARDED_WEIGHTS: Final = 3
 """The stage of DeepSpeed ZeRO that divides the weights themselves over the processes."""
 
@@ -364,38 +336,33 @@ TRAINED_BYTES: Final = 16
 
 
 def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
-    """Train until all steps are done (True) or the time is up (False). Raises as `grpo.train`."""
+    """Train until all steps are done (True) or the time is up (False). Raises as `train_model`."""
     if step_of(last_checkpoint(job.directory)) >= recipe.steps:
         return True
     try:
         model, adapter = load_model(base, lora=recipe.lora)
-        return train(model, base.tokenizer, _with_validation(job, base, recipe), trl_arguments(recipe), adapter)
+        if tasks := job.curriculum.validation_tasks() if isinstance(job.curriculum, TaskCurriculum) else []:
+            measure = Validator(
+                tokenizer=base.tokenizer, rollouts=job.rollouts, exercises=tasks, longest=recipe.max_plan_tokens,
+                run_async=job.run_async,
+            )  # fmt: skip
+            job = replace(job, validation=Validation(measure=measure, every=recipe.checkpoint_every))
+        return train_model(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise ConfigError(
             "not enough memory for a training step", hint="use --lora, or more GPUs: see docs/train.md"
         ) from error
 
 
-def _with_validation(job: TrainingJob, base: BaseModel, recipe: Recipe) -> TrainingJob:
-    tasks = job.curriculum.validation_tasks() if isinstance(job.curriculum, TaskCurriculum) else []
-    if not tasks:
-        return job
-    measure = Validator(
-        tokenizer=base.tokenizer, rollouts=job.rollouts, exercises=tasks, longest=recipe.max_plan_tokens,
-        run_async=job.run_async,
-    )  # fmt: skip
-    return replace(job, validation=Validation(measure=measure, every=recipe.checkpoint_every))
-
-
 def trl_arguments(recipe: Recipe) -> dict[str, Any]:
     """TRL's arguments. Raises `ConfigError` if a step cannot be divided over the processes."""
-    processes = _process_count()
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     batch = min(recipe.batch_size, recipe.samples // processes)
     if not batch or recipe.samples % (batch * processes):
         raise ConfigError(
             f"{recipe.samples} plans a step cannot be divided over {processes} processes in batches of "
             f"{recipe.batch_size}",
-            hint="choose other numbers: --prompts, --group",
+            hint="choose other numbers: --prompts, --set group=N",
         )
     gpu = torch.cuda.is_available()
     return {
@@ -439,7 +406,7 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
     What the layers keep for the backward pass comes on top. It depends on kernels and batches too much to be estimated.
     Several processes may share the weights, so nothing is refused for them.
     """
-    gpu, processes = torch.cuda.is_available(), _process_count()
+    gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))
     if gpu and processes == 1 and (gpus := torch.cuda.device_count()) > 1:
         raise ConfigError(
             f"there are {gpus} GPUs, and one process cannot train on several",
@@ -455,10 +422,6 @@ def check_memory(base: BaseModel, recipe: Recipe) -> str:
         advice = "" if recipe.lora else "train an adapter (--lora), or "
         raise ConfigError(f"it needs {found}", hint=f"{advice}use more GPUs: see docs/train.md")
     return found
-
-
-def _process_count() -> int:
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 @contextmanager

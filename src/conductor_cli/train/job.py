@@ -3,9 +3,8 @@
 A model may be trained by several processes, which `accelerate launch` starts. Only the first one asks workers and
 writes files. So there is one response cache, one budget and one metrics file, with the figures of the whole step.
 
-Cases as exercises, which workers are on offer for each, and what they will probably cost. Pure.
-
-A task is drawn by its number, so a training that was killed continues with exactly the next one.
+A task is a case as an exercise, with the workers on offer for it. It is drawn by its number, so a training that was
+killed continues with exactly the next one.
 """
 
 from __future__ import annotations
@@ -34,13 +33,10 @@ from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import read_lines, write_atomically
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.recipe import Recipe
-from conductor_cli.train.rollouts import Exercise, Outcome, Rollouts, SampledPlan, subtract_cost
+from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan, subtract_cost
 
-DIGITS: Final = 4
-"""Significant digits of a metric that are stored."""
-
-Completion = tuple[str, int, int]
-"""A text, how many tokens it has, and the number of its exercise."""
+DIGITS: Final = 4  # Significant digits of a metric that are stored
+Completion = tuple[str, int, int]  # A text, how many tokens it has, and the number of its exercise
 
 
 class Curriculum(Protocol):
@@ -96,7 +92,7 @@ class TrainingJob:
     evaluate: Callable[[Any], dict[str, Any]] | None = None
     validation: Validation | None = None
     clock: Callable[[], float] = time.monotonic
-    run_async: Callable[[Coroutine[Any, Any, list[Outcome]]], list[Outcome]] = asyncio.run
+    run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
     cost_weight: float = 0.0
     latest_metrics: dict[str, Any] = field(default_factory=dict)
 
@@ -149,7 +145,7 @@ def is_first() -> bool:
 # The metrics of each step are stored as JSON Lines, so that a collapse shows while it happens.
 
 
-def compute_metrics(outcomes: Sequence[Outcome], group: int) -> dict[str, Any]:
+def compute_metrics(outcomes: Sequence[PlanOutcome], group: int) -> dict[str, Any]:
     """The figures of one step's rollouts, of which each `group` belong to one question.
 
     `signal` is the share of groups whose rewards differ: the others teach nothing. `routing_entropy` is in bits, over
@@ -226,11 +222,8 @@ SPEED_SETTINGS: Final = ("vllm", "concurrency", "checkpoint_every")
 `batch_size` is not among them: the BNPO loss is a mean over one batch.
 """
 
-LEAST_VALIDATION: Final = 8
-"""Fewer cases say nothing about which checkpoint is the best."""
-
-SAMPLE: Final = 50
-"""Tasks whose cost is estimated one by one; the rest are assumed to be like them."""
+LEAST_VALIDATION: Final = 8  # Fewer cases say nothing about which checkpoint is the best
+SAMPLE: Final = 50  # Tasks whose cost is estimated one by one; the rest are assumed to be like them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,25 +282,11 @@ class TaskCurriculum:
     identities: Mapping[str, Any]
     validation: tuple[Case, ...] = ()
 
-    @property
-    def steps(self) -> int:
-        return self.recipe.steps
-
-    @property
-    def prompts(self) -> int:
-        return self.recipe.prompts
-
-    @property
-    def group(self) -> int:
-        return self.recipe.group
-
-    @property
-    def max_plan_tokens(self) -> int:
-        return self.recipe.max_plan_tokens
-
-    @property
-    def seed(self) -> int:
-        return self.recipe.seed
+    steps = property(lambda self: self.recipe.steps)
+    prompts = property(lambda self: self.recipe.prompts)
+    group = property(lambda self: self.recipe.group)
+    max_plan_tokens = property(lambda self: self.recipe.max_plan_tokens)
+    seed = property(lambda self: self.recipe.seed)
 
     def exercise(self, number: int) -> Task:
         """The task with a number. Every case comes once before any comes again, each time in another order."""
@@ -369,7 +348,7 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     )
 
 
-def estimate_cost(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> CostEstimate:
+def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> CostEstimate:
     """The estimate for the steps after `begin`, as if no answer were known yet.
 
     At least, every plan is one step by the cheapest worker. At most, it has all the steps that are allowed, by the

@@ -1,7 +1,4 @@
-"""The settings of a training. Values only.
-
-Errors for the libraries that only training needs.
-"""
+"""The settings of a training, and errors for the libraries that only training needs."""
 
 from __future__ import annotations
 
@@ -94,7 +91,7 @@ def require(library: str) -> Iterator[None]:
         ) from error
 
 
-def check_installed(libraries: Iterable[str]) -> None:
+def check_libraries(libraries: Iterable[str]) -> None:
     """Raise `ConfigError` for the first library that cannot be imported."""
     for library in libraries:
         with require(library):

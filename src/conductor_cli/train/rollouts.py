@@ -25,8 +25,8 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.base import Script, ScriptedModel
 from conductor_cli.models.response_cache import ResponseCache
-from conductor_cli.run.conductor import Conductor
-from conductor_cli.run.config import model_semaphores
+from conductor_cli.run import start_run
+from conductor_cli.run.conductor import Conductor, model_semaphores
 from conductor_cli.run.runner import Run
 from conductor_cli.train.budget import TrainingBudget
 
@@ -70,7 +70,7 @@ class SampledPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlanOutcome:
     """The result of a sampled plan. A `reward` of None means that a worker failed.
 
     `calls` are calls of workers, `tokens` those of all models, in and out. `cost` is in US dollars, None if nothing
@@ -101,9 +101,8 @@ class Rollouts:
 
     `conductor` is the one that is trained, without its model, over all workers. At most `concurrency` runs are active
     at once. A valid plan with a wrong answer earns `format_bonus`. `name_route` names a worker in the metrics, and
-    `tells` says whether a subtask holds the answer to an exercise. Answers
-    are stored in `cache` and paid from `budget`; if either cannot be written, training stops, because it would pay for
-    the same answers again.
+    `tells` says whether a subtask holds the answer to an exercise. Answers are stored in `cache` and paid from
+    `budget`; if either cannot be written, training stops, because it would pay for the same answers again.
     """
 
     conductor: Conductor
@@ -134,7 +133,7 @@ class Rollouts:
         pool = self.conductor.pool
         return replace(self.conductor, pool=Pool(workers=tuple(pool[name] for name in exercise.workers)))
 
-    async def outcomes(self, plans: Sequence[SampledPlan]) -> list[Outcome]:
+    async def outcomes(self, plans: Sequence[SampledPlan]) -> list[PlanOutcome]:
         """The outcome of each plan, in order. Equal texts for the same exercise are run once.
 
         Raises `LimitReached` if the budget or a limit of the day is used up; `ConfigError` if a scorer fails, if
@@ -146,7 +145,7 @@ class Rollouts:
             model_semaphores(self.conductor.pool, self.conductor.workers),
         )
 
-        async def run(plan: SampledPlan) -> Outcome:
+        async def run(plan: SampledPlan) -> PlanOutcome:
             async with slots:
                 return await self._run(plan, semaphores)
 
@@ -162,7 +161,7 @@ class Rollouts:
 
     async def trace(self, run: Run) -> Trace:
         """The trace of a run, up to its end or to the first worker that failed."""
-        async for event in run:
+        async for event, _ in run:
             if isinstance(event, ev.StepFailed) and event.retry_in is None:
                 self._failures[event.error.message] += 1
                 run.stop("cancelled")  # the plan gets no reward now, so further answers would be paid for nothing
@@ -170,11 +169,11 @@ class Rollouts:
             self._day_limit = LimitReached(error.message, hint=error.hint)
         return run.trace
 
-    async def outcome(self, trace: Trace, exercise: Exercise) -> Outcome:
+    async def outcome(self, trace: Trace, exercise: Exercise) -> PlanOutcome:
         """The outcome of a run, from its trace."""
         judge = partial(compute_reward, trace, exercise.is_correct, valid=self.format_bonus)
         reward = await asyncio.to_thread(judge) if exercise.slow else judge()
-        found = Outcome(reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
+        found = PlanOutcome(reward=reward, valid=is_valid(trace), tokens=trace.usage.tokens, cost=trace.usage.cost)
         if not found.valid:
             return found
         pool = self.conductor_for(exercise).pool
@@ -189,14 +188,14 @@ class Rollouts:
             fitting=tuple((skill, route == (skill if skill in offered else "any")) for skill, route in pairs),
         )  # fmt: skip
 
-    def cost_metrics(self, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    def cost_metrics(self, outcomes: Sequence[PlanOutcome]) -> dict[str, float]:
         """US dollars for a run on average, whether paid now or earlier for the cached answer; and in total."""
         if self.budget is None:
             return {}
         costs = [float(outcome.cost or 0) for outcome in outcomes]
         return {"cost": sum(costs) / len(costs) if costs else 0.0, "spent": float(self.budget.spent)}
 
-    async def _run(self, plan: SampledPlan, semaphores: Mapping[int, asyncio.Semaphore]) -> Outcome:
+    async def _run(self, plan: SampledPlan, semaphores: Mapping[int, asyncio.Semaphore]) -> PlanOutcome:
         # The plan is read first, in a run that asks no worker. So an invalid one costs nothing.
         conductor, question = self.conductor_for(plan.exercise), self.question(plan.exercise)
         if conductor.seed is not None:
@@ -206,12 +205,14 @@ class Rollouts:
         written: list[Script] = [[text, Chunk(usage=Usage(calls=1), finish="stop" if plan.complete else "length")]]
         model = ScriptedModel([*written, [ModelError("refused", "a sampled plan is read once")]])
         reader = replace(conductor, model=model, pool_policy=PoolPolicy(), daily_spend=None)
-        trace = await self.trace(reader.run(question, plan_only=True))
+        trace = await self.trace(start_run(reader, question, plan_only=True))
         if is_valid(trace) and isinstance(trace.plan, Plan):
-            trace = await self.trace(replace(conductor, shared_semaphores=semaphores).run(question, plan=trace.plan))
+            trace = await self.trace(
+                start_run(replace(conductor, shared_semaphores=semaphores), question, plan=trace.plan)
+            )
         return await self.outcome(trace, plan.exercise)
 
-    def _check(self, outcomes: Sequence[Outcome]) -> None:
+    def _check(self, outcomes: Sequence[PlanOutcome]) -> None:
         """Raise what ends the training."""
         if limit := (self.budget and self.budget.exhausted) or self._day_limit:
             raise limit

@@ -1,23 +1,26 @@
 """From a run's events to output: standard output gets the answer or JSON, standard error gets the progress.
 
-To add an output format or a kind of progress, write a class with `show` and `close` and add it to a table below. Views
+To add an output format or a kind of progress, write a `RunView` and add it to a table below. Views
 know events and traces; they do not know who runs, stores or answers. Rich is loaded only for the tree and for Markdown.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Literal
 
 from conductor_cli.core.events import Event, StepDelta, StepFailed, ToolCalled
+from conductor_cli.core.trace import Trace
 from conductor_cli.views.answer import AnswerOutput, AnswerSink, AnswerStream, PlainSink, answering_step
-from conductor_cli.views.base import Progress, Stderr, Stdout, View
+from conductor_cli.views.base import FRAME, RunView, Stderr, Stdout
 from conductor_cli.views.console import ColorName, OutputContext, cannot_redraw, reflows, uses_color
 from conductor_cli.views.json_output import JsonLinesOutput, JsonOutput
 from conductor_cli.views.plain import NoticesProgress, PlainProgress, SilentProgress
 
 __all__ = [
-    "ColorName", "OutputContext", "OutputName", "ProgressName", "View", "choose_progress", "open_views", "uses_color",
+    "ColorName", "OutputContext", "OutputName", "ProgressName", "RunView", "choose_progress", "open_views",
+    "uses_color",
 ]  # fmt: skip
 
 OutputName = Literal["answer", "json", "jsonl"]
@@ -26,12 +29,12 @@ ShownProgress = Literal["tree", "plain", "notices", "none"]
 """What `auto` can become as well; `notices` is not an option of its own."""
 
 
-def open_views(output: OutputName, progress: ProgressName, context: OutputContext) -> View:
+def open_views(output: OutputName, progress: ProgressName, context: OutputContext) -> RunView:
     """The view for `--format` and `--progress`. Pass it every event, then close it."""
     stdout, stderr = Stdout(context.stdout), Stderr(context.stderr)
     shared = output == "answer" and stdout.terminal and stderr.terminal
     name = choose_progress(output, progress, context)
-    return RunView(PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared)
+    return RunDisplay(PROGRESS[name](stderr, context, shared), OUTPUTS[output](stdout, context), shared=shared)
 
 
 def choose_progress(output: OutputName, progress: ProgressName, context: OutputContext) -> ShownProgress:
@@ -53,25 +56,31 @@ def choose_progress(output: OutputName, progress: ProgressName, context: OutputC
     return "plain" if progress == "tree" and output == "jsonl" and out and err else progress
 
 
-class RunView:
+class RunDisplay(RunView):
     """Progress and output of one run. `shared`: both use one terminal, so progress pauses while the answer streams."""
 
-    def __init__(self, progress: Progress, output: View, *, shared: bool) -> None:
+    def __init__(self, progress: RunView, output: RunView, *, shared: bool) -> None:
         self._progress = progress
         self._output = output
         self._shared = shared
-        self._answering = 0
+        self._drawn = 0.0
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event, trace: Trace) -> None:
         """Show one event. `BrokenPipeError` means that nobody reads standard output any more."""
-        self._answering = answering_step(event, self._answering)
-        self._progress.show(event)
-        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == self._answering
+        self._progress.show(event, trace)
+        answers = isinstance(event, (StepDelta, StepFailed, ToolCalled)) and event.step == answering_step(trace)
         if self._shared and answers and isinstance(event, StepDelta) and event.text:
-            self._progress.rest()
-        self._output.show(event)
+            self._progress.pause()
+        self._output.show(event, trace)
         if self._shared and answers and not isinstance(event, StepDelta) and not getattr(event, "final", False):
-            self._progress.wake()  # another attempt or a tool follows, so there is something to wait for again
+            self._progress.resume()  # another attempt or a tool follows, so there is something to wait for again
+
+    def draw(self) -> None:
+        """Draw a frame if it is time for one."""
+        if time.monotonic() - self._drawn >= FRAME:
+            self._progress.draw()
+            self._output.draw()
+            self._drawn = time.monotonic()
 
     def close(self) -> None:
         """Leave the terminal as it was found. Call it whatever happened."""
@@ -81,7 +90,7 @@ class RunView:
             self._progress.close()
 
 
-def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress:  # noqa: FBT001 - a row of the table
+def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> RunView:  # noqa: FBT001 - a row of the table
     from conductor_cli.views.tree import TreeProgress
 
     return TreeProgress(
@@ -90,7 +99,7 @@ def _open_tree(stderr: Stderr, context: OutputContext, shared: bool) -> Progress
     )  # fmt: skip
 
 
-def _open_answer(stdout: Stdout, context: OutputContext) -> View:
+def _open_answer(stdout: Stdout, context: OutputContext) -> RunView:
     """Rendered Markdown needs styles to replace its marks, and a terminal that can redraw."""
     if not stdout.terminal:
         return AnswerOutput(stdout)
@@ -108,13 +117,13 @@ def _open_answer(stdout: Stdout, context: OutputContext) -> View:
     return AnswerStream(open_sink)
 
 
-OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], View]]] = {
+OUTPUTS: Final[dict[str, Callable[[Stdout, OutputContext], RunView]]] = {
     "answer": _open_answer,
     "json": lambda stdout, context: JsonOutput(stdout, context.trace_path),
     "jsonl": lambda stdout, _context: JsonLinesOutput(stdout),
 }
 
-PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], Progress]]] = {
+PROGRESS: Final[dict[ShownProgress, Callable[[Stderr, OutputContext, bool], RunView]]] = {
     "tree": _open_tree,
     "plain": lambda stderr, context, _shared: PlainProgress(stderr, stored=context.stored, asked=context.asked),
     "notices": lambda stderr, context, _shared: NoticesProgress(stderr, stored=context.stored),

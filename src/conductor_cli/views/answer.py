@@ -9,39 +9,30 @@ not repeated when the run ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from conductor_cli.core.events import (
-    Event,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StepDelta,
-    StepFailed,
-    StepPlanned,
-    StepStarted,
-    ToolCalled,
-    ToolOffered,
-)
+from conductor_cli.core import events as ev
 from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls
-from conductor_cli.views.base import Stdout
+from conductor_cli.core.trace import Trace
+from conductor_cli.views.base import RunView, Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt, tool_name
 
 
-def answering_step(event: Event, known: int) -> int:
-    """The number of the step whose answer is the run's, after `event`; 0 before it is known."""
-    return event.step if isinstance(event, StepPlanned) and event.last else known
+def answering_step(trace: Trace) -> int:
+    """The number of the step whose answer is the run's; 0 before it is known."""
+    return next((record.number for record in reversed(trace.steps) if record.last), 0)
 
 
-class AnswerSink(Protocol):
+class AnswerSink:
     """Where a terminal's answer is written: pieces of sanitized text, and the end of each text."""
 
     def write(self, text: str) -> None: ...
 
+    def draw(self) -> None: ...
+
     def close(self) -> None: ...
 
 
-class PlainSink:
+class PlainSink(AnswerSink):
     """Writes every piece at once and as it is."""
 
     def __init__(self, stdout: Stdout) -> None:
@@ -58,23 +49,20 @@ class PlainSink:
             self.write("\n")
 
 
-class AnswerOutput:
+class AnswerOutput(RunView):
     """Writes the whole answer to a file or pipe."""
 
     def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
 
-    def show(self, event: Event) -> None:
-        if isinstance(event, RunFinished) and event.answer:
+    def show(self, event: ev.Event, _: Trace) -> None:
+        if isinstance(event, ev.RunFinished) and event.answer:
             answer = without_controls(event.answer)
             self._stdout.write(answer if answer.endswith("\n") else answer + "\n")
             self._stdout.flush()
 
-    def close(self) -> None:
-        """The answer has been written already."""
 
-
-class AnswerStream:
+class AnswerStream(RunView):
     """Streams the answer to a terminal: the text of the current attempt at the answering step.
 
     `open_sink` is called when the first text arrives, because rendering Markdown takes long to load.
@@ -83,33 +71,41 @@ class AnswerStream:
     def __init__(self, open_sink: Callable[[], AnswerSink]) -> None:
         self._open_sink = open_sink
         self._sink: AnswerSink | None = None
-        self._step = 0
         self._holds_text = False
         """Whether the answer is written when it is complete, because it is checked or decided first."""
         self._pieces: list[str] = []
         self._sanitizer = StreamSanitizer()
 
-    def show(self, event: Event) -> None:
-        self._step = answering_step(event, self._step)
+    def show(self, event: ev.Event, trace: Trace) -> None:
         match event:
-            case RunStarted():
+            case ev.RunStarted():
                 self._holds_text = event.question.schema is not None or event.holds_answer
-            case StepDelta(text=text) if event.step == self._step and text and not self._holds_text:
+            case ev.RunFinished():
+                self._finish(event.answer)
+            case ev.RunFailed():
+                self.close()
+            case _ if getattr(event, "step", 0) == answering_step(trace):
+                self._show_step(event)
+
+    def _show_step(self, event: ev.Event) -> None:
+        """Show an event of the answering step."""
+        match event:
+            case ev.StepDelta(text=text) if text and not self._holds_text:
                 self._pieces.append(text)
                 self._write(self._sanitizer.feed(text))
-            case StepFailed() if event.step == self._step and not event.final:
+            case ev.StepFailed() if not event.final:
                 why = f"{describe_failure(event.error)}; {describe_next_attempt(event)}"
                 self._discard(f"this attempt failed: {why}")
-            case ToolOffered() | ToolCalled() if event.step == self._step:
+            case ev.ToolOffered() | ev.ToolCalled():
                 self._discard(f"not the answer: the worker calls {tool_name(event)}")
-            case StepStarted() if event.step == self._step:
+            case ev.StepStarted():
                 self._discard(f"attempt {event.attempt}: {one_line(event.worker)} starts again")
-            case RunFinished():
-                self._finish(event.answer)
-            case RunFailed():
-                self.close()
             case _:
                 pass
+
+    def draw(self) -> None:
+        if self._sink is not None:
+            self._sink.draw()
 
     def close(self) -> None:
         self._write(self._sanitizer.close())

@@ -1,32 +1,34 @@
-"""What a view is, the streams that views write to, and the timer that redraws them."""
+"""What a view is, and the streams that views write to."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import Final, TextIO
 
 from conductor_cli.core.events import Event
+from conductor_cli.core.trace import Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
-Clock = Callable[[], float]
-"""Seconds since some moment; never goes back."""
+Clock = Callable[[], float]  # Seconds since some moment; never goes back
+FRAME: Final = 1 / 8  # Seconds between two drawings of what moves, however fast the workers write
 
 
-class View(Protocol):
-    """Shows one run. `show` gets every event in order; `close` ends the output, also that of an interrupted run."""
+class RunView:
+    """Shows one run; does nothing by itself. `show` gets every event in order, with the trace after it.
 
-    def show(self, event: Event) -> None: ...
+    `draw` is called often, on the same thread, and redraws what moves. `close` ends the output, also that of an
+    interrupted run. Between `pause` and `resume` progress writes nothing: the answer uses the terminal.
+    """
+
+    def show(self, event: Event, trace: Trace) -> None: ...
+
+    def draw(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-class Progress(View, Protocol):
-    """A view for the person who waits. Between `rest` and `wake` it writes nothing: the answer uses the terminal."""
-
-    def rest(self) -> None: ...
-
-    def wake(self) -> None: ...
 
 
 class Stdout:
@@ -84,26 +86,3 @@ def is_terminal(stream: TextIO) -> bool:
 def encodable(text: str, encoding: str) -> str:
     """`text` with a question mark in place of every character that `encoding` lacks."""
     return text.encode(encoding, "replace").decode(encoding)
-
-
-class Timer:
-    """Calls `tick` every `seconds` on a thread, until it is stopped."""
-
-    def __init__(self, tick: Callable[[], None], seconds: float, name: str = "conductor-tree") -> None:
-        self._tick = tick
-        self._seconds = seconds
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Return when no call is running and none will come."""
-        self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._done.wait(self._seconds):
-            self._tick()

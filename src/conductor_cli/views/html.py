@@ -4,17 +4,9 @@ Workers may write anything, so control characters are removed from every value, 
 Only `markdown_html` makes HTML of a text, and takes out what could act. The page's own policy forbids scripts, forms
 and fetches in case one is missed.
 
-The plan of a run as a drawing: a box for each step, and an arrow to each step that reads its answer. Pure.
-
-Steps that read no other are at the top, and each other step is one row below those that it reads. The drawing is
-as wide as a phone, so that it can be read there without scrolling; wider screens only enlarge it.
-
-When each attempt of a run began and ended, as bars in percent of the whole time. Pure.
-
-Markdown that a model wrote, as HTML that can only be read: nothing in it links, loads or runs. Pure.
-
-Only tokens of the kinds named here keep their element, and no element keeps an attribute of the text. The address of a
-link is shown as text, because a reader who is not able to see it would have to trust it.
+Of Markdown that a model wrote, only tokens of the kinds named here keep their element, and no element keeps an
+attribute of the text. The address of a link is shown as text, because a reader who is not able to see it would have to
+trust it.
 """
 
 from __future__ import annotations
@@ -28,10 +20,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_list
 from conductor_cli.core.plan import GIVEN, Plan
 from conductor_cli.core.terminal_text import crop_text, one_line, sanitize
-from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
+from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
-    LONGEST_MESSAGE,
+    MAX_MESSAGE,
     describe_access,
     describe_file,
     describe_notice,
@@ -42,7 +34,7 @@ from conductor_cli.views.run_text import (
     message_text,
     question_line,
 )
-from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, tree_lines
+from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
 
 if TYPE_CHECKING:
@@ -51,19 +43,14 @@ if TYPE_CHECKING:
 
 
 WIDTH: Final = 368
-SIDE: Final = 22
-"""Room at both sides, where arrows pass by the rows that they skip."""
-GAP: Final = 8
-"""Between two boxes of a row."""
+SIDE: Final = 22  # Room at both sides, where arrows pass by the rows that they skip
+GAP: Final = 8  # Between two boxes of a row
 WIDEST_BOX: Final = 156
 ROW_GAP: Final = 34
 LINE: Final = 17
 PADDING: Final = 9
-LETTER: Final = 7.6
-"""About the width of a letter in a box."""
-PER_ROW: Final = 3
-"""Boxes in a row; the names in narrower ones could not be read."""
-
+LETTER: Final = 7.6  # About the width of a letter in a box
+PER_ROW: Final = 3  # Boxes in a row; the names in narrower ones could not be read
 MARKS: Final = {"done": "✓", "failed": "✗", "stopped": "■", "skipped": "–", "running": "●", "waiting": "○"}
 """What stands for each state of a step, always beside its word."""
 
@@ -98,7 +85,11 @@ class Arrow(NamedTuple):
 
 
 class PlanGraph(NamedTuple):
-    """The drawing; `words` say what it shows."""
+    """The plan as a drawing: a box for each step, and an arrow to each step that reads its answer.
+
+    Steps that read no other are at the top, and each other step is one row below those that it reads. The drawing is
+    as wide as a phone; wider screens only enlarge it. `words` say what it shows.
+    """
 
     height: float
     boxes: tuple[Box, ...]
@@ -127,7 +118,7 @@ def plan_graph(trace: Trace) -> PlanGraph:
             )  # fmt: skip
     row_of = {number: index for index, row in enumerate(rows) for number in row}
     arrows = [
-        _arrow(boxes[seen], boxes[number], _landing(place, len(known)),
+        _arrow(boxes[seen], boxes[number], 12 * (place - ((len(known)) - 1) / 2),
                [boxes[other] for row in rows[row_of[seen] + 1 : row_of[number]] for other in row])
         for number in access
         for known in [[seen for seen in access[number] if seen in boxes]]
@@ -163,11 +154,6 @@ def _box_lines(record: StepRecord | None, trace: Trace) -> tuple[str, ...]:
     return (f"{record.number} {worker}", *instead, f"{MARKS[record.state]} {how}")
 
 
-def _landing(place: int, count: int) -> float:
-    """How far from the middle of its box the one of several arrows ends."""
-    return 12 * (place - (count - 1) / 2)
-
-
 def _arrow(source: Box, target: Box, landing: float, between: Sequence[Box]) -> Arrow:
     """A curve from below one box to the top of another, around the boxes of the rows `between` them."""
     x, y = source.middle, source.y + source.height
@@ -189,8 +175,7 @@ def _arrow(source: Box, target: Box, landing: float, between: Sequence[Box]) -> 
     return Arrow(path, head, f"from {names}")
 
 
-LEAST: Final = 0.8
-"""Percent of a bar that is shown, however short it was."""
+LEAST: Final = 0.8  # Percent of a bar that is shown, however short it was
 
 
 class Bar(NamedTuple):
@@ -223,15 +208,11 @@ class Timeline(NamedTuple):
 def timeline(trace: Trace) -> Timeline:
     """The planner and all steps that have started, those of nested runs below the step they belong to."""
     whole = max(trace.at, 0.0)
-    rows = [*_planning(trace, whole), *_steps(trace, whole, 0.0, "")]
-    return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
-
-
-def _planning(trace: Trace, whole: float) -> Iterator[TimelineRow]:
-    """Until the last step was planned."""
-    end = max((record.planned for record in trace.steps), default=trace.at)
+    rows = [*_steps(trace, whole, 0.0, "")]
     if trace.planning.calls or trace.plan_text:
-        yield TimelineRow("planner", format_duration(end), (_bar("planning", 0.0, end, whole, "planning"),))
+        end = max((record.planned for record in trace.steps), default=trace.at)  # until the last step was planned
+        rows.insert(0, TimelineRow("planner", format_duration(end), (_bar("planning", 0.0, end, whole, "planning"),)))
+    return Timeline(tuple(rows), tuple(format_duration(whole * part) for part in (0, 0.5, 1)))
 
 
 def _steps(trace: Trace, whole: float, begin: float, outer: str) -> Iterator[TimelineRow]:
@@ -251,7 +232,8 @@ def _bars(record: StepRecord, trace: Trace, whole: float, begin: float) -> Itera
     for failed in record.failed:
         if failed.started is None:
             continue  # this worker was not asked at all
-        yield _bar("failed", begin + failed.started, begin + failed.ended, whole, _failure(failed))
+        what = f"{one_line(failed.worker)}, attempt {failed.attempt} failed: {one_line(failed.message)[:MAX_MESSAGE]}"
+        yield _bar("failed", begin + failed.started, begin + failed.ended, whole, what)
         if failed.retry_in:
             after = begin + failed.ended
             yield _bar("waited", after, after + failed.retry_in, whole, f"waited {format_duration(failed.retry_in)}")
@@ -260,10 +242,6 @@ def _bars(record: StepRecord, trace: Trace, whole: float, begin: float) -> Itera
     start = record.started if record.attempted is None else record.attempted
     end = trace.at if record.ended is None else record.ended
     yield _bar(record.state, begin + start, begin + end, whole, f"{one_line(record.worker)} {record.state}")
-
-
-def _failure(failed: FailedAttempt) -> str:
-    return f"{one_line(failed.worker)}, attempt {failed.attempt} failed: {one_line(failed.message)[:LONGEST_MESSAGE]}"
 
 
 def _bar(kind: str, start: float, end: float, whole: float, title: str) -> Bar:
@@ -275,8 +253,7 @@ def _bar(kind: str, start: float, end: float, whole: float, title: str) -> Bar:
     return Bar(kind, min(first, 100 - length), length, title)
 
 
-LONGEST: Final = 200_000
-"""Characters that are parsed; a longer text is shown as it was written."""
+LONGEST: Final = 200_000  # Characters that are parsed; a longer text is shown as it was written
 
 _BLOCKS: Final = frozenset(
     {
@@ -286,8 +263,7 @@ _BLOCKS: Final = frozenset(
 )  # fmt: skip
 """Tokens that open and close an element."""
 _SINGLE: Final = frozenset({"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"})
-_DEEPER: Final = 2
-"""How many levels the headings of a text are below their own: the page has headings above them."""
+_DEEPER: Final = 2  # How many levels the headings of a text are below their own: the page has headings above them
 
 
 def markdown_html(text: str) -> str:
@@ -295,16 +271,12 @@ def markdown_html(text: str) -> str:
     text = sanitize(text)
     if len(text) <= LONGEST:
         try:
-            return _render(text)
+            parser = _parser()
+            tokens = list(_harmless(parser.parse(text)))
+            return parser.renderer.render(tokens, parser.options, {})  # type: ignore[no-any-return] # it returns a text
         except Exception:  # noqa: BLE001, S110 - whatever a parser fails on, the text is shown
             pass
     return f"<pre>{escape(text)}</pre>\n"
-
-
-def _render(text: str) -> str:
-    parser = _parser()
-    tokens = list(_harmless(parser.parse(text)))
-    return parser.renderer.render(tokens, parser.options, {})  # type: ignore[no-any-return] # it returns a text
 
 
 @lru_cache(maxsize=1)
@@ -322,7 +294,11 @@ def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
         kind = token.type.removesuffix("_open").removesuffix("_close")
         if kind == "link":
-            yield _as_text(token, _link_text(token, addresses))
+            # Nothing where a link begins, and its address where it ends, unless the link's text is the address.
+            address = addresses.pop() if token.nesting != 1 and addresses else ""
+            if token.nesting == 1:
+                addresses.append("" if token.markup == "autolink" else str(token.attrs.get("href", "")))
+            yield _as_text(token, f" ({address})" if address else "")
             continue
         if kind not in _BLOCKS | _SINGLE:
             yield _as_text(token, token.content)
@@ -337,16 +313,6 @@ def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
         if token.children is not None:
             token.children = list(_harmless(token.children))
         yield token
-
-
-def _link_text(token: Token, addresses: list[str]) -> str:
-    """Nothing where a link begins, and its address where it ends, unless the link's text is the address."""
-    if token.nesting == 1:
-        automatic = token.markup == "autolink"
-        addresses.append("" if automatic else str(token.attrs.get("href", "")))
-        return ""
-    address = addresses.pop() if addresses else ""
-    return f" ({address})" if address else ""
 
 
 def _as_text(token: Token, text: str) -> Token:
@@ -375,16 +341,18 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     root = run_tree(trace)
+    told = {notice.text for notice in trace.notices}  # above the tree
+    others = tuple(node for node in root.children if node.kind != "note" or node.label not in told)
     tree = "\n".join(line_texts(tree_lines(root, TreeLayout(Screen(width=WIDEST), ended=10))))
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
         title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
         state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
-        outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.told()],
+        outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.all_notices()],
         drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
         usage=list(usage_rows(trace)), tree=tree,
         reasoning=trace.plan.reasoning if isinstance(trace.plan, Plan) else "", marks=MARKS,
-        root=_without_notices(root, trace), records=dict(_records(trace)), longest=LONGEST_MESSAGE,
+        root=replace(root, children=others), records=dict(_records(trace)), longest=MAX_MESSAGE,
         describe_worker=describe_worker, describe_access=describe_access, describe_file=describe_file,
         message_text=message_text,
     )  # fmt: skip
@@ -403,14 +371,6 @@ def _records(trace: Trace, outer: str = "") -> Iterator[tuple[str, StepRecord]]:
         yield f"{outer}{record.number}", record
         if record.nested is not None:
             yield from _records(record.nested, f"{outer}{record.number}.")
-
-
-def _without_notices(root: Node, trace: Trace) -> Node:
-    """The tree without the notices at its root, which are told above it."""
-    told = {notice.text for notice in trace.notices}
-    return replace(
-        root, children=tuple(node for node in root.children if node.kind != "note" or node.label not in told)
-    )
 
 
 def usage_rows(trace: Trace) -> Iterator[tuple[str, ...]]:

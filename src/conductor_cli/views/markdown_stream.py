@@ -7,7 +7,6 @@ written, links are not clickable, and code keeps its lines, so that it can be co
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -18,15 +17,12 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from conductor_cli.views.base import Timer
+from conductor_cli.views.answer import AnswerSink
 from conductor_cli.views.styled_lines import LiveLines
 from conductor_cli.views.text_layout import UNSEEN, WIDEST
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-
-TICK: Final = 1 / 8
-"""Seconds between two drawings."""
 
 LONGEST: Final = 16_384
 """Characters of one block; a longer one is split, because the unfinished block is parsed again at each drawing."""
@@ -47,43 +43,25 @@ _PARSER: Final = Parser("commonmark", {"html": False}).enable(["strikethrough", 
 _PARSER.disable(["reference", "image"])
 
 
-class MarkdownStream:
-    """Renders one text after the other. With `tick` None, each piece is drawn at once. Close it whatever happened."""
+class MarkdownStream(AnswerSink):
+    """Renders one text after the other. Close it whatever happened."""
 
-    def __init__(self, console: Console, *, reflows: bool = True, tick: float | None = TICK) -> None:
+    def __init__(self, console: Console, *, reflows: bool = True) -> None:
         console.push_theme(_THEME)
         self._console = console
         self._reflows = reflows
-        self._tick = tick
         self._text = ""
-        self._printed = False
-        self._changed = False
-        self._error: OSError | None = None
-        self._lock = threading.Lock()
+        self._printed = self._changed = False
         self._live: LiveLines | None = None
-        self._timer: Timer | None = None
 
     def write(self, text: str) -> None:
-        """Add a piece of sanitized text. Raises the `OSError` of the last drawing, if there was one."""
-        # Drawing happens on the timer's thread, which cannot report that the terminal is gone.
-        if self._error is not None:
-            raise self._error
-        with self._lock:
-            self._text += text
-            self._changed = True
-        if self._live is None:
-            self._live = LiveLines(self._console, _Unfinished(self), reflows=self._reflows)
-            if self._tick:
-                self._timer = Timer(self._on_tick, self._tick, name="conductor-answer")
-                self._timer.start()
-        if not self._tick:
-            self.draw()
+        """Add a piece of sanitized text."""
+        self._text += text
+        self._changed = True
+        self._live = self._live or LiveLines(self._console, _Unfinished(self), reflows=self._reflows)
 
     def close(self) -> None:
         """Print the rest; afterwards a new text may begin."""
-        if self._timer is not None:
-            self._timer.stop()
-            self._timer = None
         live, self._live = self._live, None
         if live is None:
             return
@@ -96,24 +74,17 @@ class MarkdownStream:
 
     def draw(self) -> None:
         """Print complete blocks, and the unfinished one below them."""
-        with self._lock:
-            if self._live is None or not self._changed:
-                return
-            self._changed = False
-            complete, self._text = split_blocks(self._text)
-            self._print(complete)
-            if not complete:
-                self._live.refresh()
+        if self._live is None or not self._changed:
+            return
+        self._changed = False
+        complete, self._text = split_blocks(self._text)
+        self._print(complete)
+        if not complete:
+            self._live.refresh()
 
     def unfinished(self) -> Rendered:
         """The block that is being written."""
         return Rendered(self._text, follows=self._printed)
-
-    def _on_tick(self) -> None:
-        try:
-            self.draw()
-        except OSError as error:  # this is the timer's thread, so the next `write` raises it
-            self._error = error
 
     def _print(self, text: str) -> None:
         if text.strip():

@@ -1,7 +1,4 @@
-"""A plan before it runs, as lines: who does what, who reads it, what each step sees, the cost, the limits. Pure.
-
-Which model reads what, as lines and as JSON: for each recipient all calls that go there, and their texts. Pure.
-"""
+"""A plan before it runs: who does what, who reads it, what each step sees, the cost; and who was sent what. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core.disclosures import CONDUCTOR, Disclosure
-from conductor_cli.core.estimate import ZERO, Estimate, Planner, estimate_steps
+from conductor_cli.core.estimate import ZERO, PlanEstimate, PlannerCost, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
@@ -21,8 +18,7 @@ from conductor_cli.core.tools import tool_party
 from conductor_cli.views.run_text import describe_access
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
-PAD: Final = "    "
-"""Stands before a subtask, under its worker's name."""
+PAD: Final = "    "  # Stands before a subtask, under its worker's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +38,7 @@ class PlanOffer:
     limits: Limits
     recipients: Mapping[str, str]
     done: frozenset[int] = frozenset()
-    planner: Planner | None = None
+    planner: PlannerCost | None = None
     has_files: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -59,8 +55,11 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
         open_steps = open_steps if done else open_steps + estimate
         recipient = "plans again" if step.worker == SELF else offer.recipients.get(step.worker, "")
         tools = _tools_of(offer, step)
+        reads = describe_access(step.access)
+        if offer.has_files and not offer.question_for(step.worker).files:  # the policy keeps them from the worker
+            reads = f"{reads}, not the files" if step.access else "reads the question only, not the files"
         facts = (
-            recipient, _describe_reading(offer, step), "done" if done else _describe_cost(estimate),
+            recipient, reads, "done" if done else _describe_cost(estimate),
             f"may call {', '.join(map(tool_party, tools))}" if tools else "",
         )  # fmt: skip
         lines.append(((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker")))
@@ -82,14 +81,7 @@ def _tools_of(offer: PlanOffer, step: Step) -> tuple[str, ...]:
     return offer.pool[step.worker].tools if step.worker in offer.pool else ()
 
 
-def _describe_reading(offer: PlanOffer, step: Step) -> str:
-    """What a step reads, and that the policy keeps the files from its worker."""
-    if not offer.has_files or offer.question_for(step.worker).files:
-        return describe_access(step.access)
-    return f"{describe_access(step.access)}, not the files" if step.access else "reads the question only, not the files"
-
-
-def _describe_cost(expected: Estimate) -> str:
+def _describe_cost(expected: PlanEstimate) -> str:
     """`$0.0010 to $0.0200`. An unknown price never reads as $0."""
     if expected.calls == expected.unpriced:
         return "no price known" if expected.calls else "$0.00"

@@ -1,41 +1,27 @@
-"""What all views say about a run, in words: progress, reasons, totals, and how it ended. Pure; no colours."""
+"""What views, logs and clients of a server read about a run, in words: events, reasons, totals, the end. Pure."""
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Message, ToolCall
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.events import (
-    Event,
-    Notice,
-    PlanDecided,
-    PlanDelta,
-    StepDelta,
-    StepFailed,
-    StopReason,
-    ToolCalled,
-    ToolOffered,
-    innermost_event,
-)
-from conductor_cli.core.formatting import (
-    format_cost,
-    format_count,
-    format_duration,
-    format_list,
-    without_file_hash,
-)
+from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
 from conductor_cli.core.media import describe_media
-from conductor_cli.core.plan import GIVEN
+from conductor_cli.core.plan import GIVEN, KeepAnswer
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import StepRecord, ToolUse, Trace, apply_event
+from conductor_cli.core.trace import StepRecord, ToolRecord, Trace, describe_revised_plan
 
-LONGEST_MESSAGE: Final = 400
-"""Characters of an error's message or hint that are shown."""
+MAX_MESSAGE: Final = 400  # Characters of an error's message or hint that are shown
+MAX_QUOTE: Final = 100  # Characters of a text that is shown in one line, and of a line of a log
+MAX_NAME: Final = 80  # Characters of the name of a worker or of a tool
+MAX_REJECTED: Final = 2  # The most plans that are not valid which get lines in a log
 
-REASONS: Final[dict[StopReason, str]] = {
+REASONS: Final[dict[ev.StopReason, str]] = {
     "cancelled": "cancelled",
     "limit": "limit reached",
     "not_needed": "not needed",
@@ -67,28 +53,27 @@ _DAY_LIMITS: Final = {
     "limit_tokens_day": "limits.tokens_day",
     "limit_cost_day": "limits.cost_day",
 }
-PLAN_FILE: Final = "plan file"
-"""What a trace names as the conductor of a run whose plan was given."""
+PLAN_FILE: Final = "plan file"  # What a trace names as the conductor of a run whose plan was given
 
 
 # Events and texts
 
 
-def apply_without_deltas(trace: Trace, event: Event) -> Trace:
-    """`apply_event` for a view that shows only complete texts: streamed pieces are skipped."""
-    return trace if isinstance(innermost_event(event), (PlanDelta, StepDelta)) else apply_event(trace, event)
-
-
-def shorten_line(text: str, length: int = 100) -> str:
+def shorten_line(text: str, length: int = MAX_QUOTE) -> str:
     """The beginning of `text` as one line."""
     # Cut first, so that a text of megabytes is not sanitized for one line of it.
     line = one_line(text[: 10 * length])
     return line if len(line) <= length else f"{line[: length - 4].rstrip()} ..."
 
 
-def quote_text(text: str, length: int = 100) -> str:
+def quote_text(text: str, length: int = MAX_QUOTE) -> str:
     """The beginning of `text` as one line, in quotation marks."""
     return f'"{shorten_line(text, length)}"'
+
+
+def short_name(name: str) -> str:
+    """The name of a worker or a tool in one line of bounded length."""
+    return one_line(name)[:MAX_NAME]
 
 
 def question_line(trace: Trace) -> str:
@@ -123,12 +108,12 @@ def describe_call(call: ToolCall) -> str:
     return one_line(f"{call.name} {call.arguments}")
 
 
-def tool_name(use: ToolUse | ToolOffered | ToolCalled) -> str:
+def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
     """The server and the tool, `files.read_file`; the tool alone where the call was not made."""
     return one_line(f"{use.server}.{use.call.name}" if use.server else use.call.name)
 
 
-def running_calls(record: StepRecord) -> list[ToolUse]:
+def running_calls(record: StepRecord) -> list[ToolRecord]:
     """The calls that a step waits for. A call without an end may also have been broken off with its attempt."""
     if record.state != "running" or record.retry_at is not None:
         return []
@@ -162,10 +147,10 @@ def tokens_so_far(record: StepRecord) -> int:
 
 def describe_failure(error: Failure) -> str:
     """What happened, in one line."""
-    return one_line(error.message)[:LONGEST_MESSAGE] or error.kind
+    return one_line(error.message)[:MAX_MESSAGE] or error.kind
 
 
-def describe_next_attempt(event: StepFailed) -> str:
+def describe_next_attempt(event: ev.StepFailed) -> str:
     """What follows a failed attempt."""
     if event.retry_in is not None:
         return f"again in {format_duration(event.retry_in)}"
@@ -174,14 +159,127 @@ def describe_next_attempt(event: StepFailed) -> str:
     return "no attempts are left"
 
 
-def describe_notice(notice: Notice) -> str:
+# Events
+
+
+class EventText(NamedTuple):
+    """What an event says: a sentence, and texts that others wrote, such as a subtask or the result of a tool."""
+
+    sentence: str
+    texts: tuple[str, ...] = ()
+
+
+def event_text(event: ev.Event, trace: Trace, outer: str = "") -> EventText | None:
+    """What there is to say about an event, given the trace after it; None for a piece of text.
+
+    `outer` stands before the step numbers of a nested run: `2.`. That such a run begins and ends, its step says.
+    """
+    match event:
+        case ev.NestedEvent():
+            record = find_step(trace, event.step)
+            if record is None or record.nested is None:
+                return None
+            found = event_text(event.event, record.nested, f"{outer}{event.step}.")
+            if found is None or found.sentence.startswith("step "):
+                return found
+            return found._replace(sentence=f"step {outer}{event.step}: {found.sentence}")
+        case ev.RunStarted() | ev.RunFinished() | ev.RunFailed() if outer:
+            return None
+        case ev.RunStarted():
+            return EventText("started")
+        case ev.RunFinished():
+            return EventText("finished with a part of the answer" if event.partial else "finished")
+        case ev.RunFailed():
+            return EventText(f"failed: {describe_failure(event.error)}")
+        case ev.PlanRejected():
+            problem = f"{event.problem} ({event.hint})" if event.hint else event.problem
+            text = f"plan not valid, attempt {event.attempt}: {shorten_line(problem, 2 * MAX_QUOTE)}"
+            return EventText(text, tuple(shorten_line(line) for line in event.text.splitlines()[-1:]))
+        case ev.PlanReady(plan=KeepAnswer()):
+            return EventText("the given answer is kept")
+        case ev.PlanReady():
+            return EventText(f"plan ready: {format_count(len(trace.steps), 'step')}")
+        case ev.PlanDecided():
+            return None if event.verdict == "approved" else EventText(describe_decision(event))
+        case ev.PlanRevised():
+            return EventText(one_line(describe_revised_plan(event.step, event.workers)))
+        case ev.Notice():
+            return EventText(describe_notice(event, outer))
+        case ev.StepPlanned():
+            reads = f", {describe_access(event.access)}" if event.access else ""
+            return EventText(f"step {outer}{event.step} planned: {short_name(event.worker)}{reads}", (event.subtask,))
+        case _:
+            record = find_step(trace, getattr(event, "step", 0))
+            of = f" of {len(trace.steps)}" if trace.plan is not None and not outer else ""
+            return None if record is None else _step_event_text(event, record, f"step {outer}{record.number}{of}")
+
+
+def _step_event_text(event: ev.Event, record: StepRecord, step: str) -> EventText | None:
+    """What happens to a step that is planned."""
+    worker = short_name(record.worker)
+    match event:
+        case ev.StepStarted():
+            again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return EventText(f"{step} started: {worker}{again}")
+        case ev.StepFailed():
+            # A failed attempt belongs to the worker before the substitute.
+            failed = record.failed[-1] if record.failed else None
+            worker = worker if failed is None else short_name(failed.worker)
+            why = describe_failure(event.error if failed is None else replace(event.error, message=failed.message))
+            rest = "" if event.final else f"; {describe_next_attempt(event)}"
+            hint = (f"hint: {event.error.hint}",) if event.substitute is not None and event.error.hint else ()
+            return EventText(f"{step} failed: {worker}, {why}{rest}", hint)
+        case ev.StepStopped():
+            return EventText(f"{step} stopped: {REASONS[event.reason]}")
+        case ev.StepFinished():
+            usage = event.usage
+            figures = (
+                format_duration(record.seconds(event.at)), format_count(usage.tokens, "token") if usage.tokens else "",
+                format_cost(usage), FINISHES.get(event.finish, ""),
+            )  # fmt: skip
+            return EventText(f"{step} finished: {worker}, {', '.join(filter(None, figures))}")
+        case ev.ToolCalled():
+            return EventText(f"{step}: {worker} calls {short_name(tool_name(event))}", (event.call.arguments,))
+        case ev.ToolReturned():
+            called = (event.attempt, event.turn, event.call_id)
+            names = [tool_name(use) for use in record.tools if (use.attempt, use.turn, use.call.id) == called]
+            how = f"{'failed' if event.error else 'returned'} after {format_duration(event.seconds)}"
+            return EventText(f"{step}: {short_name(names[0])} {how}", (event.text,)) if names else None
+        case _:
+            return None
+
+
+def describe_event(event: ev.Event, trace: Trace) -> str:
+    """One line about an event, without results of tools; empty for a piece of text and for a notice."""
+    inner, found = ev.innermost_event(event), event_text(event, trace)
+    if found is None or isinstance(inner, ev.Notice):
+        return ""
+    return f"{found.sentence}, {quote_text(inner.subtask)}" if isinstance(inner, ev.StepPlanned) else found.sentence
+
+
+def log_lines(event: ev.Event, trace: Trace) -> list[str]:
+    """What a log says about an event: its sentence, and below it the texts, those of tools in one line."""
+    inner, found = ev.innermost_event(event), event_text(event, trace)
+    # A conductor that may try many times writes much the same again.
+    if found is None or (isinstance(inner, ev.PlanRejected) and inner.attempt > MAX_REJECTED):
+        return []
+    texts = found.texts
+    if isinstance(inner, ev.ToolCalled | ev.ToolReturned):
+        texts = tuple(shorten_line(text) for text in texts)
+    lines = textwrap.wrap(found.sentence, MAX_QUOTE, subsequent_indent="   ")
+    for text in texts:
+        lines += textwrap.wrap(one_line(text), MAX_QUOTE, initial_indent="   ", subsequent_indent="   ")
+    return lines
+
+
+def describe_notice(notice: ev.Notice, outer: str = "") -> str:
     """A notice in one line: `note: 3 workers`, `step 2, note: shortened`, `step 1: fast answered instead of broken`."""
-    step = f"step {notice.step}" if notice.step else ""
-    front = ", ".join(filter(None, (step, "" if notice.recovered else "note")))
-    return f"{front}: {one_line(notice.text)}" if front else one_line(notice.text)
+    number = f"{outer}{notice.step}" if notice.step else outer.rstrip(".")
+    parts = (f"step {number}" if number else "", "" if notice.recovered else "note")
+    return ": ".join(filter(None, (", ".join(filter(None, parts)), one_line(notice.text))))
 
 
-def describe_decision(event: PlanDecided) -> str:
+def describe_decision(event: ev.PlanDecided) -> str:
     """What the user decided about the plan that was offered."""
     verb = {"approved": "approved", "edited": "edited", "replan": "rejected"}[event.verdict]
     return f"the user {verb} the plan" + (f": {quote_text(event.feedback)}" if event.feedback else "")
@@ -197,13 +295,9 @@ def describe_setup(trace: Trace) -> str:
 
 def describe_planning(trace: Trace) -> str:
     """`qwen2.5-7b plans, auto`: the planning model and the mode."""
-    given = trace.conductor in ("", PLAN_FILE)
-    return f"{'the plan is given' if given else f'{describe_planner(trace)} plans'}, {trace.mode}"
-
-
-def describe_planner(trace: Trace) -> str:
-    """The model that plans, without the hash of its file; with the worker that is the same model, if there is one."""
-    return without_file_hash(one_line(trace.conductor)) + also_worker(trace)
+    if trace.conductor in ("", PLAN_FILE):
+        return f"the plan is given, {trace.mode}"
+    return f"{without_file_hash(one_line(trace.conductor))}{also_worker(trace)} plans, {trace.mode}"
 
 
 def also_worker(trace: Trace) -> str:
@@ -245,7 +339,7 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied
         return [*lines, f"{resume} {flag}"]
-    hint = one_line(with_hint(trace.error).hint)[:LONGEST_MESSAGE] if trace.error else ""
+    hint = one_line(with_hint(trace.error).hint)[:MAX_MESSAGE] if trace.error else ""
     return [line for line in (*lines, hint and f"  {hint}", resume) if line]
 
 

@@ -4,9 +4,7 @@ The question is the root. Below it are the steps in the order of the plan, each 
 chain is deep, and parallel work is wide. Failed attempts, calls of tools, notices and nested runs are branches of
 their step.
 
-The tree of a run as lines of a screen. Pure.
-
-Every line fits the width. Marks say how each step is; a screen without marks gets words.
+As lines of a screen, every line fits the width, and marks say how each step is; a screen without marks gets words.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Final, Literal, NamedTuple
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
 from conductor_cli.core.plan import KeepAnswer
-from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolUse, Trace, describe_revised_plan
+from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolRecord, Trace, describe_revised_plan
 from conductor_cli.views.run_text import (
     FINISHES,
     REASONS,
@@ -32,9 +30,7 @@ from conductor_cli.views.run_text import (
 )
 from conductor_cli.views.text_layout import Line, Screen, cells, cut, text_cells
 
-MOST_BETWEEN: Final = 2
-"""So many plans between the first and the last one that was not valid are shown as one."""
-
+MAX_BETWEEN: Final = 2  # So many plans between the first and the last one that was not valid are shown as one
 NodeKind = Literal["question", "plan", "step", "attempt", "note", "tool"]
 NodeState = Literal[
     "planning", "waiting", "running", "retrying", "answering", "done", "failed", "stopped", "skipped", "rejected",
@@ -102,9 +98,9 @@ def run_tree(trace: Trace, now: float | None = None) -> Node:
     )  # fmt: skip
 
 
-def step_node(record: StepRecord, trace: Trace, outer: str = "") -> Node:
-    """One step at the newest event, with everything below it. `outer` stands before its number in a nested run."""
-    return _step(record, _Run(trace, trace.at, outer, trace.answer))
+def step_node(record: StepRecord, trace: Trace) -> Node:
+    """One step at the newest event, with everything below it."""
+    return _step(record, _Run(trace, trace.at, "", trace.answer))
 
 
 def find_node(root: Node, number: str) -> Node | None:
@@ -122,7 +118,10 @@ def _branches_of_run(run: _Run) -> Iterator[Node]:
         yield Node(kind="note", state="done", label="the given answer is kept")
     yield from _steps_below(None, run)
     if run.trace.state == "planning":
-        yield _unfinished_plan(run)
+        # The plan, with the line that is being written.
+        line = run.trace.plan_text.rpartition("\n")[2]
+        took = format_duration(run.now, tenths=False)
+        yield Node(kind="plan", state="planning", label="planning", figures=(took,), text=line)
 
 
 def _steps_below(parent: int | None, run: _Run) -> Iterator[Node]:
@@ -134,52 +133,47 @@ def _steps_below(parent: int | None, run: _Run) -> Iterator[Node]:
             yield _step(record, run)
 
 
-# The plan
-
-
-def _unfinished_plan(run: _Run) -> Node:
-    """The plan, with the line that is being written."""
-    line = run.trace.plan_text.rpartition("\n")[2]
-    took = format_duration(run.now, tenths=False)
-    return Node(kind="plan", state="planning", label="planning", figures=(took,), text=line)
-
-
 def _rejected_plans(events: Sequence[ev.PlanRejected]) -> Iterator[Node]:
-    """Each plan that is not valid; of many, the first and the last."""
-    between = events[1:-1]
-    if len(between) < MOST_BETWEEN:
-        yield from map(_rejected_plan, events)
-        return
-    yield _rejected_plan(events[0])
-    which = f"plan, attempts {between[0].attempt} to {between[-1].attempt}"
-    yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
-    yield _rejected_plan(events[-1])
-
-
-def _rejected_plan(event: ev.PlanRejected) -> Node:
-    """A plan that is not valid, why, and the line with the error."""
-    hint = f" ({event.hint})" if event.hint else ""
-    label = f"plan, attempt {event.attempt}: {event.problem}{hint}"
-    return Node(kind="plan", state="rejected", label=label, text=event.text)
+    """Each plan that is not valid, with the line that has the error; of many, the first and the last."""
+    between = events[1:-1] if len(events) - 2 >= MAX_BETWEEN else ()
+    for event in events:
+        if event not in between:
+            hint = f" ({event.hint})" if event.hint else ""
+            label = f"plan, attempt {event.attempt}: {event.problem}{hint}"
+            yield Node(kind="plan", state="rejected", label=label, text=event.text)
+        elif event is between[0]:
+            which = f"plan, attempts {event.attempt} to {between[-1].attempt}"
+            yield Node(kind="plan", state="rejected", label=f"{which}: not valid either")
 
 
 def _notice(text: str) -> Node:
     return Node(kind="note", state="note", label=text)
 
 
-# Steps
-
-
 def _step(record: StepRecord, run: _Run) -> Node:
     """A step with everything below it."""
     retrying = record.state == "running" and record.retry_at is not None
-    thinking = _is_thinking(record)
+    calls = running_calls(record)
+    # The thoughts before a call of a tool are over while it runs.
+    thinking = record.state == "running" and bool(record.thinking) and not record.text.strip() and not calls
     # The text of a nested run is the text of one of its own steps; that of a failed attempt is not valid any more.
     text = "" if retrying or record.nested is not None else record.thinking if thinking else record.text
+    # The limit is per worker, so a higher number counts the attempts of earlier workers too.
+    of = f" of {run.trace.limits.attempts}" if record.attempt <= run.trace.limits.attempts else ""
+    parts = (
+        f"instead of {record.step.worker}" if record.worker != record.step.worker else "",
+        f"attempt {record.attempt}{of}" if record.attempt > 1 and record.state not in ENDED else "",
+        "thinking" if thinking else "",
+        f"calls {tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}" if calls else "",
+        describe_access(record.step.access) if record.step.access else "",
+    )
+    answer = run.answer.strip()
+    same = [step.number for step in run.trace.steps if answer and step.text.strip() == answer]
     return Node(
         kind="step", state="retrying" if retrying else record.state, number=f"{run.outer}{record.number}",
-        name=record.worker, label=record.step.subtask, remark=_remark(record, run.trace), status=_status(record, run),
-        figures=_figures(record, run), text=text, thinking=thinking, answers=_gives_answer(record, run),
+        name=record.worker, label=record.step.subtask, remark=", ".join(filter(None, parts)),
+        status=_status(record, run), figures=_figures(record, run), text=text,
+        thinking=thinking, answers=same[-1:] == [record.number],
         children=tuple(_branches_of_step(record, run)),
     )  # fmt: skip
 
@@ -212,7 +206,7 @@ def _failed_attempt(attempt: FailedAttempt, record: StepRecord) -> Node:
     return Node(kind="attempt", state="failed", label=label)
 
 
-def _tool_call(use: ToolUse, record: StepRecord, run: _Run) -> Node:
+def _tool_call(use: ToolRecord, record: StepRecord, run: _Run) -> Node:
     """Which tool was called with what, and what it returned."""
     state: NodeState = "stopped"
     if use.ended is not None:
@@ -224,31 +218,6 @@ def _tool_call(use: ToolUse, record: StepRecord, run: _Run) -> Node:
         kind="tool", state=state, name=tool_name(use), label=use.call.arguments, text=use.text,
         status="no result" if state == "stopped" else "", figures=() if state == "stopped" else (took,),
     )  # fmt: skip
-
-
-def _is_thinking(record: StepRecord) -> bool:
-    """Whether a step has thoughts and no text yet. The thoughts before a call of a tool are over while it runs."""
-    return record.state == "running" and bool(record.thinking) and not record.text.strip() and not running_calls(record)
-
-
-def _remark(record: StepRecord, trace: Trace) -> str:
-    """Whom the worker replaces, the attempt, whether it thinks or waits for a tool, and what it reads."""
-    # The limit is per worker, so a higher number counts the attempts of earlier workers too.
-    of = f" of {trace.limits.attempts}" if record.attempt <= trace.limits.attempts else ""
-    parts = (
-        f"instead of {record.step.worker}" if record.worker != record.step.worker else "",
-        f"attempt {record.attempt}{of}" if record.attempt > 1 and record.state not in ENDED else "",
-        "thinking" if _is_thinking(record) else "",
-        _calling(record),
-        describe_access(record.step.access) if record.step.access else "",
-    )
-    return ", ".join(filter(None, parts))
-
-
-def _calling(record: StepRecord) -> str:
-    """`calls files.read_file`, `calls 3 tools`: what the step waits for."""
-    calls = running_calls(record)
-    return f"calls {tool_name(calls[0]) if len(calls) == 1 else format_count(len(calls), 'tool')}" if calls else ""
 
 
 def _status(record: StepRecord, run: _Run) -> str:
@@ -278,13 +247,6 @@ def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
     return took, tokens, cost if record.usage.cost is None else format_money(record.usage.cost)
 
 
-def _gives_answer(record: StepRecord, run: _Run) -> bool:
-    """Whether the answer of the outermost run is this step's text; of two with the same text, the later one's."""
-    answer = run.answer.strip()
-    same = [step.number for step in run.trace.steps if answer and step.text.strip() == answer]
-    return same[-1:] == [record.number]
-
-
 MARKS: Final[dict[NodeState, str]] = {
     "planning": "\u25cf", "running": "\u25cf", "answering": "\u2193", "waiting": "\u25cb", "retrying": "\u21bb",
     "done": "\u2713", "failed": "\u2717", "rejected": "\u2717", "stopped": "\u2013", "skipped": "\u2013", "note": "!",
@@ -293,18 +255,10 @@ MARKS: Final[dict[NodeState, str]] = {
 WORDS_THAT_A_STATUS_SAYS: Final = frozenset[NodeState]({"planning", "waiting", "retrying", "answering"})
 """States that need no word of their own beside a status such as `waits for 1`."""
 
-COLUMNS: Final = (8, 15, 9)
-"""Cells for time, tokens and cost. A narrow screen has no room for the last ones."""
-
-NARROW: Final = 16
-"""Cells for a step's state on a screen with room for its time only: `again in 12 s` with a mark."""
-
-LONGEST_NAME: Final = 16
-"""Names of steps side by side are padded to the longest of them, up to so many cells."""
-
-
-SMALLEST: Final = 24
-"""On screens with fewer columns guides and marks alone may be too wide, so every line is cut."""
+COLUMNS: Final = (8, 15, 9)  # Cells for time, tokens and cost. A narrow screen has no room for the last ones.
+NARROW: Final = 16  # Cells for a step's state on a screen with room for its time only: `again in 12 s` with a mark
+MAX_WORKER_WIDTH: Final = 16  # Names of steps side by side are padded to the longest of them, up to so many cells
+SMALLEST: Final = 24  # On screens with fewer columns guides and marks alone may be too wide, so every line is cut
 
 
 class Row(NamedTuple):
@@ -359,7 +313,16 @@ def tree_lines(root: Node, layout: TreeLayout) -> list[Line]:
 def live_lines(root: Node, trace: Trace, now: float, layout: TreeLayout) -> list[Line]:
     """As much of the tree as the screen holds, and the totals so far: at most one line less than the screen has."""
     rows = list(tree_rows(root, layout._replace(whole=False)))
-    return [*_fitting(rows, layout.screen), _totals_so_far(trace, now, layout.screen)]
+    done, steps = len(trace.done()), format_count(len(trace.steps), "step")
+    progress = f"{done} of {steps} done" if trace.plan is not None else f"{format_count(done, 'step')} done"
+    failed = sum(record.state == "failed" for record in trace.steps)
+    progress += f", {failed} failed" if failed else ""
+    tokens = format_count(trace.usage.tokens, "token")
+    texts = (format_duration(now, tenths=False), progress, tokens, format_cost(trace.usage))
+    return [
+        *_fitting(rows, layout.screen),
+        ((layout.screen.crop(", ".join(filter(None, texts)), layout.screen.width), "quiet"),),
+    ]
 
 
 def _fitting(rows: Sequence[Row], screen: Screen) -> list[Line]:
@@ -374,16 +337,6 @@ def _fitting(rows: Sequence[Row], screen: Screen) -> list[Line]:
     kept = max(0, room - 1)
     more: Line = ((screen.crop(f"{screen.dots} and {len(lines) - kept} more", screen.width), "quiet"),)
     return [*lines[:kept], more][:room]
-
-
-def _totals_so_far(trace: Trace, now: float, screen: Screen) -> Line:
-    done, steps = len(trace.done()), format_count(len(trace.steps), "step")
-    progress = f"{done} of {steps} done" if trace.plan is not None else f"{format_count(done, 'step')} done"
-    failed = sum(record.state == "failed" for record in trace.steps)
-    progress += f", {failed} failed" if failed else ""
-    tokens = format_count(trace.usage.tokens, "token")
-    texts = (format_duration(now, tenths=False), progress, tokens, format_cost(trace.usage))
-    return ((screen.crop(", ".join(filter(None, texts)), screen.width), "quiet"),)
 
 
 def tree_rows(root: Node, layout: TreeLayout) -> Iterator[Row]:
@@ -432,7 +385,7 @@ def _branches(
     """Nodes below another one. `closed`: nothing else follows below it. Of calls, the newest ones matter most."""
     calls = sum(child.kind == "tool" for child in branches)
     names = [text_cells(layout.screen.line(child.name)) for child in branches if child.kind == "step"]
-    name_width = min(LONGEST_NAME, max(names, default=0))
+    name_width = min(MAX_WORKER_WIDTH, max(names, default=0))
     for index, child in enumerate(branches):
         last = closed and index == len(branches) - 1
         # What happened inside a step that has ended matters less than the steps of the run.

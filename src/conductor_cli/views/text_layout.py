@@ -12,21 +12,16 @@ from conductor_cli.core.formatting import format_count
 from conductor_cli.core.terminal_text import one_line, reveal
 from conductor_cli.views.base import encodable
 
-Span = tuple[str, str]
-"""Text, and the name of its style."""
-
+Span = tuple[str, str]  # Text, and the name of its style
 Line = tuple[Span, ...]
-
 BLANK: Final[Line] = (("", "plain"),)
-
 WIDEST: Final = 100
 """Beyond this many columns prose is hard to read, and figures at the right edge are too far from their row."""
 
 STRIDE: Final = 500
 """A longer line is wrapped from a multiple of this many characters on, so that its breaks do not move as it grows."""
 
-LONGEST_LINE: Final = 4096
-"""Characters of a text that are looked at to make one cropped line."""
+MAX_LAYOUT_LINE: Final = 4096  # Characters of a text that are looked at to make one cropped line
 
 _UNSURE = re.compile(
     "[\u00ad\u061c\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]"
@@ -73,8 +68,8 @@ class Screen:
         from rich.cells import set_cell_size
 
         # Cut first, so that a text of megabytes is not sanitized for one line of it.
-        whole = len(text) <= LONGEST_LINE
-        text = self.line(text[:LONGEST_LINE])
+        whole = len(text) <= MAX_LAYOUT_LINE
+        text = self.line(text[:MAX_LAYOUT_LINE])
         if whole and text_cells(text) <= width:
             return text
         dots = self.dots[: max(0, width)]

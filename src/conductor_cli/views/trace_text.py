@@ -1,9 +1,7 @@
-"""A stored run as a page of text for `trace show`, and two of them compared for `trace diff`. Pure.
+"""A stored run as a page of text, two of them compared, and a run as Markdown. Pure.
 
-A run as Markdown. Pure.
-
-Texts that others wrote are put into a fence that is longer than any in them, or are escaped, so that nothing in them
-becomes a heading, a link, an image or HTML.
+In Markdown, texts that others wrote are put into a fence that is longer than any in them, or are escaped, so that
+nothing in them becomes a heading, a link, an image or HTML.
 """
 
 from __future__ import annotations
@@ -32,9 +30,7 @@ from conductor_cli.views.run_text import (
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
 from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 
-SHOWN_LINES: Final = 10
-"""Lines of each response in the tree of a stored run."""
-
+SHOWN_LINES: Final = 10  # Lines of each response in the tree of a stored run
 WIDE: Final = Screen(width=WIDEST)
 
 
@@ -136,8 +132,8 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
         yield from (_indent(line) for line in _prompt_lines(inner))
 
 
-def _indent(text: str, by: int = 2) -> str:
-    return "\n".join(" " * by + line for line in text.splitlines())
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 _MARKUP: Final = re.compile(

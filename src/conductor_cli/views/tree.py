@@ -1,8 +1,8 @@
 """The live tree of a run on a terminal.
 
-`show` only applies an event; a timer draws, at most eight times a second, however fast the workers write. While the run
-goes on, the whole tree is redrawn in place. It is never taller than the terminal, because a line that has left the
-screen cannot be erased. The finished tree is printed once: when the answer begins below it, or when the run ends.
+`show` only keeps the trace, and `draw` draws it. While the run goes on, the whole tree is redrawn in place. It is never
+taller than the terminal, because a line that has left the screen cannot be erased. The finished tree is printed once:
+when the answer begins below it, or when the run ends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.events import Event
-from conductor_cli.core.trace import Trace, apply_event
-from conductor_cli.views.base import Clock, Timer
+from conductor_cli.core.trace import Trace
+from conductor_cli.views.base import Clock, RunView
 from conductor_cli.views.run_text import describe_totals, problem_lines
 from conductor_cli.views.run_tree import Node, TreeLayout, find_node, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import LiveLines, StyledLines
@@ -23,41 +23,35 @@ from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
 if TYPE_CHECKING:
     from rich.console import Console
 
-TICK: Final = 1 / 8
-"""Seconds between two drawings while something changes."""
-
-IDLE: Final = 1.0
-"""Seconds between two drawings while only time passes."""
+IDLE: Final = 1.0  # Seconds between two drawings while only time passes
 
 
-class TreeProgress:
-    """Draws one run. With `tick` None there is no timer, and only `draw` draws.
+class TreeProgress(RunView):
+    """Draws one run.
 
     `stored`: its trace is on disk. `shared`: the answer is written to the same terminal. `reflows`: the terminal wraps
     its lines when it becomes narrower.
     """
 
-    def __init__(  # noqa: PLR0913 - each has a default
+    def __init__(
         self, console: Console, *, stored: bool = True, shared: bool = False, reflows: bool = True,
-        clock: Clock = time.monotonic, tick: float | None = TICK,
+        clock: Clock = time.monotonic,
     ) -> None:  # fmt: skip
         self._console = console
         self._stored = stored
         self._shared = shared
         self._reflows = reflows
         self._clock = clock
-        self._tick = tick
-        self._timer: Timer | None = None
         self._live: LiveLines | None = None
         self._trace = Trace()
         self._event_seen = self._drawn = clock()
-        self._changed = self._resting = self._asking = False
+        self._changed = self._paused = self._asking = False
         self._answering = ""
         self._printed: Node | None = None
 
-    def show(self, event: Event) -> None:
-        """Apply the event. Nothing is written here while the timer runs."""
-        self._trace = apply_event(self._trace, event)
+    def show(self, event: Event, trace: Trace) -> None:
+        """Keep the trace."""
+        self._trace = trace
         self._event_seen = self._clock()
         self._changed = True
         if isinstance(event, (ev.RunFinished, ev.RunFailed)):
@@ -71,19 +65,19 @@ class TreeProgress:
             return
         elif isinstance(event, ev.PlanDecided):
             self._asking = False
-        if not self._asking and not self._resting:
+        if not self._asking and not self._paused:
             self._start_drawing()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Print the tree in place of the live one, so that the answer can be written below it."""
         last = next((record for record in self._trace.steps if record.last), None)
         self._settle(answering=str(last.number) if last is not None else "")
 
     def _settle(self, answering: str = "") -> None:
         """Print the tree in place of the live one. `answering` is the number of the step whose text follows."""
-        if self._resting:
+        if self._paused:
             return
-        self._resting = True
+        self._paused = True
         self._answering = answering or self._answering
         self._stop_drawing()
         if self._printed is None and self._trace.run:
@@ -93,10 +87,10 @@ class TreeProgress:
         if self._shared and (answering or self._trace.answer):
             self._print([BLANK])
 
-    def wake(self) -> None:
+    def resume(self) -> None:
         """Draw again below the answer that broke off; its own view said why."""
-        if self._resting and not self._trace.ended:
-            self._resting = False
+        if self._paused and not self._trace.ended:
+            self._paused = False
             self._start_drawing()
 
     def close(self) -> None:
@@ -119,7 +113,7 @@ class TreeProgress:
     def draw(self) -> None:
         """Redraw the live tree if anything has changed."""
         now = self._clock()
-        if self._resting or (not self._changed and now - self._drawn < IDLE):
+        if self._paused or (not self._changed and now - self._drawn < IDLE):
             return
         self._changed, self._drawn = False, now
         if self._live is not None:
@@ -158,19 +152,11 @@ class TreeProgress:
     def _start_drawing(self) -> None:
         if self._console.is_interactive and self._live is None:
             self._live = LiveLines(self._console, StyledLines(self.live), reflows=self._reflows)
-            if self._tick:
-                self._timer = Timer(self.draw, self._tick)
-                self._timer.start()
 
     def _stop_drawing(self) -> None:
-        try:
-            if self._timer is not None:
-                self._timer.stop()
-                self._timer = None
-        finally:  # whatever interrupts this, the cursor must be shown again
-            if self._live is not None:
-                self._live.stop()
-                self._live = None
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
 
     def _print(self, lines: list[Line]) -> None:
         if lines:

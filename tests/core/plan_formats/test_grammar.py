@@ -91,7 +91,6 @@ def held(name: str, text: str, context: PlanFormatContext) -> None:
 def test_every_text_that_a_grammar_admits_is_a_valid_plan(
     name: str, data: st.DataObject, chance: random.Random
 ) -> None:
-    """Over 1 to 12 workers, some away, 1 to 5 steps, with reasoning, an existing answer, standing steps, or without."""
     context = data.draw(terms_for_tests(style(name), constrained=True))
     context = replace(context, first=data.draw(firsts(context)))
     grammar = Grammar(PLAN_FORMATS[name].grammar(context))
@@ -101,7 +100,6 @@ def test_every_text_that_a_grammar_admits_is_a_valid_plan(
 
 @given(st.data(), chances)
 def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.DataObject, chance: random.Random) -> None:
-    """In `mini`: a worker that is up, or accept where there is an existing answer."""
     context = data.draw(
         terms_for_tests(
             data.draw(st.sampled_from(["letters", "numbers"])), constrained=True, single=True, reasoning=False
@@ -118,7 +116,6 @@ def test_every_text_that_the_grammar_of_one_label_admits_is_a_plan(data: st.Data
 
 
 def test_a_grammar_admits_a_skill_before_a_label() -> None:
-    """Every skill and none, with a worker that is up; each text is read as that worker."""
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b"), steps=1), labels=labels_of("abc", "letters"), constrained=True,
         skills=("math", "creative writing"),
@@ -136,7 +133,6 @@ def test_a_grammar_admits_a_skill_before_a_label() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
-    """Every number of steps, every access list and every allowed worker turn up among enough draws."""
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b"), steps=3),
         labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
@@ -153,7 +149,6 @@ def test_a_grammar_admits_whatever_the_rules_do(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> None:
-    """The longest text that can be drawn has a length that is known in advance."""
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b")),
         labels=labels_of("ab", style(name)),  # type: ignore[arg-type]
@@ -169,7 +164,6 @@ def test_a_grammar_bounds_a_plan_so_that_its_tokens_can_hold_it(name: str) -> No
 @pytest.mark.parametrize("name", NAMES)
 @given(st.data())
 def test_rendered_plans_match_the_grammar(name: str, data: st.DataObject) -> None:
-    """A rendered plan is in the language of its grammar: shown with llama.cpp below, here by its reading."""
     context = data.draw(terms_for_tests(style(name), constrained=True, reasoning=False))
     plan = data.draw(plans_for(context.rules, st.sampled_from(["Do it.", "a"])))
     if name == "published" and any(
@@ -244,7 +238,6 @@ WORDS = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_llama_cpp_reads_the_grammars_as_they_are_meant(name: str, vocabulary: Any) -> None:
-    """The real engine admits a valid plan to its end, and no plan that breaks a rule."""
     context = PlanFormatContext(
         rules=PlanRules(workers=("a", "b")),
         labels=labels_of("abc", style(name)),  # type: ignore[arg-type]
@@ -262,7 +255,6 @@ def test_llama_cpp_reads_the_grammars_as_they_are_meant(name: str, vocabulary: A
 def test_llama_cpp_compiles_every_grammar_and_admits_what_was_drawn(
     name: str, vocabulary: Any, data: st.DataObject, chance: random.Random
 ) -> None:
-    """Whatever the terms: the sampler of these tests and the real engine agree on the texts."""
     mini = data.draw(st.booleans()) and name == "native"
     context = data.draw(terms_for_tests(style(name), constrained=True, single=mini))
     context = replace(context, first=1 if mini else data.draw(firsts(context)))

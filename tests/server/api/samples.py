@@ -17,12 +17,13 @@ import pytest
 from conductor_cli.core.chat import Finish, ToolCall
 from conductor_cli.core.events import PlanDelta
 from conductor_cli.core.usage import Usage
+from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import (
     ClientApi,
     ClientRequest,
     Encoder,
-    Outcome,
     RequestError,
+    ServedAnswer,
     ServedUsage,
     StepUsage,
 )
@@ -48,20 +49,17 @@ CALLS = (
 
 def outcome(
     text: str = "Hello there.", finish: Finish = "stop", calls: tuple[ToolCall, ...] = (), reasoning: str = ""
-) -> Outcome:
-    """How a run ended."""
-    return Outcome(run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls)
+) -> ServedAnswer:
+    return ServedAnswer(run=RUN, text=text, finish=finish, usage=USAGE, reasoning=reasoning, tool_calls=calls)
 
 
 def refusal(api: ClientApi, body: Mapping[str, Any]) -> RequestError:
-    """The error that a request is refused with."""
     with pytest.raises(RequestError) as caught:
-        api.parse(body, {})
+        api.parse(body)
     return caught.value
 
 
 def png(width: int = 1, height: int = 1) -> bytes:
-    """A whole PNG image."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -72,12 +70,10 @@ def png(width: int = 1, height: int = 1) -> bytes:
 
 
 def data_url(data: bytes, media_type: str = "image/png") -> str:
-    """The data URL of these bytes."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-def written(encoder: Encoder, end: Outcome, *, pieces: tuple[str, ...] = ()) -> bytes:
-    """A whole stream: an event, the narration, the answer in two pieces, the calls, the end."""
+def written(encoder: Encoder, end: ServedAnswer, *, pieces: tuple[str, ...] = ()) -> bytes:
     half = len(end.text) // 2
     return b"".join([
         encoder.begin(),
@@ -93,7 +89,6 @@ def written(encoder: Encoder, end: Outcome, *, pieces: tuple[str, ...] = ()) -> 
 
 
 def events(stream: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON values of a stream, without comments and `[DONE]`."""
     for line in stream.decode("ascii").split("\n"):
         if line.startswith("data: {"):
             yield json.loads(line.removeprefix("data: "))
@@ -105,7 +100,9 @@ class Sdk:
     `requests` has what was parsed. An error of the API is answered as the server does it.
     """
 
-    def __init__(self, api: ClientApi, end: Outcome | RequestError, pieces: tuple[str, ...] = ("Plan.\n",)) -> None:
+    def __init__(
+        self, api: ClientApi, end: ServedAnswer | RequestError, pieces: tuple[str, ...] = ("Plan.\n",)
+    ) -> None:
         self.api, self.end, self.pieces = api, end, pieces
         self.requests: list[ClientRequest] = []
         self.client = openai.OpenAI(
@@ -115,9 +112,9 @@ class Sdk:
 
     def _answer(self, sent: httpx.Request) -> httpx.Response:
         try:
-            request = self.api.parse(json.loads(sent.content), dict(sent.headers))
+            request = self.api.parse(json.loads(sent.content))
         except RequestError as error:
-            return httpx.Response(error.status, json=self.api.error(error))
+            return httpx.Response(error.status, json=error_body(error))
         self.requests.append(request)
         encoder = self.api.encoder(request, RUN, 1_790_000_000)
         if not request.stream:

@@ -11,11 +11,12 @@ import pytest
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
 from conductor_cli.core.usage import Usage
-from conductor_cli.server.api.messages import Messages, MessagesEncoder
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError, ServedUsage
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.messages import MessagesApi, MessagesEncoder
+from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer, ServedUsage
 from tests.media_files import pdf, png
 
-API = Messages()
+API = MessagesApi()
 ASKED = {"model": "conductor", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello."}]}
 TOOL = {"name": "edit", "description": "Edit.", "input_schema": {"type": "object"}}
 CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')
@@ -23,7 +24,7 @@ CALL = ToolCall(id="call_1", name="edit", arguments='{"file": "a.py"}')
 
 def parsed(*messages: Mapping[str, Any], **more: Any) -> ClientRequest:
     talk = {"messages": list(messages)} if messages else {}
-    return API.parse({**ASKED, **talk, **more}, {})
+    return API.parse({**ASKED, **talk, **more})
 
 
 def user(*blocks: object) -> dict[str, Any]:
@@ -39,7 +40,6 @@ def base64_source(data: bytes, media_type: str) -> dict[str, Any]:
 
 
 def test_a_request_as_claude_code_sends_it_is_read() -> None:
-    """Its billing block is left out, its betas, marks for caches and server tools change nothing."""
     marked = {"cache_control": {"type": "ephemeral"}}
     request = parsed(
         user(text("<system-reminder>"), text("Fix it.") | marked),
@@ -56,17 +56,14 @@ def test_a_request_as_claude_code_sends_it_is_read() -> None:
     assert request.tools == (Tool(name="edit", description="Edit.", parameters={"type": "object"}),)
     assert (request.parallel_tool_calls, request.effort, request.stop) == (False, "xhigh", ("END",))
     assert (request.stream, request.max_tokens, request.shows_reasoning) == (True, 100, True)
-    assert request.ignored == ("top_k", "tools[1] of type 'web_search_20260101'")
 
 
 @pytest.mark.parametrize(("effort", "read"), [("low", "low"), ("high", ""), ("max", "max")])
 def test_an_effort_that_is_the_default_asks_for_nothing(effort: str, read: str) -> None:
-    """Claude Code sends `high` with each request, which is what the API does without it."""
     assert parsed(user(text("Fix it.")), output_config={"effort": effort}).effort == read
 
 
 def test_calls_and_results_of_a_conversation_are_read() -> None:
-    """Thinking that is sent back is dropped; results come before what the user says beside them."""
     image = {"type": "image", "source": base64_source(png(4, 3), "image/png")}
     request = parsed(
         user(text("Fix it.")),
@@ -95,7 +92,6 @@ def test_calls_and_results_of_a_conversation_are_read() -> None:
 
 
 def test_documents_are_attached_or_quoted() -> None:
-    """A PDF goes along as it is, a text between tags with its title."""
     drawn = {"type": "document", "title": "plan.pdf", "source": base64_source(pdf("Hi"), "application/pdf")}
     plain = {
         "type": "document",
@@ -109,7 +105,6 @@ def test_documents_are_attached_or_quoted() -> None:
 
 
 def test_a_system_text_in_the_middle_stays_there() -> None:
-    """So what stands before it is the same in each request; before the first turn it joins the system text."""
     request = parsed(
         {"role": "system", "content": "Be kind."}, user(text("Hello.")), {"role": "system", "content": "Now hurry."},
         system="Be brief.",
@@ -124,14 +119,12 @@ def test_a_system_text_in_the_middle_stays_there() -> None:
     [("auto", "auto"), ("none", "none"), ("any", "required"), ("tool", Tool(name="edit", parameters={}))],
 )
 def test_the_choice_among_tools_is_read(choice: str, expected: object) -> None:
-    """`any` demands one of them, `tool` one by its name."""
     tools = [{"name": "edit", "input_schema": {}}]
     assert parsed(tools=tools, tool_choice={"type": choice, "name": "edit"}).tool_choice == expected
 
 
 @pytest.mark.parametrize("field", ["output_config", "output_format"])
 def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
-    """Also in the place of older clients."""
     form = {"type": "json_schema", "schema": {"type": "object"}}
     value = {"format": form} if field == "output_config" else form
     read = parsed(**{field: value})
@@ -151,13 +144,13 @@ def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
         ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
         ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
         ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
-         "messages[0].content[0].source.type"),
+         "messages[0].content[0].source"),
         ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},
-         "messages[0].content[0].source.data"),
+         "messages[0].content[0].source"),
         ({"messages": [user({"type": "document", "source": {"type": "file", "file_id": "f"}})]},
-         "messages[0].content[0].source.type"),
+         "messages[0].content[0].source"),
         ({"messages": [user({"type": "tool_result", "tool_use_id": 1})]}, "messages[0].content[0].tool_use_id"),
-        ({"system": [{"type": "image"}]}, "system[0].type"),
+        ({"system": [{"type": "tool_use", "id": "a", "name": "b"}]}, "system[0].type"),
         ({"model": None}, "model"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tools": [{"name": "x"}]}, "tools[0].input_schema"),
@@ -169,20 +162,18 @@ def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused_by_name(more: dict[str, Any], param: str) -> None:
-    """The error names the field, in this API's envelope."""
     with pytest.raises(RequestError) as caught:
         parsed(**more)
-    envelope = API.error(caught.value)
+    envelope = error_body(caught.value, "/v1/messages")
     assert (caught.value.status, caught.value.param) == (400, param)
     assert envelope["error"]["type"] == "invalid_request_error"
     assert param in envelope["error"]["message"]
 
 
 def test_tokens_are_counted_by_length() -> None:
-    """Tools and images count; the real tokenizer is that of a worker that is not chosen yet."""
-    few = API.count_tokens(ASKED, {})["input_tokens"]
+    few = API.count_tokens(ASKED)["input_tokens"]
     image = {"type": "image", "source": base64_source(png(750, 100), "image/png")}
-    more = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]}, {})
+    more = API.count_tokens({**ASKED, "tools": [TOOL], "messages": [user(image, text("a" * 3500))]})
     assert (few, 1100 < more["input_tokens"] < 1150) == (5, True)
 
 
@@ -194,8 +185,8 @@ USAGE = ServedUsage(
 )
 
 
-def outcome(**how: Any) -> Outcome:
-    return Outcome(**{"run": "r1", "text": "Hi!", "finish": "stop", "usage": USAGE, **how})
+def outcome(**how: Any) -> ServedAnswer:
+    return ServedAnswer(**{"run": "r1", "text": "Hi!", "finish": "stop", "usage": USAGE, **how})
 
 
 def encoder(*, thinks: bool = True) -> MessagesEncoder:
@@ -203,7 +194,6 @@ def encoder(*, thinks: bool = True) -> MessagesEncoder:
 
 
 def events(stream: bytes) -> Iterator[dict[str, Any]]:
-    """Each event, whose name must be its type."""
     for block in stream.decode().split("\n\n")[:-1]:
         name, data = block.split("\n")
         event = json.loads(data.removeprefix("data: "))
@@ -212,7 +202,6 @@ def events(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 def told(stream: bytes) -> list[str]:
-    """The events in short; blocks must be numbered, opened and closed in order."""
     found, open_block, index = list[str](), -1, -1
     for event in events(stream):
         match event["type"]:
@@ -237,7 +226,6 @@ def told(stream: bytes) -> list[str]:
 
 
 def test_a_stream_has_thinking_then_text() -> None:
-    """The block of thinking is open at once, and heartbeats are empty pieces of whatever is open."""
     out = encoder()
     stream = out.begin() + out.heartbeat() + out.reasoning("plan\n") + out.text("Hi") + out.heartbeat()
     stream += out.reasoning("late") + out.text("!") + out.end(outcome())
@@ -256,7 +244,6 @@ def test_a_stream_has_thinking_then_text() -> None:
 
 
 def test_without_thinking_the_first_block_is_the_text() -> None:
-    """Programs read `content[0].text`."""
     out = encoder(thinks=False)
     stream = out.begin() + out.reasoning("plan") + out.heartbeat() + out.text("Hi!") + out.end(outcome())
     assert told(stream) == ["message_start", "+text", "", "Hi!", "-", "message_delta", "message_stop"]
@@ -264,7 +251,6 @@ def test_without_thinking_the_first_block_is_the_text() -> None:
 
 
 def test_calls_are_blocks_of_their_own() -> None:
-    """Each with its id, its name and its arguments as JSON."""
     out = encoder(thinks=False)
     stream = out.begin() + out.text("I edit.") + out.tool_call(CALL) + out.tool_call(CALL)
     stream += out.end(outcome(finish="tool", tool_calls=(CALL, CALL)))
@@ -273,13 +259,11 @@ def test_calls_are_blocks_of_their_own() -> None:
 
 
 def test_an_empty_answer_has_a_block_too() -> None:
-    """Claude Code asks again for an answer without any."""
     out = encoder(thinks=False)
     assert told(out.begin() + out.end(outcome(text="")))[1:3] == ["+text", "-"]
 
 
 def test_a_failure_ends_the_open_block_and_is_told() -> None:
-    """With the id of the run, by which it can be looked up."""
     out = encoder()
     stream = out.begin() + out.failed(RequestError(502, "workers_failed", "all workers failed"))
     assert told(stream) == ["message_start", "+thinking", "conductor", "-", "error"]
@@ -289,7 +273,6 @@ def test_a_failure_ends_the_open_block_and_is_told() -> None:
 
 
 def test_an_error_after_the_status_is_in_the_envelope() -> None:
-    """It is the whole body, with the id of the run."""
     assert encoder().whole_failed(RequestError(502, "workers_failed", "all workers failed")) == {
         "type": "error", "error": {"type": "api_error", "message": "all workers failed"}, "request_id": "r1",
     }  # fmt: skip
@@ -304,13 +287,11 @@ def test_an_error_after_the_status_is_in_the_envelope() -> None:
     ],
 )
 def test_an_overflow_has_the_wording_that_makes_clients_shorten(message: str, expected: str) -> None:
-    """With both numbers, if the provider said them."""
-    envelope = API.error(RequestError(400, "context_length_exceeded", message))
+    envelope = error_body(RequestError(400, "context_length_exceeded", message), "/v1/messages")
     assert envelope["error"]["message"] == f"prompt is too long: {expected}"
 
 
 def test_a_whole_answer_has_the_same_parts() -> None:
-    """Thinking, text, calls; the reason of the end; what was used."""
     whole = encoder().whole(outcome(reasoning="plan", finish="tool", tool_calls=(CALL,)))
     assert [block["type"] for block in whole["content"]] == ["thinking", "text", "tool_use"]
     assert (whole["content"][2]["input"], whole["stop_reason"], whole["id"]) == ({"file": "a.py"}, "tool_use", "msg_r1")
@@ -318,7 +299,6 @@ def test_a_whole_answer_has_the_same_parts() -> None:
 
 
 def test_arguments_that_are_no_object_are_shown_to_the_client() -> None:
-    """The API has only objects; the client's own check then tells the worker what is wrong."""
     broken = ToolCall(id="a", name="edit", arguments='{"file": ')
     whole = encoder().whole(outcome(tool_calls=(broken,)))
     assert whole["content"][1]["input"] == {"arguments": '{"file": '}

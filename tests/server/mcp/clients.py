@@ -36,7 +36,6 @@ class Heard:
 
 
 def process_client(stage: Stage, *arguments: str, heard: Heard | None = None, mode: str = "legacy") -> Client:
-    """The SDK's client over the pipes of a real `conductor mcp`."""
     program, *words = COMMAND
     server = StdioServerParameters(command=program, args=[*words, "mcp", *arguments], env=stage.environ())
     return Client(server, mode=mode, logging_callback=heard.on_log if heard else None)
@@ -44,7 +43,6 @@ def process_client(stage: Stage, *arguments: str, heard: Heard | None = None, mo
 
 @asynccontextmanager
 async def inside_client(heard: Heard | None = None, **options: Any) -> AsyncIterator[Client]:
-    """The SDK's client with a server in this process, which is much faster to start."""
     runs = Runs(ServerOptions(**{"flags": {}, **options}))
     try:
         server = Handlers(runs, "0").server
@@ -55,7 +53,6 @@ async def inside_client(heard: Heard | None = None, **options: Any) -> AsyncIter
 
 
 def text_of(result: CallToolResult) -> str:
-    """The texts of a result, one after the other."""
     return "\n".join(getattr(part, "text", "") for part in result.content)
 
 
@@ -80,7 +77,6 @@ class RawClient:
         return json.loads(self.process.stdout.readline())
 
     def answer(self, request: int | str | None) -> Any:
-        """The answer to a request; notifications before it are read and dropped."""
         while True:
             message = self.read()
             if "method" not in message and message["id"] == request:
@@ -97,12 +93,10 @@ class RawClient:
         self.send("tools/call", {"name": name, "arguments": arguments}, request)
 
     def close(self) -> tuple[int, str]:
-        """Close standard input, as a client ends a server; returns the exit code and standard error."""
         _, err = self.process.communicate(timeout=10)
         return self.process.returncode, (err or b"").decode()
 
     def vanish(self) -> tuple[int, str]:
-        """Close both pipes, as the end of a client does."""
         process = self.process
         assert process.stdout is not None
         assert process.stdin is not None

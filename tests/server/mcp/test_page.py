@@ -20,12 +20,10 @@ PAGE: Final = (Path(__file__).resolve().parents[3] / "docs/mcp.md").read_text("u
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of code in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_every_form_starts_the_command() -> None:
-    """Each snippet can be read, and names `conductor mcp` where its client looks for it."""
     claude, code = map(json.loads, blocks("json"))
     (codex,) = map(tomllib.loads, blocks("toml"))
     forms: list[dict[str, Any]] = [
@@ -51,11 +49,16 @@ def test_the_example_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [r"16 MiB", r"100 files", r"20 steps", r"100,000 characters", r"Sixteen calls"])
 def test_the_bounds_are_those_of_the_code(number: str) -> None:
-    """The page says what the code does."""
-    from conductor_cli.server.mcp.handlers import MOST_CALLS
-    from conductor_cli.server.mcp.process import LARGEST
-    from conductor_cli.server.mcp.results import LONGEST_TEXT
-    from conductor_cli.server.mcp.tool_schemas import MOST_FILES, MOST_STEPS
+    from conductor_cli.server.mcp.handlers import MAX_CALLS
+    from conductor_cli.server.mcp.process import MAX_MESSAGE
+    from conductor_cli.server.mcp.results import MAX_RESULT_TEXT
+    from conductor_cli.server.mcp.tools import MAX_ATTACHED_FILES, MAX_GIVEN_STEPS
 
-    assert (LARGEST, MOST_FILES, MOST_STEPS, LONGEST_TEXT, MOST_CALLS) == (16 << 20, 100, 20, 100_000, 16)
+    assert (MAX_MESSAGE, MAX_ATTACHED_FILES, MAX_GIVEN_STEPS, MAX_RESULT_TEXT, MAX_CALLS) == (
+        16 << 20,
+        100,
+        20,
+        100_000,
+        16,
+    )
     assert number in PAGE

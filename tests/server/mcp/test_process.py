@@ -10,7 +10,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,13 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated as of")
 
 
 def stored(stage: Stage) -> list[Trace]:
-    """All stored runs, newest first."""
     store = TraceStore(stage.traces)
     return [store.trace(run) for run in store.runs()]
 
 
 def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
-    """The answer comes as text and as data; progress names steps and workers, and only grows, up to 1."""
     stage.plan = TWO
     heard = Heard()
 
@@ -55,7 +52,6 @@ def test_a_client_gets_an_answer_and_hears_of_each_step(stage: Stage) -> None:
 
 
 def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) -> None:
-    """At once nothing is asked any more; the trace has its end; the next call gets its answer."""
     stage.models["alpha"] = stalls("half an")
 
     async def talk() -> None:
@@ -77,7 +73,6 @@ def test_a_cancelled_call_ends_its_workers_and_the_server_goes_on(stage: Stage) 
 
 
 def wait_until_asked(stage: Stage, times: int = 1) -> None:
-    """Wait until the worker alpha was asked so many times."""
     deadline = time.monotonic() + 20
     while len(stage.asked("alpha")) < times:
         assert time.monotonic() < deadline
@@ -85,7 +80,6 @@ def wait_until_asked(stage: Stage, times: int = 1) -> None:
 
 
 def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
-    """A client that closes the pipe while two calls run leaves no process, and traces with an end."""
     stage.models["alpha"] = stalls("half an")
     client = RawClient(stage)
     client.initialize()
@@ -99,7 +93,6 @@ def test_the_end_of_the_input_ends_server_and_runs(stage: Stage) -> None:
 
 
 def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
-    """A client that closes both pipes, as one that is killed does, leaves no error and no process."""
     stage.models["alpha"] = stalls("half an")
     client = RawClient(stage)
     client.initialize()
@@ -110,7 +103,6 @@ def test_a_client_that_vanishes_ends_the_server(stage: Stage) -> None:
 
 
 def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) -> None:
-    """With a full pipe the run goes on to its end, and the end of the input still ends the server."""
     client = RawClient(stage)
     client.initialize()
     for number in range(1, 30):
@@ -129,14 +121,12 @@ def test_a_client_that_does_not_read_holds_up_neither_run_nor_end(stage: Stage) 
 
 
 def has_finished(stage: Stage) -> bool:
-    """Whether there is one run, with its end."""
     with suppress(UsageError):  # its first line is being written
         return [trace.state for trace in stored(stage)] == ["finished"]
     return False
 
 
 def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:
-    """SIGTERM, which clients send next, ends a server whose input is still open."""
     stage.models["alpha"] = stalls("half an")
     client = RawClient(stage)
     client.initialize()
@@ -149,7 +139,6 @@ def test_a_signal_ends_the_server_and_keeps_the_trace(stage: Stage) -> None:
 
 
 def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
-    """What is no JSON, no message, too deep or too large gets an error, and the next call an answer."""
     client = RawClient(stage)
     assert client.initialize()["result"]["serverInfo"]["name"] == "conductor"
     for line in (b"{", b"[]", b"\xff\xfe", b'{"jsonrpc": "2.0"}', b"[" * 100_000):
@@ -174,48 +163,11 @@ def test_bad_messages_are_answered_and_do_no_harm(stage: Stage) -> None:
 
 
 def peak_memory(process: int) -> int:
-    """The most memory that a process has had, in MB."""
     status = Path(f"/proc/{process}/status").read_text("utf-8")
     return next(int(line.split()[1]) // 1000 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def test_a_thousand_calls_at_once_are_all_answered(stage: Stage) -> None:
-    """The server takes as many as it can hold and says to the others that it is busy."""
-    stage.models["alpha"] = stalls("half an")
-    client = RawClient(stage)
-    client.initialize()
-    for number in range(1, 1001):
-        client.call("ask", {"question": f"Question {number}"}, number)
-    answers = [client.read()["result"] for _ in range(1000 - 16)]
-    assert {answer["content"][0]["text"] for answer in answers} == {
-        "the server is busy: 16 calls are running\ncall again when one of them has ended"
-    }
-    for number in range(1, 17):
-        client.send("notifications/cancelled", {"requestId": number})
-    stage.models["alpha"] = says("done")
-    answer: dict[str, Any] = {}
-    for number in range(2000, 2100):  # the runs take a moment to end
-        client.call("ask", {"question": "And now?"}, number)
-        answer = client.answer(number)["result"]
-        if not answer["isError"]:
-            break
-        time.sleep(0.05)
-    assert answer["structuredContent"]["answer"] == "done"
-    assert client.close()[0] == 0
-
-
-def test_stdout_carries_the_protocol_only(stage: Stage) -> None:
-    """Also with --debug and a notice for the reader, everything else goes to stderr."""
-    stage.configure('[limits]\nattempts = 1\n[policy]\ndeny = ["nobody"]')
-    client = RawClient(stage, "--debug", stderr=subprocess.DEVNULL)
-    client.initialize()
-    client.call("ask", {"question": "Why?"}, 1)
-    assert client.answer(1)["result"]["structuredContent"]["notices"]  # every line before it was JSON
-    assert client.close()[0] == 0
-
-
 def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
-    """The exit code is that of a missing extra, as for training."""
     code = "import sys; sys.modules['mcp'] = None; from conductor_cli.__main__ import main; main()"
     command = [sys.executable, "-c", code, "mcp"]
     with subprocess.Popen(
@@ -229,7 +181,6 @@ def test_without_the_extra_one_line_says_what_to_install(stage: Stage) -> None:
 
 
 def test_broken_settings_end_the_server_at_once(stage: Stage) -> None:
-    """A client shows that its server did not start; stderr says why."""
     stage.config.write_text("[limits]\nstepps = 3\n")
     done = stage.inside("mcp")
     assert done.code == 3

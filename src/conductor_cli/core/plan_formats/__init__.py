@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from conductor_cli.core.plan_formats.base import ParsedStep, Parser, PlanFormat, PlanFormatContext
-from conductor_cli.core.plan_formats.json import JSON
-from conductor_cli.core.plan_formats.native import NATIVE
-from conductor_cli.core.plan_formats.published import PUBLISHED
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext, PlanParser
+from conductor_cli.core.plan_formats.json import JsonFormat
+from conductor_cli.core.plan_formats.native import NativeFormat
+from conductor_cli.core.plan_formats.published import PublishedFormat
 
-PLAN_FORMATS: Final[dict[str, PlanFormat]] = {one.name: one for one in (NATIVE, PUBLISHED, JSON)}
+PLAN_FORMATS: Final[dict[str, PlanFormat]] = {
+    one.name: one for one in (NativeFormat(), PublishedFormat(), JsonFormat())
+}
 
-__all__ = ["PLAN_FORMATS", "ParsedStep", "Parser", "PlanFormat", "PlanFormatContext"]
+__all__ = ["PLAN_FORMATS", "ParsedStep", "PlanFormat", "PlanFormatContext", "PlanParser"]

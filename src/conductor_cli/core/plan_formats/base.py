@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
+from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step
 
 Column = Literal["worker", "access", "subtask"]
 
-ANSWER_DIRECTLY: Final = "Answer the question."
-"""The subtask in a plan that only names a worker."""
+ANSWER_DIRECTLY: Final = "Answer the question."  # The subtask in a plan that only names a worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class PlanFormatContext:
     subtask_chars: int = 240
 
     def label(self, name: str) -> str:
-        """The label of a worker. Raises `KeyError`."""
+        """Return the label of a worker. Raises `KeyError`."""
         for label, known in self.labels.items():
             if known == name:
                 return label
@@ -71,7 +71,7 @@ class PlanFormatContext:
         return self.rules.given and self.first == 1
 
     def all_before(self, number: int) -> tuple[int, ...]:
-        """What `"all"` means in step `number`."""
+        """Return what `"all"` means in step `number`."""
         return tuple(n for n in range(GIVEN if self.rules.given else 1, number) if n not in self.hidden)
 
 
@@ -84,7 +84,7 @@ class ParsedStep:
     last: bool
 
 
-class Parser(Protocol):
+class PlanParser(Protocol):
     """Reads a plan while it is being written. Both methods raise `PlanError` at the first fault.
 
     Steps yielded before a fault are valid and are kept.
@@ -92,32 +92,42 @@ class Parser(Protocol):
 
     reasoning: str
 
+    def __init__(self, context: PlanFormatContext) -> None: ...
+
     def feed(self, text: str) -> Iterator[ParsedStep | KeepAnswer]:
         """Take more text; yield each step the moment it is complete."""
         ...
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        """The text has ended: yield what was held back."""
+        """Yield the text has ended: yield what was held back."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanFormat:
-    """One way to write plans: how a plan is read, written, constrained, and described to a conductor.
+class PlanFormat(ABC):
+    """One way to write plans: how a plan is read, written, constrained, and described to a conductor."""
 
-    `schema` is the JSON Schema of what `grammar` describes, None for a format that is not JSON.
-    """
+    name: ClassVar[str]
+    parser: ClassVar[type[PlanParser]]
 
-    name: str
-    parser: Callable[[PlanFormatContext], Parser]
-    render: Callable[[Plan | KeepAnswer, PlanFormatContext], str]
-    grammar: Callable[[PlanFormatContext], str]
-    instructions: Callable[[PlanFormatContext], str]
-    schema: Callable[[PlanFormatContext], Mapping[str, Any] | None] = lambda _: None
+    @abstractmethod
+    def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+        """Return the plan as text."""
+
+    @abstractmethod
+    def grammar(self, context: PlanFormatContext) -> str:
+        """GBNF that admits exactly the plans that the rules allow."""
+
+    @abstractmethod
+    def instructions(self, context: PlanFormatContext) -> str:
+        """Return instructions for the conductor on how to write a plan."""
+
+    def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:  # noqa: ARG002 - used by some formats
+        """Return the JSON Schema of what `grammar` describes; None for a format that is not JSON."""
+        return None
 
 
 def parse_worker(cell: str, context: PlanFormatContext) -> str | None:
-    """The worker that a piece of text names: by label, else by name, in any case, with or without decoration.
+    """Return the worker that a piece of text names: by label, else by name, in any case, with or without decoration.
 
     A skill may come first (`history B`). Words may follow (`gpt (fast)`), but a letter that begins a sentence is no
     label.
@@ -159,22 +169,13 @@ def parse_access(cell: str, number: int, context: PlanFormatContext, *, base: in
     return tuple(dict.fromkeys(GIVEN if item == "given" else int(item) + 1 - base for item in items))
 
 
-def checked(step: Step, number: int, context: PlanFormatContext, line: str) -> Step:
-    """`step`, if it may stand as step `number`. Raises `PlanError` with the text at fault."""
-    try:
-        check_step(step, number, context.rules)
-    except PlanError as error:
-        raise PlanError(error.message, hint=error.hint, line=line) from None
-    return step
-
-
 def too_many(context: PlanFormatContext, line: str) -> PlanError:
-    """The error of a plan with more steps than allowed."""
+    """Return the error of a plan with more steps than allowed."""
     return PlanError(f"the plan has more than {format_count(context.rules.steps, 'step')}", line=line.strip())
 
 
 def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> KeepAnswer:
-    """The decision to keep the existing answer, if that is allowed here. Raises `PlanError`."""
+    """Return the decision to keep the existing answer, if that is allowed here. Raises `PlanError`."""
     if not context.may_accept:
         what = "there is none" if not context.rules.given else "a plan has begun"
         raise PlanError(f"accept needs an existing answer, and {what}", line=line)
@@ -182,7 +183,7 @@ def checked_accept(context: PlanFormatContext, reasoning: str, line: str) -> Kee
 
 
 def access_sets(number: int, context: PlanFormatContext) -> list[tuple[int, ...]]:
-    """Every access list that step `number` may have, shortest first."""
+    """Return every access list that step `number` may have, shortest first."""
     visible = context.all_before(number)
     return [chosen for size in range(len(visible) + 1) for chosen in combinations(visible, size)]
 
@@ -195,32 +196,30 @@ BLANK: Final = (
 
 
 def char_class_without(excluded: str) -> str:
-    """A GBNF class of every character except these and control characters."""
+    """Return a GBNF class of every character except these and control characters."""
     # The class lists what it admits. For a class that lists what it excludes, llama.cpp refuses the first byte of every
     # character that begins like an excluded one: excluding U+3000 would forbid kana written byte by byte.
     ranges, first = [], 0
     for banned in [*sorted(map(ord, CONTROL + excluded)), 0x110000]:
         if banned > first:
-            ranges.append(f"{_code(first)}-{_code(banned - 1)}")
+            ranges.append(
+                "-".join(f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}" for point in (first, banned - 1))
+            )
         first = banned + 1
     return f"[{''.join(ranges)}]"
 
 
 def text_without(excluded: str, most: int) -> str:
-    """A GBNF sequence for 1 to `most` characters other than these, the first of which is not blank."""
+    """Return a GBNF sequence for 1 to `most` characters other than these, the first of which is not blank."""
     return f"{char_class_without(BLANK + excluded)} {char_class_without(excluded)}{{0,{most - 1}}}"
 
 
-def _code(point: int) -> str:
-    return f"\\x{point:02X}" if point < 0x100 else f"\\U{point:08X}"
-
-
 def literal(text: str) -> str:
-    """`text` as a GBNF string literal."""
+    """Return `text` as a GBNF string literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
 def alternatives(options: list[str]) -> str:
-    """A GBNF choice between literals."""
+    """Return a GBNF choice between literals."""
     return " | ".join(literal(option) for option in options)

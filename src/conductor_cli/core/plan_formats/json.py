@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import KeepAnswer, Plan, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
 
@@ -49,7 +49,7 @@ class JsonParser:
             yield parsed
 
     def _next(self, at: int) -> ParsedStep | None:
-        """The next object, once the character after it is there."""
+        """Return the next object, once the character after it is there."""
         at = _skip(self._text, at, ", \t\r\n")
         if self._text[at : at + 1] == "]":
             self._ended = True
@@ -83,10 +83,17 @@ class JsonParser:
             subtask=data.get("subtask", "").strip(),
             access=base.parse_access(cell, self._number, self._context),
         )
-        return base.checked(step, self._number, self._context, line)
+        check_step(step, self._number, self._context.rules, line)
+        return step
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
-        if self._number == self._context.first and _accepts(self._text):
+        try:
+            data, end = _DECODER.raw_decode(self._text, max(self._text.find("{"), 0))
+            # The text is an object that says accept, with at most a fence after it. A mention is not enough.
+            accepts = isinstance(data, dict) and data.get("accept") is True and not self._text[end:].strip("` .\n\t\r")
+        except (ValueError, RecursionError):
+            accepts = False
+        if self._number == self._context.first and accepts:
             yield base.checked_accept(self._context, _reasoning(self._text), self._text.strip()[:200])
         elif not self._ended or self._number == self._context.first:
             rest = self._text[self._at or 0 :].strip()
@@ -101,17 +108,8 @@ def _skip(text: str, at: int, signs: str) -> int:
     return at
 
 
-def _accepts(text: str) -> bool:
-    """Whether the text is an object that says accept, with at most a fence after it. A mention is not enough."""
-    try:
-        data, end = _DECODER.raw_decode(text, max(text.find("{"), 0))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and data.get("accept") is True and not text[end:].strip("` .\n\t\r")
-
-
 def _reasoning(head: str) -> str:
-    """The reasoning inside the object, else what was written before it."""
+    """Return the reasoning inside the object, else what was written before it."""
     found = _REASONING.search(head)
     if found is None:
         return head.partition("{")[0].strip().strip("`").strip()
@@ -121,78 +119,75 @@ def _reasoning(head: str) -> str:
         return ""
 
 
-def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-    """Compact JSON."""
-    head = {"reasoning": plan.reasoning} if context.reasons else {}
-    if isinstance(plan, KeepAnswer):
-        return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
-    steps = [
-        {"worker": context.label(step.worker), "access": list(step.access), "subtask": step.subtask}
-        for step in plan.steps
-    ]
-    return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
-
-
-def grammar(context: PlanFormatContext) -> str:
-    """GBNF for compact JSON under the rules; a subtask holds no control characters."""
-    head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
-    plan = f'"\\"steps\\":[" step{context.first} "]"'
-    plan = f"({base.literal(ACCEPT)} | {plan})" if context.may_accept else plan
-    lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {base.alternatives(context.allowed)}"]
-    for number in range(context.first, context.rules.steps + 1):
-        follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
-        access = base.alternatives([",".join(map(str, chosen)) for chosen in base.access_sets(number, context)])
-        lines.append(
-            f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],\\"subtask\\":\\"" '
-            f'text "\\"}}"{follows}'
-        )
-        lines.append(f"access{number} ::= {access}")
-    quote = '"\\'
-    lines.append(f"text ::= {base.char_class_without(base.BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
-    lines.append(f'char ::= {base.char_class_without(quote)} | "\\\\" ["\\\\/nt]')
-    return "\n".join(lines)
-
-
-def instructions(context: PlanFormatContext) -> str:
-    """Instructions for the conductor on how to write a plan."""
-    first = '"reasoning": "…", ' if context.reasons else ""
-    return (
-        f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
-        "The access list holds the numbers of earlier steps. Write nothing else."
-    )
-
-
-def schema(context: PlanFormatContext) -> Mapping[str, Any] | None:
-    """JSON Schema, in the subset that all servers with schemas support: closed objects, enums, bounded lists.
-
-    The parser checks what this subset cannot express: which steps come earlier, and that a subtask is neither empty nor
-    long. Where there is an answer to keep, both ways of answering are in one object, since no server allows a choice at
-    the root.
-    """
-    if context.single:
-        return None
-    last = context.rules.steps
-    visible = list(context.all_before(last))
-    number = {"type": "integer", "enum": visible or [last]}
-    step = {
-        "worker": {"type": "string", "enum": context.allowed},
-        "access": {"type": "array", "items": number, "maxItems": len(visible)},
-        "subtask": {"type": "string"},
-    }
-    least = 0 if context.may_accept else 1
-    steps = {"type": "array", "items": _closed(step), "minItems": least, "maxItems": last - context.first + 1}
-    reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
-    accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
-    return _closed({**reasoning, **accept, "steps": steps})
-
-
 def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object with exactly these properties."""
+    """Return the schema of an object with exactly these properties."""
     return {
         "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
     }  # fmt: skip
 
 
-JSON = PlanFormat(
-    name="json", parser=JsonParser, render=render, grammar=grammar, instructions=instructions, schema=schema
-)
+class JsonFormat(PlanFormat):
+    """One JSON object."""
+
+    name = "json"
+    parser = JsonParser
+
+    def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+        """Return compact JSON."""
+        head = {"reasoning": plan.reasoning} if context.reasons else {}
+        if isinstance(plan, KeepAnswer):
+            return json.dumps({**head, "accept": True}, ensure_ascii=False, separators=(",", ":"))
+        steps = [
+            {"worker": context.label(step.worker), "access": list(step.access), "subtask": step.subtask}
+            for step in plan.steps
+        ]
+        return json.dumps({**head, "steps": steps}, ensure_ascii=False, separators=(",", ":"))
+
+    def grammar(self, context: PlanFormatContext) -> str:
+        """GBNF for compact JSON under the rules; a subtask holds no control characters."""
+        head = '"\\"reasoning\\":\\"" char{0,600} "\\"," ' if context.reasons else ""
+        plan = f'"\\"steps\\":[" step{context.first} "]"'
+        plan = f"({base.literal(ACCEPT)} | {plan})" if context.may_accept else plan
+        lines = [f'root ::= "{{" {head}{plan} "}}"', f"label ::= {base.alternatives(context.allowed)}"]
+        for number in range(context.first, context.rules.steps + 1):
+            follows = f' ("," step{number + 1})?' if number < context.rules.steps else ""
+            access = base.alternatives([",".join(map(str, chosen)) for chosen in base.access_sets(number, context)])
+            lines.append(
+                f'step{number} ::= "{{\\"worker\\":\\"" label "\\",\\"access\\":[" access{number} "],'
+                f'\\"subtask\\":\\"" text "\\"}}"{follows}'
+            )
+            lines.append(f"access{number} ::= {access}")
+        quote = '"\\'
+        lines.append(f"text ::= {base.char_class_without(base.BLANK + quote)} char{{0,{context.subtask_chars - 1}}}")
+        lines.append(f'char ::= {base.char_class_without(quote)} | "\\\\" ["\\\\/nt]')
+        return "\n".join(lines)
+
+    def instructions(self, context: PlanFormatContext) -> str:
+        first = '"reasoning": "…", ' if context.reasons else ""
+        return (
+            f'Write one JSON object: {{{first}"steps": [{{"worker": "A", "access": [1], "subtask": "…"}}]}}. '
+            "The access list holds the numbers of earlier steps. Write nothing else."
+        )
+
+    def schema(self, context: PlanFormatContext) -> Mapping[str, Any] | None:
+        """JSON Schema, in the subset that all servers with schemas support: closed objects, enums, bounded lists.
+
+        The parser checks what this subset cannot express: which steps come earlier, and that a subtask is neither empty
+        nor long. Where there is an answer to keep, both ways of answering are in one object, since no server allows a
+        choice at the root.
+        """
+        if context.single:
+            return None
+        last = context.rules.steps
+        visible = list(context.all_before(last))
+        number = {"type": "integer", "enum": visible or [last]}
+        step = {
+            "worker": {"type": "string", "enum": context.allowed},
+            "access": {"type": "array", "items": number, "maxItems": len(visible)},
+            "subtask": {"type": "string"},
+        }
+        least = 0 if context.may_accept else 1
+        steps = {"type": "array", "items": _closed(step), "minItems": least, "maxItems": last - context.first + 1}
+        reasoning = {"reasoning": {"type": "string"}} if context.reasons else {}
+        accept = {"accept": {"type": "boolean"}} if context.may_accept else {}
+        return _closed({**reasoning, **accept, "steps": steps})

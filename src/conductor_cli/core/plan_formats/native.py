@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from conductor_cli.core.errors import PlanError
-from conductor_cli.core.plan import KeepAnswer, Plan, Step
+from conductor_cli.core.plan import KeepAnswer, Plan, Step, check_step
 from conductor_cli.core.plan_formats import base
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
 
@@ -31,7 +31,7 @@ _DECORATION = re.compile(
 _RULE = re.compile(r"^[\s|:\-–—=`~]*$")
 _WORD = re.compile(r"^[\W_]*[\w.:/-]{1,60}\W*$")
 _NUMBERS = re.compile(r"[\d\s,]*")
-_LONGEST_WORD = 200
+_MAX_WORD = 200
 """Characters of a cell that may name a worker. A pattern that tries every end of a longer one would take seconds."""
 
 
@@ -57,7 +57,8 @@ class NativeParser:
                 yield from self._release(line)
         # Without a grammar a line may be followed by more of its subtask. Once the next line looks like a step, the
         # one before it is complete and can start, long before that next line ends.
-        if self._open and not self._context.constrained and self._begins_step(self._rest):
+        may_begin = self._open and not self._context.constrained and not self._context.single
+        if may_begin and self._context.order[-1] == "subtask" and self._is_step(_undecorated(self._rest)):
             yield from self._release(self._rest)
 
     def end(self) -> Iterator[ParsedStep | KeepAnswer]:
@@ -72,7 +73,7 @@ class NativeParser:
             raise PlanError(said, hint=f"expected {wanted}", line=self.reasoning[-200:].strip())
 
     def _release(self, line: str) -> Iterator[ParsedStep]:
-        """The held step is complete and another one follows it, as `line` shows."""
+        """Yield the held step is complete and another one follows it, as `line` shows."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -99,7 +100,13 @@ class NativeParser:
             self._read_single(clean)
         elif self._is_step(clean):
             yield from self._release(line)
-            self._hold(clean, line)
+            cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
+            worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
+            access = base.parse_access(cells["access"], self._number, self._context)
+            step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
+            check_step(step, self._number, self._context.rules, line)
+            self._held = ParsedStep(number=self._number, step=step, last=False)
+            self._number += 1
         else:
             self._read_prose(line)
 
@@ -111,7 +118,7 @@ class NativeParser:
             return
         access = self._context.all_before(self._number)
         step = Step(worker=worker, subtask=base.ANSWER_DIRECTLY, access=access)
-        step = base.checked(step, self._number, self._context, line)
+        check_step(step, self._number, self._context.rules, line)
         self._held = ParsedStep(number=self._number, step=step, last=True)
 
     def _read_prose(self, line: str) -> None:
@@ -126,15 +133,6 @@ class NativeParser:
         step = replace(self._held.step, subtask=f"{self._held.step.subtask}\n{line.rstrip()}")
         self._held = replace(self._held, step=step)
 
-    def _hold(self, clean: str, line: str) -> None:
-        cells = dict(zip(self._context.order, _cells(clean, self._context), strict=True))
-        worker = base.parse_worker(cells["worker"], self._context) or cells["worker"].strip()
-        access = base.parse_access(cells["access"], self._number, self._context)
-        step = Step(worker=worker, subtask=cells["subtask"].strip(), access=access)
-        step = base.checked(step, self._number, self._context, line)
-        self._held = ParsedStep(number=self._number, step=step, last=False)
-        self._number += 1
-
     def _is_step(self, line: str) -> bool:
         """Whether a line is meant as a step. A worker that is not known counts only beside a readable access list."""
         if line.count("|") < 2 or _RULE.match(line):
@@ -142,23 +140,14 @@ class NativeParser:
         cells = dict(zip(self._context.order, _cells(line, self._context), strict=True))
         if self._context.constrained or base.parse_worker(cells["worker"], self._context) is not None:
             return True
-        worker = cells["worker"].strip()
-        return len(worker) <= _LONGEST_WORD and bool(_WORD.match(worker)) and _names_access(cells["access"])
-
-    def _begins_step(self, partial: str) -> bool:
-        """Whether an unfinished line already shows a worker and an access list."""
-        last_column = self._context.order[-1]
-        return not self._context.single and last_column == "subtask" and self._is_step(_undecorated(partial))
-
-
-def _names_access(cell: str) -> bool:
-    """Whether a cell holds nothing but an access list, perhaps in brackets."""
-    text = cell.strip().lstrip("[(").rstrip("])").strip().lower()
-    return bool(cell) and (text in {"-", "–", "—", "none", "all"} or _NUMBERS.fullmatch(text) is not None)
+        worker, access = cells["worker"].strip(), cells["access"].strip().lstrip("[(").rstrip("])").strip().lower()
+        if not cells["access"] or len(worker) > _MAX_WORD or not _WORD.match(worker):
+            return False
+        return access in {"-", "–", "—", "none", "all"} or _NUMBERS.fullmatch(access) is not None
 
 
 def _undecorated(line: str) -> str:
-    """`line` without fence marks, bullets, numbering and the outer bars of a table row."""
+    """Return `line` without fence marks, bullets, numbering and the outer bars of a table row."""
     stripped = line.strip()
     if stripped.startswith("`"):
         line = stripped.strip("`")
@@ -170,69 +159,71 @@ def _undecorated(line: str) -> str:
 
 
 def _cells(line: str, context: PlanFormatContext) -> list[str]:
-    """The three columns; bars inside the subtask stay in it."""
+    """Return the three columns; bars inside the subtask stay in it."""
     place = context.order.index("subtask")
     head = line.split("|", place)
     tail = head.pop().rsplit("|", 2 - place)
     return [*head, *tail]
 
 
-def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-    """The plan as text. Line breaks inside a subtask become spaces."""
-    head = f"{plan.reasoning.strip()}\n{PLAN}\n" if context.reasons else ""
-    if isinstance(plan, KeepAnswer):
-        return head + ACCEPT
-    if context.single:
-        return context.label(plan.steps[0].worker)
-    lines = []
-    for step in plan.steps:
-        cells = {
-            "worker": context.label(step.worker),
-            "access": " ".join(map(str, step.access)) or "-",
-            "subtask": " ".join(step.subtask.split()),
-        }
-        lines.append(context.bar.join(cells[column] for column in context.order))
-    return head + "\n".join(lines)
+class NativeFormat(PlanFormat):
+    """One line for each step."""
 
+    name = "native"
+    parser = NativeParser
 
-def grammar(context: PlanFormatContext) -> str:
-    """GBNF that admits exactly the plans that the rules allow, each subtask at most `subtask_chars` long.
+    def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+        """Return the plan as text. Line breaks inside a subtask become spaces."""
+        head = f"{plan.reasoning.strip()}\n{PLAN}\n" if context.reasons else ""
+        if isinstance(plan, KeepAnswer):
+            return head + ACCEPT
+        if context.single:
+            return context.label(plan.steps[0].worker)
+        lines = []
+        for step in plan.steps:
+            cells = {
+                "worker": context.label(step.worker),
+                "access": " ".join(map(str, step.access)) or "-",
+                "subtask": " ".join(step.subtask.split()),
+            }
+            lines.append(context.bar.join(cells[column] for column in context.order))
+        return head + "\n".join(lines)
 
-    Reasoning lines start with a dash, so that none of them can read `plan:`.
-    """
-    labels = base.alternatives(context.allowed)
-    if context.single:
-        chosen = base.alternatives([context.lead + label for label in context.allowed])
-        return f"root ::= {chosen}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
-    last = context.rules.steps
-    root = f"step{context.first}"
-    if context.may_accept:
-        root = f"({base.literal(ACCEPT)} | {root})"
-    if context.reasons:
-        root = f'thought{{0,8}} "plan:\\n" {root}'
-    skills = [f"{skill} " for skill in context.skills]
-    named = f"({base.alternatives(skills)})? ({labels})" if skills else labels
-    lines = [f"root ::= {root}", f"label ::= {named}"]
-    for number in range(context.first, last + 1):
-        follows = f' ("\\n" step{number + 1})?' if number < last else ""
-        columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
-        cells = f" {base.literal(context.bar)} ".join(columns[column] for column in context.order)
-        access = [" ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)]
-        lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {base.alternatives(access)}"]
-    lines.append(f"subtask ::= {base.text_without('|', context.subtask_chars)}")
-    if context.reasons:
-        lines.append(f'thought ::= "- " {base.char_class_without("")}{{1,300}} "\\n"')
-    return "\n".join(lines)
+    def grammar(self, context: PlanFormatContext) -> str:
+        """GBNF that admits exactly the plans that the rules allow, each subtask at most `subtask_chars` long.
 
+        Reasoning lines start with a dash, so that none of them can read `plan:`.
+        """
+        labels = base.alternatives(context.allowed)
+        if context.single:
+            chosen = base.alternatives([context.lead + label for label in context.allowed])
+            return f"root ::= {chosen}" + (f" | {base.literal(ACCEPT)}" if context.may_accept else "")
+        last = context.rules.steps
+        root = f"step{context.first}"
+        if context.may_accept:
+            root = f"({base.literal(ACCEPT)} | {root})"
+        if context.reasons:
+            root = f'thought{{0,8}} "plan:\\n" {root}'
+        skills = [f"{skill} " for skill in context.skills]
+        named = f"({base.alternatives(skills)})? ({labels})" if skills else labels
+        lines = [f"root ::= {root}", f"label ::= {named}"]
+        for number in range(context.first, last + 1):
+            follows = f' ("\\n" step{number + 1})?' if number < last else ""
+            columns = {"worker": "label", "access": f"access{number}", "subtask": "subtask"}
+            cells = f" {base.literal(context.bar)} ".join(columns[column] for column in context.order)
+            access = [" ".join(map(str, chosen)) or "-" for chosen in base.access_sets(number, context)]
+            lines += [f"step{number} ::= {cells}{follows}", f"access{number} ::= {base.alternatives(access)}"]
+        lines.append(f"subtask ::= {base.text_without('|', context.subtask_chars)}")
+        if context.reasons:
+            lines.append(f'thought ::= "- " {base.char_class_without("")}{{1,300}} "\\n"')
+        return "\n".join(lines)
 
-def instructions(context: PlanFormatContext) -> str:
-    """Instructions for the conductor on how to write a plan."""
-    names = {"worker": "skill and worker"} if context.skills else {}
-    columns = context.bar.join(names.get(column, column) for column in context.order)
-    text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
-    if context.reasons:
-        text += f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
-    return text + " Write nothing else."
-
-
-NATIVE = PlanFormat(name="native", parser=NativeParser, render=render, grammar=grammar, instructions=instructions)
+    def instructions(self, context: PlanFormatContext) -> str:
+        names = {"worker": "skill and worker"} if context.skills else {}
+        columns = context.bar.join(names.get(column, column) for column in context.order)
+        text = f"Write one line a step: {columns}. The access list is - for nothing, or step numbers such as 1 2."
+        if context.reasons:
+            text += (
+                f" First reason in a few short lines that start with a dash, then write a line {PLAN} and the steps."
+            )
+        return text + " Write nothing else."

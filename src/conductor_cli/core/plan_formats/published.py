@@ -31,11 +31,11 @@ from typing import Final, NamedTuple
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.formatting import format_count
-from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step
+from conductor_cli.core.plan import GIVEN, KeepAnswer, Plan, PlanRules, Step, check_step
 from conductor_cli.core.plan_formats import base
 from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormat, PlanFormatContext
+from conductor_cli.core.prompt_text import fence, question_text, shorten
 from conductor_cli.core.question import Question
-from conductor_cli.core.quoting import fence, question_text, shorten
 
 _LABEL = re.compile(
     r"(?:(?P<ids>model[_ ]ids?)|(?P<subtasks>subtasks?)|(?P<access>access(?:[_ ]list)?))[\"'*]*\s*[:=]\s*(?=\[)",
@@ -88,7 +88,8 @@ class PublishedParser:
         ids, subtasks, access = (lists.get(name, _List([], 0, closed=False)) for name in ("ids", "subtasks", "access"))
         if not ids.closed or not subtasks.closed:
             return
-        known = _digits(ids.items)
+        plain = [item.strip("\"' ") for item in ids.items]
+        known = [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
         if len(known) > self._context.rules.steps - self._context.first + 1:
             raise base.too_many(self._context, self._tail())
         if len(known) == len(subtasks.items):
@@ -102,7 +103,7 @@ class PublishedParser:
                 raise PlanError(f"the three lists differ in length: {counts}", line=self._tail())
 
     def _steps(self, ids: list[str], subtasks: list[str], access: list[str]) -> Iterator[ParsedStep]:
-        """The steps whose access entries have been closed since the last look."""
+        """Yield the steps whose access entries have been closed since the last look."""
         while self._given < min(len(access), len(ids)):
             index = self._given
             number = self._context.first + index
@@ -111,7 +112,8 @@ class PublishedParser:
                 subtask=_unquoted(subtasks[index]),
                 access=base.parse_access(access[index], number, self._context, base=0),
             )
-            step = base.checked(step, number, self._context, f"{ids[index]} {access[index]} {subtasks[index]}")
+            line = f"{ids[index]} {access[index]} {subtasks[index]}"
+            check_step(step, number, self._context.rules, line)
             self._given += 1
             yield ParsedStep(number=number, step=step, last=index == len(ids) - 1)
 
@@ -139,7 +141,7 @@ class _List(NamedTuple):
 
 
 def _read_list(text: str, start: int, *, strings: bool) -> _List:
-    """The list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
+    """Return the list that opens at `start`. In a list of `strings`, a stray quote inside a string does not end it."""
     items: list[str] = []
     closed = False
     at, begin, depth, quote = start + 1, start + 1, 0, ""
@@ -166,12 +168,6 @@ def _read_list(text: str, start: int, *, strings: bool) -> _List:
     return _List([item for item in items if item], at, closed)
 
 
-def _digits(ids: list[str]) -> list[str]:
-    """Ids that are whole numbers, as the published parser keeps them; what it drops shows as a length that differs."""
-    plain = [item.strip("\"' ") for item in ids]
-    return [str(int(item)) for item in plain if item.isdecimal() and len(item) < 5]
-
-
 def _unquoted(item: str) -> str:
     r"""The text of a string literal. Of the escapes only those that a text can mean: `\frac` keeps its backslash."""
     quote, text = item[0], item.strip("\"'")
@@ -180,71 +176,62 @@ def _unquoted(item: str) -> str:
         stray = _STRAY[quote].search(text)
         if stray is not None and text[: stray.start()].count(quote) % 2 == 0:
             text = text[: stray.start()]
-    text = _ESCAPE.sub(_unescaped, text)
+    text = _ESCAPE.sub(lambda it: chr(int(it[1], 16)) if it[1] else "\n" if it[2] == "n" else it[2], text)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found[1]:
-        return chr(int(found[1], 16))
-    return "\n" if found[2] == "n" else found[2]
+class PublishedFormat(PlanFormat):
+    """Three lists of equal length."""
 
+    name = "published"
+    parser = PublishedParser
 
-def render(plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
-    """The three lists; access lists that hold everything before are written `["all"]`.
+    def render(self, plan: Plan | KeepAnswer, context: PlanFormatContext) -> str:
+        """Return the three lists; access lists that hold everything before are written `["all"]`.
 
-    The given text has no position: an access list that holds it and not everything cannot be written, and loses it.
-    """
-    steps = () if isinstance(plan, KeepAnswer) else plan.steps
-    ids, access = [], []
-    for number, step in enumerate(steps, start=1):
-        ids.append(int(context.label(step.worker)))
-        everything = step.access and set(step.access) == set(context.all_before(number))
-        access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
-    subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
-    subtasks = _JSON_ESCAPE.sub(lambda found: _LONG_ESCAPES.get(found[1], found[0]), subtasks)
-    head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
-    return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
+        The given text has no position: an access list that holds it and not everything cannot be written, and loses it.
+        """
+        steps = () if isinstance(plan, KeepAnswer) else plan.steps
+        ids, access = [], []
+        for number, step in enumerate(steps, start=1):
+            ids.append(int(context.label(step.worker)))
+            everything = step.access and set(step.access) == set(context.all_before(number))
+            access.append(["all"] if everything else [item - 1 for item in step.access if item != GIVEN])
+        subtasks = json.dumps([step.subtask for step in steps], ensure_ascii=False).translate(_SPELLED)
+        subtasks = _JSON_ESCAPE.sub(lambda found: _LONG_ESCAPES.get(found[1], found[0]), subtasks)
+        head = f"{plan.reasoning.strip()}\n" if plan.reasoning else ""
+        return f"{head}model_id = {ids}\nsubtasks = {subtasks}\naccess_list = {json.dumps(access)}"
 
+    def grammar(self, context: PlanFormatContext) -> str:
+        """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length.
 
-def grammar(context: PlanFormatContext) -> str:
-    """GBNF with one alternative for each number of steps, which is the only way to hold three lists to one length.
+        Reasoning lines hold no opening bracket, so that none of them can read like a list.
+        """
+        sizes = range(1, context.rules.steps - context.first + 2)
+        options = [f"plan{size}" for size in sizes]
+        options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
+        lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {base.alternatives(context.allowed)}"]
+        lines += ["reasoning ::= thought{0,8}", f'thought ::= {base.char_class_without("[")}{{0,300}} "\\n"']
+        for size in sizes:
+            ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
+            entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
+            lines.append(
+                f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
+            )
+        for number in range(context.first, context.rules.steps + 1):
+            # The given text, which has no position, is seen through `"all"`.
+            positions = [chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen]
+            allowed = [*(json.dumps([item - 1 for item in chosen]) for chosen in positions), '["all"]']
+            lines.append(f"access{number} ::= {base.alternatives(allowed)}")
+        quotes = '"\\`“”„‘’'
+        lines.append(f'text ::= "\\"" {base.text_without(quotes, context.subtask_chars)} "\\""')
+        return "\n".join(lines)
 
-    Reasoning lines hold no opening bracket, so that none of them can read like a list.
-    """
-    sizes = range(1, context.rules.steps - context.first + 2)
-    options = [f"plan{size}" for size in sizes]
-    options += ['"model_id = []\\nsubtasks = []\\naccess_list = []"'] if context.may_accept else []
-    lines = [f"root ::= reasoning ({' | '.join(options)})", f"id ::= {base.alternatives(context.allowed)}"]
-    lines += ["reasoning ::= thought{0,8}", f'thought ::= {base.char_class_without("[")}{{0,300}} "\\n"']
-    for size in sizes:
-        ids, texts = (' ", " '.join([rule] * size) for rule in ("id", "text"))
-        entries = ' ", " '.join(f"access{context.first + index}" for index in range(size))
-        lines.append(
-            f'plan{size} ::= "model_id = [" {ids} "]\\nsubtasks = [" {texts} "]\\naccess_list = [" {entries} "]"'
+    def instructions(self, context: PlanFormatContext) -> str:  # noqa: ARG002 - they are always the same
+        return (
+            "Reason first, then write three lists of equal length: model_id (worker numbers), subtasks (texts) and "
+            'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or positions from 0).'
         )
-    for number in range(context.first, context.rules.steps + 1):
-        # The given text, which has no position, is seen through `"all"`.
-        positions = [chosen for chosen in base.access_sets(number, context) if GIVEN not in chosen]
-        allowed = [*(json.dumps([item - 1 for item in chosen]) for chosen in positions), '["all"]']
-        lines.append(f"access{number} ::= {base.alternatives(allowed)}")
-    quotes = '"\\`“”„‘’'
-    lines.append(f'text ::= "\\"" {base.text_without(quotes, context.subtask_chars)} "\\""')
-    return "\n".join(lines)
-
-
-def instructions(context: PlanFormatContext) -> str:
-    """Instructions for the conductor on how to write a plan."""
-    del context
-    return (
-        "Reason first, then write three lists of equal length: model_id (worker numbers), subtasks (texts) and "
-        'access_list (an entry a step: [] for nothing, ["all"] for every earlier step, or positions from 0).'
-    )
-
-
-PUBLISHED = PlanFormat(
-    name="published", parser=PublishedParser, render=render, grammar=grammar, instructions=instructions
-)
 
 
 SYSTEM: Final = (
@@ -367,7 +354,7 @@ def published_messages(  # noqa: PLR0913 - the parts of the template
     examples: bool = True,
     rules: Sequence[str] = (),
 ) -> tuple[list[Message], str]:
-    """The two messages, and how the reply begins.
+    """Return the two messages, and how the reply begins.
 
     The question and an existing answer are shortened to `characters` each. `pool_size` counts all workers; only those
     that may be asked now are listed, under their own numbers. `rules` say who may see what, and follow the list.
@@ -383,22 +370,19 @@ def published_messages(  # noqa: PLR0913 - the parts of the template
         *rules,
     ]
     if question.given:
-        parts.append(_given_part(question.given[-1].answer, steps, context, characters))
+        answer = shorten(question.given[-1].answer, characters)
+        parts.append(
+            f"There is a response to this question already:\n{fence('answer', answer)}\n"
+            f'You may correct or improve it with a new sequence of up to {steps}, in the same form; "all" shows this '
+            "response too. To return it as it is, write three empty lists:\n"
+            + PublishedFormat().render(KeepAnswer(), context)
+        )
     messages = [Message(role="system", content=SYSTEM), Message(role="user", content="\n\n".join(parts))]
     return messages, PREFILL_AGAIN if question.given else PREFILL
 
 
-def _given_part(answer: str, steps: str, context: PlanFormatContext, characters: int) -> str:
-    kept = render(KeepAnswer(), context)
-    return (
-        f"There is a response to this question already:\n{fence('answer', shorten(answer, characters))}\n"
-        f'You may correct or improve it with a new sequence of up to {steps}, in the same form; "all" shows this '
-        f"response too. To return it as it is, write three empty lists:\n{kept}"
-    )
-
-
 def _example_text(example: _Example, pool_size: int) -> str:
-    """An example. Its ids are wrapped to the size of the pool, so that none of them is invalid."""
+    """Return an example. Its ids are wrapped to the size of the pool, so that none of them is invalid."""
     names = tuple(str(number) for number in range(pool_size))
     context = PlanFormatContext(rules=PlanRules(workers=names), labels={name: name for name in names})
     steps = tuple(
@@ -407,5 +391,5 @@ def _example_text(example: _Example, pool_size: int) -> str:
             zip(example.models, example.subtasks, example.seen, strict=True), start=1
         )
     )
-    text = render(Plan(reasoning=example.reasoning, steps=steps), context)
+    text = PublishedFormat().render(Plan(reasoning=example.reasoning, steps=steps), context)
     return f"Question: {example.question}\nAssistant Response: {text}"

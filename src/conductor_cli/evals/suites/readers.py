@@ -1,9 +1,7 @@
-"""Suites of questions: how a row of each becomes a case.
+"""How a row of each suite becomes a case; of suites of programs, one whose answer is a set of tests.
 
 The instruction after a question (a box, or a letter on the last line) is that of published harnesses, and what the
-scorers look for. MMLU-Pro and RLPR have the prompts of their authors.
-
-Suites of programs: how a row becomes a case whose answer is a set of tests (`evals.programs`).
+scorers look for. MMLU-Pro, RLPR and the suites of programs have the prompts of their authors.
 """
 
 from __future__ import annotations
@@ -33,9 +31,7 @@ MMLU_PRO_TASK: Final = (
 """The prompt of its authors (`evaluate_from_api.py`), as are the form of the examples and their number."""
 MMLU_PRO_EXAMPLES: Final = 5
 MMLU_PRO_THINK: Final = "Let's think step by step."
-
-MAX_RLPR_ANSWER: Final = 30
-"""Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out."""
+MAX_RLPR_ANSWER: Final = 30  # Characters of an answer; arXiv 2512.04388 leaves questions with a longer one out
 
 
 def math500(row: Row, number: int, _: Context) -> Case:
@@ -149,8 +145,7 @@ def _multiple_choice(name: str, question: str, choices: Sequence[object], answer
     )  # fmt: skip
 
 
-MAX_TESTS: Final = 1 << 30
-"""Bytes of the tests of one problem, unpacked."""
+MAX_TESTS: Final = 1 << 30  # Bytes of the tests of one problem, unpacked
 
 LCB_SYSTEM: Final = (
     "You are an expert Python programmer. You will be given a question (problem specification) and will generate a "

@@ -1,9 +1,7 @@
-"""The rows of the files that authors publish: JSON Lines, CSV, and Parquet with the extra `parquet`.
+"""What a published suite is, and the rows of its files: JSON Lines, CSV, and Parquet with the extra `parquet`.
 
 A row is found by its number without the rest of the file, since some files have gigabytes. Files are not trusted:
 lines are bounded, and what is damaged, cut off or of another encoding is an error that names the row.
-
-What a published suite is, and what its readers share.
 """
 
 from __future__ import annotations
@@ -14,29 +12,18 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ConfigError, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
-from conductor_cli.evals.cases import Case, read_text
+from conductor_cli.evals.cases import Case, read_case_file
 
-MAX_LINE: Final = 256_000_000
-"""Bytes of a line: the tests of one problem."""
+MAX_LINE: Final = 256_000_000  # Bytes of a line: the tests of one problem
 MAX_LINES: Final = 2_000_000
-MAX_TABLE: Final = 2_000_000_000
-"""Bytes of a Parquet file."""
-
+MAX_TABLE: Final = 2_000_000_000  # Bytes of a Parquet file
 Row = Mapping[str, Any]
-
-
-class Rows(Protocol):
-    """Rows by their number, from 0. Reading one raises `ValueError` if it is damaged."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> Row: ...
 
 
 def open_rows(path: Path) -> Rows:
@@ -44,7 +31,7 @@ def open_rows(path: Path) -> Rows:
     try:
         match path.suffix.lower():
             case ".csv":
-                return tuple(_read_csv(read_text(path), path))
+                return tuple(_read_csv(read_case_file(path), path))
             case ".parquet":
                 return _Table(path)
             case _:
@@ -106,6 +93,10 @@ class _Table:
     def __getitem__(self, number: int, /) -> Row:
         row: dict[str, Any] = self._table.slice(number, 1).to_pylist()[0]
         return row
+
+
+Rows = Sequence[Row] | _Lines | _Table
+"""Rows by their number, from 0. Reading one raises `ValueError` if it is damaged."""
 
 
 def require_parquet() -> None:
@@ -177,20 +168,7 @@ class Suite:
 
     def json(self) -> dict[str, object]:
         """What readers see of it."""
-        names = (
-            "name",
-            "about",
-            "repo",
-            "file",
-            "split",
-            "licence",
-            "prompt",
-            "scoring",
-            "needs",
-            "shareable",
-            "gated",
-        )
-        return {name: getattr(self, name) for name in names}
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("reader", "examples")}
 
 
 def field(row: Row, *names: str) -> str:

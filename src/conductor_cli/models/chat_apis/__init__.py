@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from conductor_cli.models.chat_apis.anthropic import AnthropicMessages
-from conductor_cli.models.chat_apis.base import ChatApi, ChatCompletions
+from conductor_cli.models.chat_apis.base import ChatApi
 from conductor_cli.models.chat_apis.gemini import GeminiApi
 from conductor_cli.models.chat_apis.responses import OpenAIResponses
 
 CHAT_APIS: Final[Mapping[str, ChatApi]] = {
-    "chat-completions": ChatCompletions(),
+    "chat-completions": ChatApi(),
     "responses": OpenAIResponses(),
     "anthropic": AnthropicMessages(),
     "gemini": GeminiApi(),

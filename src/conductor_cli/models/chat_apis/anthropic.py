@@ -1,9 +1,7 @@
-"""Anthropic's Messages API, in terms of chat completions. Pure.
+"""Anthropic's Messages API, its requests and the events of its replies in terms of chat completions. Pure.
 
 From platform.claude.com/docs (Messages, streaming, vision, PDF support, tool use, thinking, prompt caching, structured
 outputs), November 2026. API version 2023-06-01 is sent, because 2026-10-21 refuses `temperature` and `top_p`.
-
-Reads the events of a reply of Anthropic's Messages API, in terms of chat completions. Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
-from conductor_cli.models.base import ALL_FEATURES
-from conductor_cli.models.chat_apis.base import MOST_OUTPUT, Frame, Translate, check_size, file_of
+from conductor_cli.models.base import table_of, tables_in
+from conductor_cli.models.chat_apis.base import MAX_OUTPUT, ChatApi, Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA, arguments_object
 
 KEPT_BLOCKS: Final = "anthropic_blocks"
@@ -29,10 +26,8 @@ _TEXTS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_
 _KEPT: Final = {"text": ("text",), "thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 """The fields of the blocks that can be given back."""
 
-_MOST_BLOCKS: Final = 10_000
-"""The most blocks of one reply. Real ones have some hundreds at most."""
-
-_MOST_HIDDEN: Final = 4 * 1024 * 1024
+_MAX_BLOCKS: Final = 10_000  # the most blocks of one reply. Real ones have some hundreds at most.
+_MAX_HIDDEN: Final = 4 * 1024 * 1024
 """The most characters of signatures and hidden thinking in one reply. Real ones have some thousands in each block."""
 
 
@@ -47,11 +42,11 @@ class AnthropicReply:
         self._hidden = 0
         self._said = False
         self._readers: dict[str, Callable[[Frame], Frame]] = {
-            "message_start": lambda frame: self._frame(usage=_mapping(frame.get("message")).get("usage")),
+            "message_start": lambda frame: self._frame(usage=table_of(frame.get("message")).get("usage")),
             "content_block_start": self._start,
             "content_block_delta": self._delta,
             "content_block_stop": self._stop,
-            "message_delta": lambda frame: self._end(_mapping(frame.get("delta")), frame.get("usage")),
+            "message_delta": lambda frame: self._end(table_of(frame.get("delta")), frame.get("usage")),
             "message": self._whole,  # all of an answer: the server does not stream
         }
 
@@ -60,10 +55,10 @@ class AnthropicReply:
         return read(frame) if read else self._frame()
 
     def _start(self, event: Frame) -> Frame:
-        """A block begins. Its first piece may come with it, and with some servers all of its arguments."""
-        content = _mapping(event.get("content_block"))
-        if len(self._blocks) >= _MOST_BLOCKS:
-            raise ModelError("broken", f"the server sent more than {_MOST_BLOCKS} blocks in one reply")
+        """Begin a block. Its first piece may come with it, and with some servers all of its arguments."""
+        content = table_of(event.get("content_block"))
+        if len(self._blocks) >= _MAX_BLOCKS:
+            raise ModelError("broken", f"the server sent more than {_MAX_BLOCKS} blocks in one reply")
         self._check_hidden(content.get("data"))
         block = _Block(content)
         self._blocks.append(block)
@@ -75,7 +70,7 @@ class AnthropicReply:
         return self._frame(calls=[{"index": block.call, "id": content.get("id"), "function": function}])
 
     def _delta(self, event: Frame) -> Frame:
-        block, delta = self._open.get(_key(event)), _mapping(event.get("delta"))
+        block, delta = self._open.get(_key(event)), table_of(event.get("delta"))
         kind = delta.get("type")
         if kind == "input_json_delta":
             if block is None:
@@ -90,8 +85,8 @@ class AnthropicReply:
     def _check_hidden(self, piece: object) -> None:
         """Bound what is kept of a reply although nobody sees it."""
         self._hidden += len(piece) if isinstance(piece, str) else 0
-        if self._hidden > _MOST_HIDDEN:
-            raise ModelError("broken", f"the server sent more than {_MOST_HIDDEN} characters of hidden thinking")
+        if self._hidden > _MAX_HIDDEN:
+            raise ModelError("broken", f"the server sent more than {_MAX_HIDDEN} characters of hidden thinking")
 
     def _stop(self, event: Frame) -> Frame:
         block = self._open.pop(_key(event), None)
@@ -105,9 +100,7 @@ class AnthropicReply:
         return self._frame(calls=[{"index": block.call, "function": {"arguments": piece}}])
 
     def _whole(self, answer: Frame) -> Frame:
-        """All blocks at once, as if they had come one after the other."""
-        found = answer.get("content")
-        contents = [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+        contents = tables_in(answer.get("content"))
         calls: list[dict[str, Any]] = []
         for index, content in enumerate(contents):
             event = {"index": index, "content_block": content}
@@ -118,14 +111,13 @@ class AnthropicReply:
         return last
 
     def _end(self, delta: Mapping[str, Any], usage: object) -> dict[str, Any]:
-        """The reason of the end. A turn with tool calls must come back with its signed thinking."""
+        """Return the reason of the end. A turn with tool calls must come back with its signed thinking."""
         reason = delta.get("stop_reason")
         parts: list[Mapping[str, Any]] = []
         if reason in ("model_context_window_exceeded", "pause_turn"):
             reason = "length"
         elif reason == "refusal" and not self._said:
-            why = _mapping(delta.get("stop_details")).get("explanation")
-            parts = [{"text": why}]
+            parts = [{"text": table_of(delta.get("stop_details")).get("explanation")}]
         frame = self._frame(parts, usage=usage, reason=reason)
         thought = any(block.kind.endswith("thinking") for block in self._blocks)
         if self._calls and thought:
@@ -141,7 +133,6 @@ class AnthropicReply:
         usage: object = None,
         reason: object = None,
     ) -> dict[str, Any]:
-        """A frame of chat completions, which takes the text and the thinking of content parts as they are."""
         frame: dict[str, Any] = {}
         if isinstance(usage, Mapping):
             self._usage |= {name: count for name, count in usage.items() if count is not None}
@@ -172,7 +163,7 @@ class _Block:
             self._pieces.setdefault(name, []).append(piece)
 
     def kept(self) -> dict[str, Any] | None:
-        """The block as it is given back; None for one that cannot be, as a text of white space alone."""
+        """Return the block as it is given back; None for one that cannot be, as a text of white space alone."""
         if self.kind == "tool_use":
             return {"type": self.kind}
         fields = {name: "".join(self._pieces.get(name, ())) for name in _KEPT.get(self.kind, ())}
@@ -181,27 +172,22 @@ class _Block:
 
 
 def _key(event: Frame) -> int | None:
-    """The number of an event's block; servers without numbers have one block open at a time."""
+    """Return the number of an event's block; servers without numbers have one block open at a time."""
     index = event.get("index")
     return index if isinstance(index, int) else None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     """Anthropic counts input that was read from or written to its cache apart from other input."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     fresh, cached, stored, output = (token_count(usage.get(name)) for name in names)
-    details = usage.get("output_tokens_details")
     return {
         "prompt_tokens": fresh + cached + stored,
         "completion_tokens": output,
         "prompt_tokens_details": {"cached_tokens": cached},
         "cache_creation_input_tokens": stored,
         "completion_tokens_details": {
-            "reasoning_tokens": details.get("thinking_tokens") if isinstance(details, Mapping) else None
+            "reasoning_tokens": table_of(usage.get("output_tokens_details")).get("thinking_tokens")
         },
     }
 
@@ -210,19 +196,13 @@ VERSION: Final = "2023-06-01"
 
 _NAME: Final = "Anthropic's API"
 
-_MOST_BYTES: Final = 32 * 1024 * 1024
-"""The largest request that the API takes."""
-
-_EFFORTS: Final = {"minimal": "low", "default": "high"}
-"""Efforts of chat completions that this API calls otherwise."""
-
-_CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
-"""What this API calls the choices of tools."""
-
+_MAX_BYTES: Final = 32 * 1024 * 1024  # the largest request that the API takes
+_EFFORTS: Final = {"minimal": "low", "default": "high"}  # efforts of chat completions that this API calls otherwise
+_CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}  # what this API calls the choices of tools
 _TOO_MUCH_OUTPUT: Final = re.compile(r"max_tokens: \d+ > (\d{1,7})\b")
 
 
-class AnthropicMessages:
+class AnthropicMessages(ChatApi):
     """`POST /v1/messages`. A reply is a stream of typed events, which `AnthropicReply` reads."""
 
     renamed: Mapping[str, str] = {
@@ -230,7 +210,6 @@ class AnthropicMessages:
         "output_format": "response_format", "output_config": "response_format",
     }  # fmt: skip
     unsupported = frozenset({"seed"})
-    features = ALL_FEATURES
 
     def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
         return "/v1/messages"
@@ -238,12 +217,9 @@ class AnthropicMessages:
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {})
 
-    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
-        return {}
-
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Temperature, `top_p` and a thinking budget have the same names in both APIs."""
-        check_size(body["messages"], _NAME, _MOST_BYTES)
+        check_size(body["messages"], _NAME, _MAX_BYTES)
         same = ("model", "stream", "temperature", "top_p", "thinking")
         sent = {name: body[name] for name in same if name in body}
         system = [message["content"] for message in body["messages"] if message["role"] == "system"]
@@ -254,7 +230,7 @@ class AnthropicMessages:
             sent["stop_sequences"] = body["stop"]
         # The API demands a limit, and the tokens of thinking count towards it.
         budget = body.get("thinking", {}).get("budget_tokens", 0)
-        sent["max_tokens"] = body.get("max_tokens", MOST_OUTPUT + budget)
+        sent["max_tokens"] = body.get("max_tokens", MAX_OUTPUT + budget)
         output = {}
         effort = body.get("reasoning_effort")
         if effort not in (None, "none"):
@@ -277,13 +253,13 @@ class AnthropicMessages:
         return frame.get("type") == "message_stop"
 
     def output_limit(self, message: str) -> int | None:
-        """Older models allow fewer tokens than `MOST_OUTPUT`, and say how many."""
+        """Older models allow fewer tokens than `MAX_OUTPUT`, and say how many."""
         found = _TOO_MUCH_OUTPUT.search(message)
         return int(found[1]) if found else None
 
 
 def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Turns of the user and of the assistant, by turns.
+    """Return the turns of the user and of the assistant.
 
     The results of all calls of one turn belong in one message of the user, before anything the user adds.
     """
@@ -301,7 +277,6 @@ def _turns(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
-    """The content of one message; a text alone stays a text."""
     content = message["content"]
     if message["role"] == "tool":
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message["tool_call_id"]}
@@ -314,7 +289,11 @@ def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
 
 def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """A turn that has tool calls, as the API sent it if it did: its signed thinking must come back in its place."""
-    calls = ({"type": "tool_use"} | _call(call) for call in message["tool_calls"])
+    calls = (
+        {"type": "tool_use", "id": call["id"], "name": call["function"]["name"],
+         "input": arguments_object(call["function"]["arguments"]) or {}}
+        for call in message["tool_calls"]
+    )  # fmt: skip
     kept = message.get(PROVIDER_DATA, {}).get(KEPT_BLOCKS)
     for block in kept if kept is not None else _blocks(message["content"] or ""):
         if block["type"] != "tool_use":
@@ -324,32 +303,27 @@ def _calling_turn(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield from calls
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    return {"id": call["id"], "name": function["name"], "input": arguments_object(function["arguments"]) or {}}
-
-
 def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Content as a list of blocks. A block of white space alone would be refused."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content.strip() else []
-    return [_block(part) for part in content]
-
-
-def _block(part: Mapping[str, Any]) -> dict[str, Any]:
-    """One part of a content: a text, an image or a document. What is a block already stays as it is."""
-    file, name = file_of(part)
-    if file is None:
-        return dict(part)
-    media_type = file.attachment.media_type
-    source = {"type": "base64", "media_type": media_type, "data": replace(file, prefix="")}
-    if media_type.startswith("image/"):
-        return {"type": "image", "source": source}
-    return {"type": "document", "source": source, "title": name}
+    blocks = []
+    for part in content:
+        file = file_of(part)
+        if file is None:  # a text, or a block already
+            blocks.append(dict(part))
+            continue
+        media_type = file.attachment.media_type
+        about = (
+            {"type": "image"}
+            if media_type.startswith("image/")
+            else {"type": "document", "title": file.attachment.name}
+        )
+        blocks.append(about | {"source": {"type": "base64", "media_type": media_type, "data": file}})
+    return blocks
 
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The tools and what is to be done with them. Only what the model chooses itself fits a thinking budget."""
     chosen = body.get("tool_choice", "auto")
     named = {"type": "tool", "name": chosen["function"]["name"]} if isinstance(chosen, Mapping) else {}
     choice: dict[str, Any] = named or {"type": _CHOICES[chosen]}
@@ -358,13 +332,10 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
         raise ModelError("refused", f"{body['model']} cannot be made to call a tool while it thinks", hint=hint)
     if choice["type"] != "none" and body.get("parallel_tool_calls") is False:
         choice["disable_parallel_tool_use"] = True
-    offered = {"tools": [_offer(tool["function"]) for tool in body["tools"]]}
+    names = {"name": "name", "description": "description", "parameters": "input_schema"}
+    functions = [tool["function"] for tool in body["tools"]]
+    offered = {"tools": [{own: each[name] for name, own in names.items() if name in each} for each in functions]}
     return offered if choice == {"type": "auto"} else offered | {"tool_choice": choice}
-
-
-def _offer(function: Mapping[str, Any]) -> dict[str, Any]:
-    about = {"description": function["description"]} if "description" in function else {}
-    return {"name": function["name"], **about, "input_schema": function["parameters"]}
 
 
 def _mark_cached(turns: Iterable[dict[str, Any]]) -> None:

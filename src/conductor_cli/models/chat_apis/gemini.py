@@ -14,33 +14,25 @@ from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.usage import token_count
-from conductor_cli.models.base import ALL_FEATURES
-from conductor_cli.models.chat_apis.base import Frame, Translate, check_size, file_of
+from conductor_cli.models.base import table_of, tables_in
+from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate, check_size, file_of
 from conductor_cli.models.chat_body import EXTRA, IS_ERROR, PROVIDER_DATA, arguments_object
 from conductor_cli.models.tool_schemas import simple_schema
 
 _NAME: Final = "Google's API"
 
-_MOST_BYTES: Final = 100 * 1000 * 1000
-"""The largest request with files in it; it was 20 MB until January 2026."""
-
+_MAX_BYTES: Final = 100 * 1000 * 1000  # the largest request with files in it; it was 20 MB until January 2026
 _KEYWORDS: Final = (
     "type", "format", "title", "description", "enum", "items", "prefixItems", "minItems", "maxItems", "minimum",
     "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering",
 )  # fmt: skip
 """What the API knows of JSON Schema, besides references."""
 
-_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
-"""What this API calls the choices of tools."""
-
-_TEXT_SIGNATURE: Final = "gemini_text_signature"
-"""The key of `provider_data` with the signature of a turn's text."""
-
+_MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # what this API calls the choices of tools
+_TEXT_SIGNATURE: Final = "gemini_text_signature"  # the key of `provider_data` with the signature of a turn's text
 _UNCHECKED: Final = "skip_thought_signature_validator"
 
-_UNSIGNED: Final = re.compile(r"gemini-[12]\b")
-"""Models that take calls without a signature."""
-
+_UNSIGNED: Final = re.compile(r"gemini-[12]\b")  # models that take calls without a signature
 _USELESS: Final = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE")
 """Why a reply ended that is to be asked for again."""
 
@@ -61,7 +53,7 @@ _FINISHES: Final = {
 """What each `finishReason` means; any other is sent on as it is."""
 
 
-class GeminiApi:
+class GeminiApi(ChatApi):
     """`POST /models/MODEL:streamGenerateContent`. A reply is a stream of responses, each with a piece of the text."""
 
     renamed: Mapping[str, str] = {
@@ -70,7 +62,6 @@ class GeminiApi:
         "response_json_schema": "response_format", "response_mime_type": "response_format",
     }  # fmt: skip
     unsupported = frozenset({"parallel_tool_calls"})
-    features = ALL_FEATURES
 
     def path(self, model: str) -> str:
         return f"/models/{model.removeprefix('models/')}:streamGenerateContent?alt=sse"
@@ -78,11 +69,8 @@ class GeminiApi:
     def headers(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
-    def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - nothing
-        return {}
-
     def body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        check_size(body["messages"], _NAME, _MOST_BYTES)
+        check_size(body["messages"], _NAME, _MAX_BYTES)
         system = [{"text": message["content"]} for message in body["messages"] if message["role"] == "system"]
         names = {
             "max_tokens": "maxOutputTokens", "temperature": "temperature", "top_p": "topP", "seed": "seed",
@@ -94,16 +82,15 @@ class GeminiApi:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
         thinking = _thinking(body)
         config |= {"thinkingConfig": thinking} if thinking else {}
-        sent: dict[str, Any] = {"contents": _contents(body["messages"], signed=_needs_signatures(body))}
+        sent: dict[str, Any] = {
+            "contents": _contents(body["messages"], signed=_UNSIGNED.search(str(body["model"])) is None)
+        }
         sent |= {"systemInstruction": {"parts": system}} if system else {}
         sent |= _tools(body) if "tools" in body else {}
         return sent | ({"generationConfig": config} if config else {})
 
     def translator(self) -> Translate:
         return _Reply()
-
-    def is_last(self, frame: Frame) -> bool:  # noqa: ARG002 - the connection ends with the reply
-        return False
 
     def output_limit(self, message: str) -> int | None:  # noqa: ARG002 - no limit is sent unless the user sets one
         return None
@@ -118,7 +105,15 @@ def _contents(messages: Sequence[Mapping[str, Any]], *, signed: bool) -> list[di
         if role == "tool":
             if not contents or contents[-1]["role"] != "user":
                 contents.append({"role": "user", "parts": []})
-            contents[-1]["parts"].append(_result(message, calls))
+            content = message["content"]
+            parts = content if isinstance(content, list) else [{"text": content}]
+            text = "\n".join(part["text"] for part in parts if "text" in part)
+            files = [_content_part(part) for part in parts if "text" not in part]
+            own = message["tool_call_id"]
+            name = next((call["function"]["name"] for call in calls if call["id"] == own), "")
+            response = {"error" if message.get(IS_ERROR) else "output": _json_value(text)}
+            result: dict[str, Any] = {"id": own, "name": name, "response": response}
+            contents[-1]["parts"].append({"functionResponse": result | ({"parts": files} if files else {})})
         elif message.get("tool_calls"):
             calls = message["tool_calls"]
             contents.append({"role": "model", "parts": _calling_parts(message, signed=signed)})
@@ -132,14 +127,13 @@ def _parts(content: str | list[dict[str, Any]] | None) -> list[dict[str, Any]]:
 
 
 def _content_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    file, _ = file_of(part)
-    if file is None:
+    if (file := file_of(part)) is None:
         return {"text": part["text"]}
     return {"inlineData": {"mimeType": file.attachment.media_type, "data": file}}
 
 
 def _calling_parts(message: Mapping[str, Any], *, signed: bool) -> list[dict[str, Any]]:
-    """The text of a turn and its calls, each with the signature that it had.
+    """Return the text of a turn and its calls, each with the signature that it had.
 
     Newer models refuse a turn whose first call has none. For one that another model made, Google documents a signature
     that is not checked.
@@ -162,21 +156,7 @@ def _calling_parts(message: Mapping[str, Any], *, signed: bool) -> list[dict[str
     return parts
 
 
-def _result(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The result of one call. The API wants an object, with the name of the tool; files of the result beside it."""
-    content = message["content"]
-    parts = content if isinstance(content, list) else [{"text": content}]
-    text = "\n".join(part["text"] for part in parts if "text" in part)
-    files = [_content_part(part) for part in parts if "text" not in part]
-    own = message["tool_call_id"]
-    name = next((call["function"]["name"] for call in calls if call["id"] == own), "")
-    response = {"error" if message.get(IS_ERROR) else "output": _json_value(text)}
-    result: dict[str, Any] = {"id": own, "name": name, "response": response}
-    return {"functionResponse": result | ({"parts": files} if files else {})}
-
-
 def _json_value(text: str) -> object:
-    """The object or list that a result is in JSON, else its text."""
     if text.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
@@ -186,29 +166,19 @@ def _json_value(text: str) -> object:
 
 
 def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The tools and what is to be done with them."""
-    sent: dict[str, Any] = {
-        "tools": [{"functionDeclarations": [_declaration(tool["function"]) for tool in body["tools"]]}]
-    }
+    declared = []
+    for function in (tool["function"] for tool in body["tools"]):
+        declared.append({name: function[name] for name in ("name", "description") if name in function})
+        simple = simple_schema(function["parameters"], _KEYWORDS, tool=function["name"], api=_NAME)
+        if function["parameters"]["properties"]:  # some models refuse an object without any; no schema means the same
+            declared[-1]["parametersJsonSchema"] = simple
+    sent: dict[str, Any] = {"tools": [{"functionDeclarations": declared}]}
     chosen = body.get("tool_choice", "auto")
     if isinstance(chosen, Mapping):
         config = {"mode": "ANY", "allowedFunctionNames": [chosen["function"]["name"]]}
     else:
         config = {"mode": _MODES[chosen]}
     return sent if chosen == "auto" else sent | {"toolConfig": {"functionCallingConfig": config}}
-
-
-def _declaration(function: Mapping[str, Any]) -> dict[str, Any]:
-    schema = function["parameters"]
-    simple = simple_schema(schema, _KEYWORDS, tool=function["name"], api=_NAME)
-    about = {"description": function["description"]} if "description" in function else {}
-    # An object without properties is refused by some models, and no schema means the same.
-    return {"name": function["name"], **about, **({"parametersJsonSchema": simple} if schema["properties"] else {})}
-
-
-def _needs_signatures(body: Mapping[str, Any]) -> bool:
-    """Whether the model may refuse a call without a signature: those from Gemini 3 on do."""
-    return _UNSIGNED.search(str(body["model"])) is None
 
 
 def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,37 +196,47 @@ def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reply:
-    """One reply: responses of a stream, or a whole answer, which has the same form."""
-
     def __init__(self) -> None:
         self._calls = 0
 
     def __call__(self, frame: Frame) -> Frame:
         translated: dict[str, Any] = {}
-        usage = frame.get("usageMetadata")
-        if isinstance(usage, Mapping):
-            translated["usage"] = _usage(usage)
-        candidates, feedback = frame.get("candidates"), frame.get("promptFeedback")
+        if isinstance(usage := frame.get("usageMetadata"), Mapping):
+            # Thoughts are counted apart from the reply, and cached input as a part of the input.
+            names = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "cachedContentTokenCount")
+            read, said, thought, cached = (token_count(usage.get(name)) for name in names)
+            translated["usage"] = {
+                "prompt_tokens": read,
+                "completion_tokens": said + thought,
+                "prompt_tokens_details": {"cached_tokens": cached},
+                "completion_tokens_details": {"reasoning_tokens": thought},
+            }
+        candidates = frame.get("candidates")
         first = candidates[0] if isinstance(candidates, list) and candidates else None
         if isinstance(first, Mapping):
             translated |= self._candidate(first)
-        elif isinstance(feedback, Mapping) and (blocked := feedback.get("blockReason")):
+        elif blocked := table_of(frame.get("promptFeedback")).get("blockReason"):
             # The question itself was refused, so there is no candidate.
             refusal = {"refusal": f"The question was blocked: {blocked}"}
             translated["choices"] = [{"delta": refusal, "finish_reason": "refusal"}]
         return translated
 
     def _candidate(self, candidate: Mapping[str, Any]) -> dict[str, Any]:
-        content = candidate.get("content")
-        found = content.get("parts") if isinstance(content, Mapping) else None
-        parts = [part for part in found if isinstance(part, Mapping)] if isinstance(found, list) else []
+        parts = tables_in(table_of(candidate.get("content")).get("parts"))
         reason = str(candidate.get("finishReason") or "")
         if reason in _USELESS:
             said = candidate.get("finishMessage")
             message = f"the model's tool call cannot be read: {reason}"
             raise ModelError("broken", f"{message}: {said:.200}" if isinstance(said, str) else message)
         calls = [self._call(call, part) for part in parts if isinstance(call := part.get("functionCall"), Mapping)]
-        delta = {"content": [_part(part) for part in parts if "functionCall" not in part], "tool_calls": calls}
+        delta = {
+            "content": [
+                {"thinking" if part.get("thought") is True else "text": part.get("text")}
+                for part in parts
+                if "functionCall" not in part
+            ],
+            "tool_calls": calls,
+        }
         translated: dict[str, Any] = {"choices": [{"delta": delta, "finish_reason": _FINISHES.get(reason, reason)}]}
         for part in parts:
             signature = part.get("thoughtSignature")
@@ -275,20 +255,3 @@ class _Reply:
         signature = part.get("thoughtSignature")
         signed = isinstance(signature, str) and signature
         return piece | ({EXTRA: {"google": {"thought_signature": signature}}} if signed else {})
-
-
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A thought has the same form as text and a mark."""
-    return {"thinking" if part.get("thought") is True else "text": part.get("text")}
-
-
-def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    """Thoughts are counted apart from the reply, and cached input as a part of the input."""
-    names = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "cachedContentTokenCount")
-    read, said, thought, cached = (token_count(usage.get(name)) for name in names)
-    return {
-        "prompt_tokens": read,
-        "completion_tokens": said + thought,
-        "prompt_tokens_details": {"cached_tokens": cached},
-        "completion_tokens_details": {"reasoning_tokens": thought},
-    }

@@ -6,30 +6,23 @@ OpenAI (`store` is false), so what a model thought before it called a tool comes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from conductor_cli.models.api_errors import largest_output
-from conductor_cli.models.base import ALL_FEATURES
-from conductor_cli.models.chat_apis.base import Frame, Translate
+from conductor_cli.models.base import table_of, tables_in, text_of
+from conductor_cli.models.chat_apis.base import ChatApi, Frame, Translate
 from conductor_cli.models.chat_body import IS_ERROR, PROVIDER_DATA
 
-ITEMS: Final = "response_items"
-"""The key of a turn's items in `provider_data`."""
-
-_KEPT: Final = ("reasoning", "message", "function_call")
-"""The types of items that are sent back."""
-
-_MOST_ITEMS: Final = 1024
-"""The most items of one reply: more than it may have tool calls."""
-
+ITEMS: Final = "response_items"  # the key of a turn's items in `provider_data`
+_KEPT: Final = ("reasoning", "message", "function_call")  # the types of items that are sent back
+_MAX_ITEMS: Final = 1024  # the most items of one reply: more than it may have tool calls
 _FINISHES: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
 """What each reason of an incomplete response is called by chat completions."""
 
 _LAST: Final = ("response.completed", "response.incomplete", "response.failed")
 
 
-class OpenAIResponses:
+class OpenAIResponses(ChatApi):
     """`POST /responses`. A reply is a stream of typed events, which `_Translator` reads."""
 
     renamed: Mapping[str, str] = {
@@ -38,13 +31,9 @@ class OpenAIResponses:
         "reasoning.effort": "reasoning_effort",
     }  # fmt: skip
     unsupported = frozenset({"seed", "stop"})
-    features = ALL_FEATURES
 
     def path(self, model: str) -> str:  # noqa: ARG002 - the body names the model
         return "/responses"
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
 
     def additions(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Thinking is asked for where the user tells the model how hard to think; models without it refuse both."""
@@ -80,42 +69,30 @@ class OpenAIResponses:
     def is_last(self, frame: Frame) -> bool:
         return frame.get("type") in _LAST
 
-    def output_limit(self, message: str) -> int | None:
-        return largest_output(message)
-
 
 def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The items that a message is: one for its text, one for each call."""
     role, content = message["role"], message["content"]
     if role == "tool":
         output = content if isinstance(content, str) else _parts(content)
         if message.get(IS_ERROR):
-            output = f"Error: {output}" if isinstance(output, str) else [_text_part("Error:"), *output]
+            error = {"type": "input_text", "text": "Error:"}
+            output = f"Error: {output}" if isinstance(output, str) else [error, *output]
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": output}]
     if role != "assistant":
         return [{"role": role, "content": content if isinstance(content, str) else _parts(content)}]
     called = message.get("tool_calls", ())
     calls = [{"type": "function_call", "call_id": call["id"], **call["function"]} for call in called]
-    kept = message.get(PROVIDER_DATA, {}).get(ITEMS)
-    if kept and _is_unchanged(kept, content or "", [call["call_id"] for call in calls]):
+    kept = message.get(PROVIDER_DATA, {}).get(ITEMS) or []
+    said = "".join(part.get("text") or part.get("refusal") or "" for item in kept for part in _content(item))
+    ids = [item.get("call_id") for item in kept if item.get("type") == "function_call"]
+    # If the items still say what the message says, they are sent as they came, in their order.
+    if kept and said == (content or "") and ids == [call["call_id"] for call in calls]:
         return [item for item in kept if item.get("type") != "reasoning" or item.get("encrypted_content")]
     return [*([{"role": role, "content": content}] if content else []), *calls]
 
 
-def _is_unchanged(items: list[dict[str, Any]], text: str, calls: list[str]) -> bool:
-    """Whether items still say what the message says: then they are sent as they came, in their order."""
-    said = "".join(part.get("text") or part.get("refusal") or "" for item in items for part in _content(item))
-    return said == text and [item.get("call_id") for item in items if item.get("type") == "function_call"] == calls
-
-
-def _content(item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The parts of a message that a model wrote."""
-    content = item.get("content") if item.get("type") == "message" else None
-    return (part for part in content if isinstance(part, Mapping)) if isinstance(content, list) else iter(())
-
-
-def _text_part(text: str) -> dict[str, Any]:
-    return {"type": "input_text", "text": text}
+def _content(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return tables_in(item.get("content")) if item.get("type") == "message" else []
 
 
 def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -126,7 +103,7 @@ def _parts(content: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         elif part["type"] == "file":
             parts.append({"type": "input_file", **part["file"]})
         else:
-            parts.append(_text_part(part["text"]))
+            parts.append({"type": "input_text", "text": part["text"]})
     return parts
 
 
@@ -183,30 +160,34 @@ class _Translator:
         return {}
 
     def _item(self, place: str, item: object, *, whole: bool) -> Frame:
-        """A call begins with its item; of an item that is whole, what has not been said yet."""
+        """Return the beginning of a call; of an item that is whole, what has not been said yet."""
         if not isinstance(item, Mapping):
             return {}
         kind, said = item.get("type"), place in self._said
-        if whole and kind == "message" and place in self._texts and not self._is_complete(place, item):
+        # A server may leave the text of a message out in the end.
+        last = "".join(text_of(part.get("text") or part.get("refusal")) for part in _content(item))
+        if whole and last and "".join(self._texts.get(place, [last])) != last:
             return {"error": {"message": "the pieces of the answer are not what it says in the end"}}
         if whole and kind in _KEPT:
-            if len(self._items) >= _MOST_ITEMS:
-                return {"error": {"message": f"more than {_MOST_ITEMS} items in one response"}}
+            if len(self._items) >= _MAX_ITEMS:
+                return {"error": {"message": f"more than {_MAX_ITEMS} items in one response"}}
             self._items.append(dict(item))
         if kind == "function_call" and (not said or not whole):
             function = {"name": item.get("name"), "arguments": item.get("arguments") if whole else ""}
             return _delta(tool_calls=[{"index": _number(place), "id": item.get("call_id"), "function": function}])
-        return _delta(content=_texts(item), refusal=_refusal(item)) if whole and not said else {}
-
-    def _is_complete(self, place: str, item: Mapping[str, Any]) -> bool:
-        """Whether the pieces of a message make its text. A server may leave the text out in the end."""
-        texts = [part.get("text") or part.get("refusal") for part in _content(item)]
-        whole = "".join(text for text in texts if isinstance(text, str))
-        return not whole or "".join(self._texts[place]) == whole
+        if said or not whole:
+            return {}
+        thoughts = tables_in(item.get("summary")) if kind == "reasoning" else []
+        thinking = "\n\n".join(text for part in thoughts if isinstance(text := part.get("text"), str))
+        content: list[dict[str, object]] = [{"thinking": thinking}] if thinking else []
+        return _delta(
+            content=[*content, *({"text": part.get("text")} for part in _content(item))],
+            refusal="".join(text_of(part.get("refusal")) for part in _content(item)),
+        )
 
     def _end(self, response: object) -> Frame:
-        """The last event: what is still to be said, the reason of the end, and the tokens."""
-        response = response if isinstance(response, Mapping) else {}
+        """Return the last event: what is still to be said, the reason of the end, and the tokens."""
+        response = table_of(response)
         if response.get("status") == "failed" or response.get("error"):
             return {"error": response.get("error") or {"message": "the response failed"}}
         output = response.get("output")
@@ -218,7 +199,11 @@ class _Translator:
         reason = str(details.get("reason")) if isinstance(details, Mapping) else ""
         finish = _FINISHES.get(reason, reason) or "stop"
         usage = response.get("usage")
-        counted = {"usage": _usage(usage)} if isinstance(usage, Mapping) else {}
+        names = {
+            "prompt_tokens": "input_tokens", "completion_tokens": "output_tokens",
+            "prompt_tokens_details": "input_tokens_details", "completion_tokens_details": "output_tokens_details",
+        }  # fmt: skip
+        counted = {"usage": {name: usage.get(own) for name, own in names.items()}} if isinstance(usage, Mapping) else {}
         kept = {PROVIDER_DATA: {ITEMS: self._items}} if any(item["type"] != "message" for item in self._items) else {}
         return {**_joined(deltas, finish), **counted, **kept}
 
@@ -228,7 +213,6 @@ def _delta(**delta: object) -> Frame:
 
 
 def _joined(frames: Iterable[Frame], finish: str) -> Frame:
-    """One frame of several, which ends the reply."""
     deltas = [frame["choices"][0]["delta"] for frame in frames if frame]
     joined: dict[str, Any] = {
         "content": [part for delta in deltas for part in delta.get("content", ())],
@@ -238,27 +222,5 @@ def _joined(frames: Iterable[Frame], finish: str) -> Frame:
     return {"choices": [{"delta": joined, "finish_reason": finish}]}
 
 
-def _texts(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a whole item says, and what it thought, as parts of a content."""
-    summary = item.get("summary") if item.get("type") == "reasoning" else None
-    thoughts = [part.get("text") for part in summary if isinstance(part, Mapping)] if isinstance(summary, list) else []
-    thinking = "\n\n".join(text for text in thoughts if isinstance(text, str))
-    return [*([{"thinking": thinking}] if thinking else []), *({"text": part.get("text")} for part in _content(item))]
-
-
-def _refusal(item: Mapping[str, Any]) -> str:
-    return "".join(text for part in _content(item) if isinstance(text := part.get("refusal"), str))
-
-
 def _number(place: str) -> int | None:
-    """The place of an item as the index of a call."""
     return int(place) if place.isascii() and place.isdigit() and len(place) < 10 else None
-
-
-def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.get("input_tokens"),
-        "completion_tokens": usage.get("output_tokens"),
-        "prompt_tokens_details": usage.get("input_tokens_details"),
-        "completion_tokens_details": usage.get("output_tokens_details"),
-    }

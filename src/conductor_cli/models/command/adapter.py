@@ -1,9 +1,4 @@
-"""A program as a model: one call is one process.
-
-The messages of a request as the one text that a program reads. Pure.
-
-What has arrived of one program's answer, as chunks. Pure; a program is trusted as little as a server.
-"""
+"""A program as a model: one call is one process. It is trusted as little as a server."""
 
 from __future__ import annotations
 
@@ -14,9 +9,9 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-from conductor_cli.core.chat import Chunk, Finish, Message, Request
+from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.pool import Worker
@@ -28,7 +23,7 @@ from conductor_cli.models.base import NO_FEATURES, Features, check_features
 from conductor_cli.models.command.events import READERS, EventReader
 from conductor_cli.models.command.process import (
     RunningProgram,
-    View,
+    SandboxView,
     check_shown,
     environment_of,
     find_program,
@@ -37,18 +32,26 @@ from conductor_cli.models.command.process import (
     sandbox_words,
     working_directory,
 )
-from conductor_cli.models.command.programs import PROGRAMS, PROMPT, State, command_of
+from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
 from conductor_cli.models.stream_decoder import tokens
-from conductor_cli.programs.guarded import Ending, can_run_programs
+from conductor_cli.programs.guarded_program import ProgramEnding, can_run_programs
 
-LONGEST_ARGUMENT: Final = 128 * 1024 - 1
-"""Bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)."""
-
+MAX_ARGUMENT: Final = 128 * 1024 - 1  # bytes of one argument on Linux (MAX_ARG_STRLEN, with its final zero byte)
+TOKEN_BYTES: Final = 16  # bytes of an answer for each token that was asked for; a token of any script has fewer
+MAX_OUTPUT: Final = 4 << 20  # bytes of an answer, however many tokens were asked for
+MAX_EVENTS: Final = 64 << 20  # bytes of all events of one call: an agent also writes what its tools return
+MAX_EVENT_BYTES: Final = 8 << 20  # bytes of one event
+MAX_NOTES: Final = 20  # notes of one call; further ones are left out
+MAX_NOTE: Final = 300  # characters of one
+LAST_LINES: Final = 5  # lines of standard error that an error quotes
+LAST_CHARACTERS: Final = 300  # characters of them
 _SPEAKERS: Final = {"user": "User", "assistant": "Assistant"}
+
+T = TypeVar("T")
 
 
 def prompt_text(messages: Sequence[Message]) -> str:
-    """System texts, a blank line, and the user's text; a longer conversation has a line with the speaker before each.
+    """Return system texts, a blank line, and the user's text; in a longer conversation each turn after its speaker.
 
     A single message, which is what a step's worker is sent, is the text as it is.
     """
@@ -56,108 +59,60 @@ def prompt_text(messages: Sequence[Message]) -> str:
     turns = [message for message in messages if message.role != "system"]
     if len(turns) == 1:
         return "\n\n".join([*system, turns[0].content])
-    said = [f"{_SPEAKERS[turn.role]}:\n{turn.content}" for turn in turns]
-    return "\n\n".join([*system, *said])
+    return "\n\n".join([*system, *(f"{_SPEAKERS[turn.role]}:\n{turn.content}" for turn in turns)])
 
 
-def fill_in(words: Sequence[str], prompt: str) -> tuple[list[str], bytes]:
-    """The words of a command with the prompt in place, and what goes to standard input. Raises `ModelError`."""
-    data = prompt.encode("utf-8", "replace")
-    if not any(PROMPT in word for word in words):
-        return list(words), data
-    # An argument ends at a zero byte.
-    filled = [word.replace(PROMPT, prompt.replace("\0", "\N{REPLACEMENT CHARACTER}")) for word in words]
-    if any(len(word.encode("utf-8", "replace")) > LONGEST_ARGUMENT for word in filled):
-        message = f"the prompt has {len(data):,} bytes, and an argument of a program holds {LONGEST_ARGUMENT:,}"
-        raise ModelError("length", message, hint=f"leave {PROMPT} out, so that it reads standard input")
-    return filled, b""
+class PlainReply:
+    """What has arrived of one answer: redacted, bounded, counted. Standard output without the newline at its end.
 
-
-TOKEN_BYTES: Final = 16
-"""Bytes of an answer for each token that was asked for; a token of any script has fewer."""
-
-MOST_TEXT: Final = 4 << 20
-"""Bytes of an answer, however many tokens were asked for."""
-
-MOST_EVENTS: Final = 64 << 20
-"""Bytes of all events of one call: an agent also writes what its tools return."""
-
-MOST_NOTES: Final = 20
-"""Notes of one call; further ones are left out."""
-
-LONGEST_NOTE: Final = 300
-"""Characters of one."""
-
-MOST_LINE: Final = 8 << 20
-"""Bytes of one event."""
-
-
-class Reply(Protocol):
-    """Reads standard output."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more text is wanted."""
-        ...
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether there was no answer."""
-        ...
-
-    @property
-    def error(self) -> str:
-        """Why an agent gave up, in its own words; empty if it did not."""
-        ...
-
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        """What a piece of output adds. Raises `ModelError`."""
-        ...
-
-    def end(self) -> Iterator[Chunk]:
-        """What was held back, now that nothing follows. Raises `ModelError`."""
-        ...
-
-    def usage(self, prompt: str) -> Usage:
-        """What the call used, estimated where the program does not say it."""
-        ...
-
-
-class _Text:
-    """The text and the thinking of a reply: redacted, bounded, counted."""
+    `is_full` is whether no more text is wanted, `is_blank` whether there was no answer, `error` why an agent gave up.
+    """
 
     def __init__(self, secrets: Secrets, most_tokens: int | None) -> None:
         self.is_full = False
         self.is_blank = True
-        self._room = MOST_TEXT if most_tokens is None else min(MOST_TEXT, most_tokens * TOKEN_BYTES)
+        self.error = ""
+        self._room = MAX_OUTPUT if most_tokens is None else min(MAX_OUTPUT, most_tokens * TOKEN_BYTES)
         self._said, self._thought = StreamRedactor(secrets), StreamRedactor(secrets)
         self._written = self._reasoned = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._newlines = ""
 
-    def say(self, text: str) -> Iterator[Chunk]:
-        """A piece of the answer, as much of it as is wanted."""
+    def feed(self, data: bytes, *, final: bool = False) -> Iterator[Chunk]:
+        """Yield what a piece of output adds. Raises `ModelError`."""
+        text = self._newlines + self._decoder.decode(data, final)
+        said = text.rstrip("\r\n")
+        self._newlines = text[len(said) :][-MAX_EVENT_BYTES:]
+        yield from self._say(said)
+
+    def end(self) -> Iterator[Chunk]:
+        """Yield what was held back, now that nothing follows. Raises `ModelError`."""
+        yield from self.feed(b"", final=True)
+        yield from self._close()
+
+    def usage(self, prompt: str) -> Usage:
+        """Return what the call used: the tokens by length; money is not known."""
+        thought = tokens(self._reasoned)
+        return Usage(
+            tokens_in=tokens(len(prompt)), tokens_out=tokens(self._written) + thought, tokens_reasoning=thought, calls=1
+        )
+
+    def _say(self, text: str) -> Iterator[Chunk]:
         data = text.encode("utf-8", "replace")
         if len(data) > self._room:
             text, self.is_full = data[: self._room].decode("utf-8", "ignore"), True
         self._room -= min(self._room, len(data))
         yield from self._shown(self._said.feed(text))
 
-    def think(self, text: str) -> Iterator[Chunk]:
-        """A piece of what is no answer."""
+    def _think(self, text: str) -> Iterator[Chunk]:
         self._reasoned += len(text)
         if shown := self._thought.feed(text):
             yield Chunk(thinking=shown)
 
-    def end(self) -> Iterator[Chunk]:
+    def _close(self) -> Iterator[Chunk]:
         if rest := self._thought.close():
             yield Chunk(thinking=rest)
         yield from self._shown(self._said.close())
-
-    def estimated(self, prompt: str) -> Usage:
-        """The tokens by length; money is not known."""
-        thought = tokens(self._reasoned)
-        return Usage(
-            tokens_in=tokens(len(prompt)), tokens_out=tokens(self._written) + thought, tokens_reasoning=thought, calls=1
-        )
 
     def _shown(self, text: str) -> Iterator[Chunk]:
         if text:
@@ -166,88 +121,44 @@ class _Text:
             yield Chunk(text=text)
 
 
-class PlainReply:
-    """Standard output is the answer, without the newline at its end."""
-
-    error = ""
-
-    def __init__(self, secrets: Secrets, most_tokens: int | None) -> None:
-        self._text = _Text(secrets, most_tokens)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._newlines = ""
-
-    @property
-    def is_full(self) -> bool:
-        return self._text.is_full
-
-    @property
-    def is_blank(self) -> bool:
-        return self._text.is_blank
-
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        yield from self._say(self._decoder.decode(data))
-
-    def end(self) -> Iterator[Chunk]:
-        yield from self._say(self._decoder.decode(b"", final=True))
-        yield from self._text.end()
-
-    def usage(self, prompt: str) -> Usage:
-        return self._text.estimated(prompt)
-
-    def _say(self, text: str) -> Iterator[Chunk]:
-        text = self._newlines + text
-        said = text.rstrip("\r\n")
-        self._newlines = text[len(said) :][-MOST_LINE:]
-        yield from self._text.say(said)
-
-
-class EventReply:
+class EventReply(PlainReply):
     """Standard output has an event of JSON in each line. The last message is the answer, those before it are thinking.
 
     So a message is shown only when nothing follows it.
     """
 
-    def __init__(self, reader: EventReader, secrets: Secrets, most_tokens: int | None) -> None:
-        self.error = ""
-        self._reader = reader
-        self._text = _Text(secrets, most_tokens)
+    def __init__(self, read: EventReader, secrets: Secrets, most_tokens: int | None) -> None:
+        super().__init__(secrets, most_tokens)
+        self._read_event = read
         self._secrets = secrets
         self._notes = 0
         self._line = bytearray()
-        self._read = 0
+        self._size = 0
         self._message = ""
         self._is_open = False
-        self._usage: Usage | None = None
+        self._stated: Usage | None = None
 
-    @property
-    def is_full(self) -> bool:
-        return self._text.is_full
-
-    @property
-    def is_blank(self) -> bool:
-        return self._text.is_blank
-
-    def feed(self, data: bytes) -> Iterator[Chunk]:
-        self._read += len(data)
-        if self._read > MOST_EVENTS:
-            raise ModelError("refused", f"its events have more than {MOST_EVENTS >> 20} MiB")
+    def feed(self, data: bytes, *, final: bool = False) -> Iterator[Chunk]:
+        self._size += len(data)
+        if self._size > MAX_EVENTS:
+            raise ModelError("refused", f"its events have more than {MAX_EVENTS >> 20} MiB")
         *complete, rest = data.split(b"\n")
-        for piece in complete:
+        for piece in complete if not final else (*complete, rest):
             self._line += piece
             yield from self._event(bytes(self._line))
             self._line.clear()
-        self._line += rest
-        if len(self._line) > MOST_LINE:
-            raise ModelError("refused", f"one of its events has more than {MOST_LINE >> 20} MiB")
+        self._line += b"" if final else rest
+        if len(self._line) > MAX_EVENT_BYTES:
+            raise ModelError("refused", f"one of its events has more than {MAX_EVENT_BYTES >> 20} MiB")
 
     def end(self) -> Iterator[Chunk]:
-        yield from self._event(bytes(self._line))
-        yield from self._text.say(self._message)
-        yield from self._text.end()
+        yield from self.feed(b"", final=True)
+        yield from self._say(self._message)
+        yield from self._close()
 
     def usage(self, prompt: str) -> Usage:
-        """As the program counted; what it did not count is estimated."""
-        estimated, stated = self._text.estimated(prompt), self._usage
+        """Return the usage as the program counted it; what it did not count is estimated."""
+        estimated, stated = super().usage(prompt), self._stated
         if stated is None:
             return estimated
         if not stated.tokens_in:
@@ -263,38 +174,28 @@ class EventReply:
             return
         if not isinstance(event, dict):
             return
-        piece = self._reader.read(event)
-        self.error = piece.error or ("" if piece.text else self.error)
-        self._usage = piece.usage or self._usage
-        if piece.note and self._notes < MOST_NOTES:
+        found = self._read_event(event)
+        self.error = found.error or ("" if found.text else self.error)
+        self._stated = found.usage or self._stated
+        if found.note and self._notes < MAX_NOTES:
             self._notes += 1
-            yield Chunk(note=one_line(self._secrets.redact(piece.note))[:LONGEST_NOTE])
+            yield Chunk(note=one_line(self._secrets.redact(found.note))[:MAX_NOTE])
         # What it says before it does something comes before that.
-        if piece.text and piece.text != self._message:
-            if self._is_open and piece.open:
-                self._message += piece.text
+        if found.text and found.text != self._message:
+            if self._is_open and found.open:
+                self._message += found.text
             else:
                 yield from self._set_aside()
-                self._message = piece.text
-        if piece.thinking:
+                self._message = found.text
+        if found.thinking:
             yield from self._set_aside()
-            yield from self._text.think(piece.thinking)
-        self._is_open = piece.open
+            yield from self._think(found.thinking)
+        self._is_open = found.open
 
     def _set_aside(self) -> Iterator[Chunk]:
-        """Show the message before, which was not the answer, as thinking."""
         if self._message:
-            yield from self._text.think(self._message.rstrip() + "\n")
+            yield from self._think(self._message.rstrip() + "\n")
             self._message = ""
-
-
-T = TypeVar("T")
-
-LAST_LINES: Final = 5
-"""Lines of standard error that an error quotes."""
-
-LAST_CHARACTERS: Final = 300
-"""Characters of them."""
 
 
 class ProgramModel:
@@ -325,8 +226,18 @@ class ProgramModel:
         """Run the program on the prompt. Raises `ModelError`."""
         check_features(self.name, self.features, request)
         prompt = prompt_text(request.messages)
-        words, data = fill_in(self._words[1:], prompt)
-        reply = self._reply(request)
+        words, data = list(self._words[1:]), prompt.encode("utf-8", "replace")
+        if any(PROMPT in word for word in words):
+            # An argument ends at a zero byte.
+            words = [word.replace(PROMPT, prompt.replace("\0", "\N{REPLACEMENT CHARACTER}")) for word in words]
+            if any(len(word.encode("utf-8", "replace")) > MAX_ARGUMENT for word in words):
+                message = f"the prompt has {len(data):,} bytes, and an argument of a program holds {MAX_ARGUMENT:,}"
+                raise ModelError("length", message, hint=f"leave {PROMPT} out, so that it reads standard input")
+            data = b""
+        most = min((n for n in (request.max_tokens, self._options.get("max_tokens")) if n is not None), default=None)
+        reply = PlainReply(self._secrets, most)
+        if self._program.events:
+            reply = EventReply(READERS[self._program.events](), self._secrets, most)
         deadline = _Deadline(request.deadline, self._options.get("seconds"))
         async with working_directory(str(self._options.get("cwd") or "")) as cwd:
             program = await self._start(words, cwd)
@@ -335,72 +246,60 @@ class ProgramModel:
                 while not reply.is_full and (piece := await deadline.wait(program.read())):
                     for chunk in reply.feed(piece):
                         yield chunk
-                ending = Ending(code=0) if reply.is_full else await deadline.wait(program.ending())
+                ending = ProgramEnding(code=0) if reply.is_full else await deadline.wait(program.ending())
                 for chunk in reply.end():
                     yield chunk
             finally:
                 await program.end()
-        self._check(ending, reply, program, prompt)
-        finish: Finish = "length" if reply.is_full else "stop"
-        yield Chunk(usage=reply.usage(prompt), finish=finish)
+        self._check(ending, reply, program.complaint, prompt)
+        yield Chunk(usage=reply.usage(prompt), finish="length" if reply.is_full else "stop")
 
     async def close(self) -> None:
         """Nothing stays open between requests."""
 
-    def _reply(self, request: Request) -> Reply:
-        limits = [most for most in (request.max_tokens, self._options.get("max_tokens")) if most is not None]
-        most = min(limits, default=None)
-        if not self._program.events:
-            return PlainReply(self._secrets, most)
-        return EventReply(READERS[self._program.events](), self._secrets, most)
-
     async def _start(self, words: list[str], cwd: Path) -> RunningProgram:
         command = [self._path, *words]
+        home = self._environ.get("HOME", "")
         try:
             if self._bwrap:
-                command = self._in_sandbox(command, cwd)
+                view = SandboxView(
+                    cwd=cwd, home=home, network=self._options.get("network") is True,
+                    readable=tuple(dict.fromkeys((*own_files(self._path, self._environ), *self._readable))),
+                    state=tuple(
+                        (state.variable and self._environ.get(state.variable))
+                        or state.path.replace("~", home or "/", 1)
+                        for state in self._program.state
+                    ),
+                )  # fmt: skip
+                command = sandbox_words(self._bwrap, view, command)
             return await RunningProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:
             raise ModelError("missing", f"{self.name} could not be started: {error.strerror}") from None
 
-    def _in_sandbox(self, command: list[str], cwd: Path) -> list[str]:
-        readable = dict.fromkeys((*own_files(self._path, self._environ), *self._readable))
-        view = View(
-            cwd=cwd, home=self._environ.get("HOME", ""), readable=tuple(readable),
-            state=tuple(self._place_of(state) for state in self._program.state),
-            network=self._options.get("network") is True,
-        )  # fmt: skip
-        return sandbox_words(self._bwrap, view, command)
-
-    def _place_of(self, state: State) -> str:
-        home = self._environ.get("HOME", "/")
-        return (state.variable and self._environ.get(state.variable)) or state.path.replace("~", home, 1)
-
-    def _check(self, ending: Ending, reply: Reply, program: RunningProgram, prompt: str) -> None:
+    def _check(self, ending: ProgramEnding, reply: PlainReply, complaint: str, prompt: str) -> None:
         """Raise `ModelError` where the program failed or wrote no answer.
 
         Its failure is not retried: a program may have changed something, and agents retry what can be retried.
         """
-        why = ""
         if ending.problem:
             raise ModelError("missing", f"{self.name} could not be run: {ending.problem}", hint=self._program.install)
+        lines = [line for line in self._secrets.redact(complaint).splitlines() if line.strip()]
+        said = clean_excerpt(" | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:], self._secrets)
+        why = ""
         if ending.signal is not None:
-            why = f"{self.name} was ended by signal {signal_name(ending.signal)}"
+            known = ending.signal in set(signal.Signals)
+            why = f"was ended by signal {signal.Signals(ending.signal).name if known else ending.signal}"
         elif ending.code:
-            why = f"{self.name} ended with exit code {ending.code}"
+            why = f"ended with exit code {ending.code}"
         elif reply.error:
-            why = f"{self.name} failed"
+            why = "failed"
         if why:
-            said = clean_excerpt(reply.error, self._secrets) if reply.error else self._last_lines(program.complaint)
-            raise ModelError("refused", f"{why}: {said}" if said else why, usage=reply.usage(prompt))
+            said = clean_excerpt(reply.error, self._secrets) if reply.error else said
+            message = f"{self.name} {why}: {said}" if said else f"{self.name} {why}"
+            raise ModelError("refused", message, usage=reply.usage(prompt))
         if reply.is_blank:
-            said = self._last_lines(program.complaint)
             message = f"{self.name} wrote no answer{f': {said}' if said else ''}"
             raise ModelError("empty_answer", message, usage=reply.usage(prompt))
-
-    def _last_lines(self, complaint: str) -> str:
-        lines = [line for line in self._secrets.redact(complaint).splitlines() if line.strip()]
-        return clean_excerpt(" | ".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:], self._secrets)
 
 
 class _Deadline:
@@ -411,18 +310,10 @@ class _Deadline:
         self._until = None if self._seconds is None else asyncio.get_running_loop().time() + self._seconds
 
     async def wait(self, result: Awaitable[T]) -> T:
-        """The result. Raises `ModelError` where it comes too late."""
+        """Return the result. Raises `ModelError` where it comes too late."""
         try:
             async with asyncio.timeout_at(self._until):
                 return await result
         except TimeoutError:
             limit = format_duration(self._seconds or 0)
             raise ModelError("timeout", f"the program did not finish within {limit}") from None
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; the number of one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return str(number)

@@ -1,11 +1,8 @@
-"""A running program: its pipes, the tail of what it complains about, and its end. Linux and macOS.
+"""A running program: its pipes, what it gets of this process, and what it sees under bubblewrap. Linux and macOS.
 
-What a program gets of this process: a few variables, a directory, and the place of its executable file.
-
-What a program sees under bubblewrap: the system's programs, its own files, and one directory that it may write.
-
-Nothing else of the disk exists for it: no home directory, no keys, no settings or traces of conductor, and no socket of
-another program, since a socket could send what a missing network cannot.
+In a sandbox it has the system's programs, its own files, and one directory that it may write. Nothing else of the disk
+exists for it: no home directory, no keys, no settings or traces of conductor, and no socket of another program, since a
+socket could send what a missing network cannot.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +19,11 @@ from typing import Final
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.programs.guarded import Ending, GuardedProgram
+from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding
 from conductor_cli.programs.sandbox import ISOLATED, SYSTEM, system_mounts, why_not
 
-PIECE: Final = 64 * 1024
-"""Bytes that are read at once."""
-
-TAIL: Final = 8 * 1024
-"""Bytes of standard error that are kept: the last ones."""
-
+PIECE: Final = 64 * 1024  # bytes that are read at once
+TAIL: Final = 8 * 1024  # bytes of standard error that are kept: the last ones
 STOP_SECONDS: Final = 10.0
 """How long to wait for the guard, which ends a program within 0.6 seconds and gives up after 8.5."""
 
@@ -53,22 +46,33 @@ class RunningProgram:
 
     def feed(self, data: bytes) -> None:
         """Write to standard input and close it, while the output is read. A program need not read any of it."""
-        self._feeder = asyncio.create_task(self._feed(data))
+        stdin = self._process.stdin
+        assert stdin is not None
+
+        async def write() -> None:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                stdin.write(data)
+                await stdin.drain()
+            stdin.close()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                await stdin.wait_closed()
+
+        self._feeder = asyncio.create_task(write())
 
     async def read(self) -> bytes:
-        """The next piece of standard output, empty at its end."""
+        """Return the next piece of standard output, empty at its end."""
         assert self._process.stdout is not None
         return await self._process.stdout.read(PIECE)
 
-    async def ending(self) -> Ending:
-        """How the program ended, once it has."""
+    async def ending(self) -> ProgramEnding:
+        """Return how the program ended, once it has."""
         await asyncio.wait([self._guard])
         await asyncio.wait([self._errors], timeout=0.2)
         return self._program.ending
 
     @property
     def complaint(self) -> str:
-        """The last lines of standard error, as far as they were kept."""
+        """The last lines of standard error."""
         return self._tail.decode("utf-8", "replace")
 
     async def end(self) -> None:
@@ -90,16 +94,6 @@ class RunningProgram:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._program.close()
 
-    async def _feed(self, data: bytes) -> None:
-        stdin = self._process.stdin
-        assert stdin is not None
-        with suppress(BrokenPipeError, ConnectionResetError):
-            stdin.write(data)
-            await stdin.drain()
-        stdin.close()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await stdin.wait_closed()
-
     async def _keep_tail(self) -> None:
         assert self._process.stderr is not None
         while piece := await self._process.stderr.read(PIECE):
@@ -115,12 +109,12 @@ USUAL: Final = (
 
 
 def environment_of(environ: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    """The variables for a program: the usual ones, and those with these names. Those that are not set are left out."""
+    """Return the variables for a program: the usual ones and those with these names, as far as they are set."""
     return {name: environ[name] for name in dict.fromkeys((*USUAL, *names)) if name in environ}
 
 
 def installed_agents(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The kinds of known agents whose program is in PATH."""
+    """Return the kinds of known agents whose program is in PATH."""
     path = environ.get("PATH", os.defpath)
     return tuple(
         kind for kind, known in PROGRAMS.items() if known.command and shutil.which(known.command[0], path=path)
@@ -128,7 +122,7 @@ def installed_agents(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def find_program(name: str, environ: Mapping[str, str], cwd: str, install: str) -> str:
-    """The executable file of a program. Raises `ModelError` that says how to install it.
+    """Return the executable file of a program. Raises `ModelError` that says how to install it.
 
     A name with a slash is relative to the working directory of the worker.
     """
@@ -144,8 +138,7 @@ def find_program(name: str, environ: Mapping[str, str], cwd: str, install: str) 
     raise ModelError("missing", f"the program {name} was not found", hint=hint)
 
 
-def existing_directory(given: str) -> Path:
-    """The directory that the settings name. Raises `ModelError`."""
+def _existing_directory(given: str) -> Path:
     path = Path(given).expanduser()
     if not path.is_dir():
         raise ModelError("missing", f"cwd is not a directory: {given}", hint="make it, or name another one")
@@ -154,16 +147,13 @@ def existing_directory(given: str) -> Path:
 
 @asynccontextmanager
 async def working_directory(given: str) -> AsyncGenerator[Path]:
-    """The directory that the settings name, else a fresh one, which is removed in the end. Raises `ModelError`."""
-    if given:
-        yield existing_directory(given)
-        return
-    fresh = existing_directory(tempfile.mkdtemp(prefix="conductor-"))
+    """Give the directory that the settings name, else a fresh one, which is removed in the end. Raises `ModelError`."""
+    path = _existing_directory(given or tempfile.mkdtemp(prefix="conductor-"))
     try:
-        yield fresh
+        yield path
     finally:
-        # A program may leave very many files.
-        await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)
+        if not given:  # a program may leave very many files
+            await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
 
 
 SYSTEM_FILES: Final = (
@@ -174,11 +164,9 @@ SYSTEM_FILES: Final = (
 )  # fmt: skip
 """What of /etc is shown: what libraries read, and no passwords."""
 
-INSTALL: Final = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or remove sandbox = true"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class SandboxView:
     """What a program sees: it may write `cwd` and what exists of `state`, and read `readable`, all at their own places.
 
     `home` is an empty directory of its own.
@@ -191,30 +179,26 @@ class View:
     network: bool = False
 
 
-def sandbox_words(bwrap: str, view: View, words: Sequence[str]) -> list[str]:
-    """The command line that runs a program in its sandbox."""
-    return [bwrap, *_mounts(view), "--chdir", str(view.cwd), "--", *words]
-
-
-def _mounts(view: View) -> Iterator[str]:
-    yield from ISOLATED
-    yield from ("--share-net",) if view.network else ()
-    yield from system_mounts(SYSTEM_FILES)
-    yield from ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev")  # root could write there
+def sandbox_words(bwrap: str, view: SandboxView, words: Sequence[str]) -> list[str]:
+    """Return the command line that runs a program in its sandbox."""
+    line = [bwrap, *ISOLATED, *(("--share-net",) if view.network else ()), *system_mounts(SYSTEM_FILES)]
+    line += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]  # root could write there
     for place in ("/tmp", "/var/tmp", "/run", *((view.home,) if view.home not in ("", "/") else ())):  # noqa: S108
-        yield from ("--tmpfs", place)
+        line += ["--tmpfs", place]
     for path in view.readable:
-        yield from ("--ro-bind", path, path)
+        line += ["--ro-bind", path, path]
     for path in view.state:
-        yield from ("--bind-try", path, path)
-    yield from ("--bind", str(view.cwd), str(view.cwd), "--remount-ro", "/")
+        line += ["--bind-try", path, path]
+    line += ["--bind", str(view.cwd), str(view.cwd), "--remount-ro", "/"]
+    return [*line, "--chdir", str(view.cwd), "--", *words]
 
 
 def find_sandbox(environ: Mapping[str, str]) -> str:
-    """The path of bubblewrap. Raises `ModelError` where it is missing or may not work here."""
+    """Return the path of bubblewrap. Raises `ModelError` where it is missing or may not work here."""
     found = shutil.which("bwrap", path=environ.get("PATH", os.defpath))
     if not found:
-        raise ModelError("missing", "sandbox = true needs bubblewrap, which is not installed", hint=INSTALL)
+        hint = "install bubblewrap (apt install bubblewrap, dnf install bubblewrap), or remove sandbox = true"
+        raise ModelError("missing", "sandbox = true needs bubblewrap, which is not installed", hint=hint)
     if why := why_not(found):
         message = f"sandbox = true needs bubblewrap, which does not work here: {why}"
         raise ModelError("missing", message, hint="allow user namespaces for it, or remove sandbox = true")
@@ -223,34 +207,28 @@ def find_sandbox(environ: Mapping[str, str]) -> str:
 
 def check_shown(paths: Sequence[str], environ: Mapping[str, str]) -> None:
     """Raise `ModelError` for a directory to be shown that has the home directory or files of conductor in it."""
+    home = Path(environ.get("HOME") or "/").resolve()
+    usual = {"CONFIG": ".config", "STATE": ".local/state", "DATA": ".local/share", "CACHE": ".cache"}
+    own = [  # where conductor keeps settings, traces and keys
+        Path(
+            environ.get(f"CONDUCTOR_LLM_{name}_DIR")
+            or f"{environ.get(f'XDG_{name}_HOME') or home / below}/conductor-llm"
+        )
+        for name, below in usual.items()
+    ]
     for path in paths:
         shown = Path(path).resolve()
-        for private in _private(environ):
-            if private.is_relative_to(shown) or (private != _home(environ) and shown.is_relative_to(private)):
+        for private in (home, *(place.resolve() for place in own)):
+            if private.is_relative_to(shown) or (private != home and shown.is_relative_to(private)):
                 message = f"sandbox = true cannot show {path}, because {private} would be seen"
                 raise ModelError("refused", message, hint="name a directory below it")
 
 
-def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("HOME") or "/").resolve()
-
-
-def _private(environ: Mapping[str, str]) -> Iterator[Path]:
-    """The home directory, and the directories in which conductor keeps settings, traces and keys."""
-    home = _home(environ)
-    yield home
-    usual = {"CONFIG": ".config", "STATE": ".local/state", "DATA": ".local/share", "CACHE": ".cache"}
-    for name, below in usual.items():
-        own = environ.get(f"CONDUCTOR_LLM_{name}_DIR")
-        around = Path(environ.get(f"XDG_{name}_HOME") or home / below)
-        yield (Path(own) if own else around / "conductor-llm").resolve()
-
-
 def own_files(program: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The files that a program outside the system's directories consists of, as far as its path tells.
+    """Return the files that a program outside the system's directories consists of, as far as its path tells.
 
     Those of a script's interpreter are among them. Of an npm package it is all of `node_modules`, of a Python program
-    its environment.
+    its environment, else the file alone.
     """
     found = [program]
     with open(program, "rb") as file:  # noqa: PTH123 - one line of it
@@ -260,18 +238,12 @@ def own_files(program: str, environ: Mapping[str, str]) -> tuple[str, ...]:
         named = [word for word in words if Path(word).name != "env" and not word.startswith("-") and "=" not in word]
         interpreter = shutil.which(named[0], path=environ.get("PATH", os.defpath)) if named else None
         found += [interpreter] if interpreter else []
-    shown = [place for path in found for place in _installation(Path(path))]
-    return tuple(dict.fromkeys(str(path) for path in shown if not _is_system(path)))
-
-
-def _installation(path: Path) -> Iterator[Path]:
-    """The directory that has to be shown for a program: that of its packages, else the file alone."""
-    real = path.resolve()
-    for place in (path, real):
-        packages = [each for each in place.parents if each.name == "node_modules"]
-        environments = [each for each in place.parents if (each / "pyvenv.cfg").is_file()]
-        yield (packages or environments or [place])[-1]
-
-
-def _is_system(path: Path) -> bool:
-    return any(path.is_relative_to(place) for place in SYSTEM)
+    shown: dict[str, None] = {}
+    for path in map(Path, found):
+        for place in (path, path.resolve()):
+            packages = [each for each in place.parents if each.name == "node_modules"]
+            environments = [each for each in place.parents if (each / "pyvenv.cfg").is_file()]
+            whole = (packages or environments or [place])[-1]
+            if not any(whole.is_relative_to(system) for system in SYSTEM):
+                shown[str(whole)] = None
+    return tuple(shown)

@@ -1,14 +1,11 @@
-"""The kinds of worker that are programs, their settings, and who reads what such a worker is sent. Pure.
-
-The kinds are in `programs.toml` beside this file.
-"""
+"""The kinds of worker that are programs (`programs.toml`), and who reads what such a worker is sent. Pure."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,8 +17,7 @@ from conductor_cli.core.terminal_text import one_line
 PROMPT: Final = "{prompt}"
 """Stands for the prompt in an argument. Without it a program reads the prompt on standard input."""
 
-MODEL: Final = "{model}"
-"""Stands for the worker's model in an argument."""
+MODEL: Final = "{model}"  # stands for the worker's model in an argument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +29,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class ProgramKind:
     """What is known about a kind of program.
 
     `command` is its command line, empty where the user gives it; `model` are the arguments that choose a model.
@@ -54,38 +50,18 @@ class Program:
     words: str = ""
 
 
-def _program(values: Mapping[str, Any]) -> Program:
-    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list) and name != "state"}
-    state = tuple(State(**each) for each in values.get("state", ()))
-    return Program(**{**values, **lists, "state": state})
+def _kind_of(values: Mapping[str, Any]) -> ProgramKind:
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return ProgramKind(**{**values, **lists, "state": tuple(State(**each) for each in values.get("state", ()))})
 
 
-PROGRAMS: Final[Mapping[str, Program]] = {
-    kind: _program(values)
+PROGRAMS: Final[Mapping[str, ProgramKind]] = {
+    kind: _kind_of(values)
     for kind, values in tomllib.loads(Path(__file__).with_name("programs.toml").read_text(encoding="utf-8")).items()
 }
 """Every kind of worker that is a program, by name."""
 
-PROGRAM_OPTIONS: Final[dict[str, tuple[type, ...]]] = {
-    "command": (list, tuple),
-    "args": (list, tuple),
-    "cwd": (str,),
-    "env": (list, tuple),
-    "seconds": (int, float),
-    "sandbox": (bool,),
-    "network": (bool,),
-    "read": (list, tuple),
-    "provider": (str,),
-    "max_tokens": (int,),
-    "context": (int,),
-}
-"""The options of a worker that is a program, and their types."""
-
-LONGEST_LINE: Final = 60
-"""Characters of a command line where it is only mentioned."""
-
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PROVIDER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+MAX_HINT_LINE: Final = 60  # characters of a command line where it is only mentioned
 _KEY: Final = re.compile(r"(?:^|_)(?:KEY|TOKEN)$")
 """A variable with a key. Any other may lead a program to another address."""
 
@@ -100,9 +76,9 @@ def command_of(worker: Worker) -> tuple[str, ...]:
 
 
 def describe_program(worker: Worker) -> str:
-    """A worker's program in a few words: its command line, and whether it is in a sandbox."""
+    """Return a worker's program in a few words: its command line, and whether it is in a sandbox."""
     line = one_line(shlex.join(command_of(worker)))
-    line = line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+    line = line if len(line) <= MAX_HINT_LINE else f"{line[: MAX_HINT_LINE - 1]}…"
     if not worker.options.get("sandbox"):
         return line
     return f"{line}, in a sandbox {'without a' if is_confined(worker) else 'with the'} network"
@@ -128,31 +104,3 @@ def recipient_of_program(worker: Worker) -> str:
     if options.get("command") or options.get("args") or redirected:
         return UNKNOWN_PROVIDER
     return PROGRAMS[worker.kind].provider or UNKNOWN_PROVIDER
-
-
-def invalid_settings(worker: Worker) -> Iterator[tuple[str, str, str]]:
-    """The settings of a program that are invalid: name, what is wrong with it, and what is allowed."""
-    for name in ("command", "args", "env", "read"):
-        if any(not isinstance(item, str) or not item or "\0" in item for item in worker.options.get(name) or ()):
-            yield name, f"{name} is not a list of texts", 'for example: ["one", "two"]'
-            return
-    if not command_of(worker):
-        yield "command", "names no program", 'for example: command = ["tac"], or … --kind command -- tac'
-    seconds, provider = worker.options.get("seconds"), worker.options.get("provider")
-    if seconds is not None and seconds <= 0:
-        yield "seconds", f"seconds is {seconds}", "a number above 0"
-    if provider is not None and not _PROVIDER.fullmatch(provider):
-        yield "provider", f"provider is {provider!r:.60}", "a provider's name, or local"
-    if any(not _VARIABLE.fullmatch(name) for name in worker.options.get("env") or ()):
-        yield "env", "env has something that is not the name of a variable", "names only: their values are passed on"
-    yield from _invalid_confinement(worker)
-
-
-def _invalid_confinement(worker: Worker) -> Iterator[tuple[str, str, str]]:
-    option, program = worker.options.get, PROGRAMS[worker.kind]
-    if not option("sandbox"):
-        for name in ("network", "read"):
-            if option(name) is not None:
-                yield name, f"{name} is for a program in a sandbox", "sandbox = true"
-    elif program.events and not option("network"):
-        yield "network", f"{worker.kind} needs the network to reach its model", "network = true"

@@ -3,8 +3,6 @@
 Each model has a thread on which llama.cpp is imported, loads, reads and writes. llama.cpp's calls last for seconds and
 a context may be used by one thread at a time, so the event loop only hands over calls and takes chunks, and calls are
 answered one after the other.
-
-One call between the event loop and a model's thread: the work on its way there, its chunks on their way back.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,23 +25,25 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.formatting import format_duration
 from conductor_cli.models.base import NO_FEATURES, Features, check_features, needs_features
 from conductor_cli.models.llama.bindings import CancelToken
-from conductor_cli.models.llama.engine import Engine
+from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.gguf import read_header, short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
 from conductor_cli.models.llama.prompt import format_of
 
-Work = Callable[[Engine, CancelToken], Iterable[Chunk]]
+Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
 """What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is set."""
 
+T = TypeVar("T")
+
 STOP_TIMEOUT: Final = 5.0
-"""Seconds that stopping a call waits for the thread, which on a CPU needs less than 0.2."""
+"""Seconds that stopping a call, or closing a model, waits for the thread, which on a CPU needs less than 0.2."""
 
 HAND_OVER_INTERVAL: Final = 0.004
 """Seconds between two chunks that the event loop is given. A tiny model writes thousands of tokens a second, and waking
 the loop for each of them would take more time than the model does."""
 
 
-class Call:
+class LlamaCall:
     """Made on the event loop. The thread calls `put` with chunks, perhaps with an error, and at last with None."""
 
     def __init__(self, work: Work, deadline: float | None) -> None:
@@ -73,7 +74,9 @@ class Call:
                 return
             self._handed_over = now
         if self._held:
-            self._send(_join_chunks(self._held))
+            last = self._held[-1]
+            text, thinking = ("".join(getattr(chunk, name) for chunk in self._held) for name in ("text", "thinking"))
+            self._send(replace(last, text=text, thinking=thinking))
             self._held = []
         if not joins:
             self._send(result)
@@ -85,7 +88,7 @@ class Call:
             self.cancel.set()
 
     async def get(self) -> Chunk | None:
-        """The next chunk; None at the end. Raises the thread's error."""
+        """Return the next chunk; None at the end. Raises the thread's error."""
         if self._ended:
             return None
         try:
@@ -109,19 +112,6 @@ class Call:
                     self._ended = await self._results.get() is None
 
 
-def _join_chunks(chunks: list[Chunk]) -> Chunk:
-    last = chunks[-1]
-    return Chunk(
-        text="".join(chunk.text for chunk in chunks), thinking="".join(chunk.thinking for chunk in chunks),
-        usage=last.usage, finish=last.finish, choice_shares=last.choice_shares, confidence=last.confidence,
-    )  # fmt: skip
-
-
-T = TypeVar("T")
-
-CLOSE_TIMEOUT: Final = 5.0
-"""Seconds that `close` waits for the thread, which on a CPU needs less than 0.2 to stop."""
-
 _OPEN_MODELS: weakref.WeakSet[Llama] = weakref.WeakSet()
 
 
@@ -131,8 +121,8 @@ class Llama:
     def __init__(self, path: Path | str, options: LlamaOptions = LlamaOptions()) -> None:  # noqa: B008 - frozen
         self.path = Path(path)
         self.options = options
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
-        self._open_calls: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._calls: SimpleQueue[LlamaCall | None] = SimpleQueue()
+        self._open_calls: weakref.WeakSet[LlamaCall] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
@@ -154,15 +144,15 @@ class Llama:
         """Load the model now. Raises `ModelError` of kind `file` if that fails."""
         await self.run_on_thread(lambda _engine, _cancel: None)
 
-    async def run_on_thread(self, work: Callable[[Engine, CancelToken], T]) -> T:
-        """The result of `work`, done by the model's thread with the loaded model. Raises `ModelError`."""
+    async def run_on_thread(self, work: Callable[[LlamaEngine, CancelToken], T]) -> T:
+        """Return the result of `work`, done by the model's thread with the loaded model. Raises `ModelError`."""
         results: list[T] = []
 
-        def run(engine: Engine, cancel: CancelToken) -> tuple[Chunk, ...]:
+        def run(engine: LlamaEngine, cancel: CancelToken) -> tuple[Chunk, ...]:
             results.append(work(engine, cancel))
             return ()
 
-        call = self._submit(Call(run, None))
+        call = self._submit(LlamaCall(run, None))
         try:
             while await call.get():
                 pass
@@ -171,10 +161,10 @@ class Llama:
         return results[0]
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
+        """Return the reply to `request`; see `Model`. Closing it returns when the thread has stopped working on it."""
         if needs_features(request):
             check_features(self.path.name, self.features, request)
-        call = self._submit(Call(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
+        call = self._submit(LlamaCall(lambda engine, cancel: engine.generate(request, cancel), request.deadline))
         try:
             while chunk := await call.get():
                 yield chunk
@@ -186,9 +176,9 @@ class Llama:
         self._stop()
         if self._started:
             # Not thread.join(): a KeyboardInterrupt within it makes Python 3.11 believe that the thread has ended.
-            await asyncio.to_thread(self._thread_ended.wait, CLOSE_TIMEOUT)
+            await asyncio.to_thread(self._thread_ended.wait, STOP_TIMEOUT)
 
-    def _submit(self, call: Call) -> Call:
+    def _submit(self, call: LlamaCall) -> LlamaCall:
         with self._lock:
             if self._closed:
                 raise ModelError("internal", f"{self.path.name} was closed")
@@ -210,12 +200,12 @@ class Llama:
 
     def _serve(self) -> None:
         """The thread: answers calls until there are no more."""
-        engine: Engine | None = None
+        engine: LlamaEngine | None = None
         while (call := self._calls.get()) is not None:
             try:
                 if not call.start():
-                    raise Cancelled  # noqa: TRY301 - one place says what has happened
-                engine = engine or Engine(self.path, self.options, call.cancel)
+                    raise Cancelled
+                engine = engine or LlamaEngine(self.path, self.options, call.cancel)
                 for chunk in call.work(engine, call.cancel):
                     call.put(chunk)
             except Cancelled:
@@ -240,4 +230,4 @@ def _stop_all() -> None:
     for model in models:
         model._stop()  # noqa: SLF001
     for model in models:
-        model._thread_ended.wait(CLOSE_TIMEOUT)  # noqa: SLF001
+        model._thread_ended.wait(STOP_TIMEOUT)  # noqa: SLF001

@@ -28,9 +28,7 @@ RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(s
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
 
 _ERROR: Final = 4
-_CONTINUED: Final = 5
-"""llama.cpp's levels of a line in the log: an error; more of the line before."""
-
+_CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
 _LOADING = threading.Lock()
 _LOADED: list[Any] = []
 """The module, and the callback for its log, which ctypes would free if nobody referred to it."""
@@ -49,13 +47,13 @@ def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
 
 
 def is_supported(version: str) -> bool:
-    """Whether this version of llama-cpp-python is one that is tested."""
+    """Return whether this version of llama-cpp-python is one that is tested."""
     found = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return found >= OLDEST and found[: len(BEFORE)] < BEFORE
 
 
 def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindings` gives it
-    """Whether layers of a model can be put on a GPU: llama.cpp was built for one, and there is one."""
+    """Return whether layers of a model can be put on a GPU: llama.cpp was built for one, and there is one."""
     return bool(lib.llama_supports_gpu_offload())
 
 
@@ -69,7 +67,7 @@ def clear_log() -> None:
 
 
 def last_error(otherwise: str) -> str:
-    """The error that llama.cpp logged on this thread since `clear_log`, in one line."""
+    """Return the error that llama.cpp logged on this thread since `clear_log`, in one line."""
     me = threading.get_ident()
     with _LOGGING:
         errors = [short_line(text) for thread, level, text in _LOG if thread == me and level == _ERROR and text.strip()]
@@ -79,7 +77,7 @@ def last_error(otherwise: str) -> str:
 
 
 def abort_callback(lib: Any) -> Any:  # noqa: ANN401 - the module and a C function pointer
-    """A C function that llama.cpp asks, with the address of a `CancelToken`, whether to stop.
+    """Return a C function that llama.cpp asks, with the address of a `CancelToken`, whether to stop.
 
     It is libc's `strlen`: 0 for an empty text, else 1. A Python function would be called hundreds of times a token, and
     would wait for the interpreter's lock each time.

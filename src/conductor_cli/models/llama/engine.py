@@ -1,14 +1,11 @@
-"""One loaded model, for one thread: a request becomes chunks, and nothing here waits or is shared.
-
-A reply of a local model that may hold tool calls: its text without them, and the calls. Pure.
-"""
+"""One loaded model, for one thread: a request becomes chunks, and nothing here waits or is shared."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,13 +22,13 @@ from conductor_cli.models.llama.prompt import (
     CHATML,
     SPELLED,
     ChatTemplate,
-    Piece,
+    PromptPiece,
     ToolFormat,
     call_with_invalid_arguments,
     calls_in,
     grammar_of,
     opens_thinking,
-    render_prompt,
+    render_messages,
 )
 from conductor_cli.models.llama.sampling import (
     GrammarSampler,
@@ -43,12 +40,12 @@ from conductor_cli.models.llama.sampling import (
     choose_index,
     softmax,
 )
-from conductor_cli.models.llama.vocabulary import Prompt, ReplyDecoder, Vocabulary
-from conductor_cli.models.stream_decoder import LONGEST_ARGUMENTS, ToolCallDecoder
+from conductor_cli.models.llama.vocabulary import TokenDecoder, TokenizedPrompt, Vocabulary
+from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, ToolCallDecoder
 from conductor_cli.models.tool_schemas import api_name, original_names
 
 
-class ToolUse(NamedTuple):
+class ReplyTools(NamedTuple):
     """How a reply may use tools. `forced` means that the prompt opens a call, `grammar` is of what follows that."""
 
     form: ToolFormat
@@ -56,8 +53,8 @@ class ToolUse(NamedTuple):
     grammar: str | None = None
 
 
-def tool_use(form: ToolFormat | None, request: Request) -> ToolUse | None:
-    """How the reply to a request may use tools, with a model of this format; None if it may not."""
+def reply_tools(form: ToolFormat | None, request: Request) -> ReplyTools | None:
+    """Return how the reply to a request may use tools, with a model of this format; None if it may not."""
     if form is None or not request.tools or request.tool_choice == "none":
         return None
     forced = request.tool_choice != "auto"
@@ -65,13 +62,13 @@ def tool_use(form: ToolFormat | None, request: Request) -> ToolUse | None:
     # Without an opening nothing shows where a call begins, unless it is the whole reply.
     constrained = forced or form.opening
     grammar = grammar_of(form, [api_name(tool.name) for tool in offered]) if constrained else None
-    return ToolUse(form, forced=forced, grammar=grammar)
+    return ReplyTools(form, forced=forced, grammar=grammar)
 
 
-class ToolReply(ReplyDecoder):
+class ToolReply(TokenDecoder):
     """The bytes of tokens -> text and calls. The calls are given by `calls`, once the reply has ended."""
 
-    def __init__(self, request: Request, use: ToolUse, *, thinking: bool | None) -> None:
+    def __init__(self, request: Request, use: ReplyTools, *, thinking: bool | None) -> None:
         super().__init__(stop=request.stop, thinking=thinking)
         names = original_names(tool.name for tool in request.tools)
         self._decoder = ToolCallDecoder(Secrets(), turn=len(request.messages), names=names)
@@ -104,7 +101,7 @@ class ToolReply(ReplyDecoder):
         return Chunk(text=text if not self._found or text.strip() else "", thinking=chunk.thinking)
 
     def calls(self, finish: Finish) -> Iterator[Chunk]:
-        """The calls, after `end`. Raises `ModelError` for a reply that was cut off inside one."""
+        """Return the calls, after `end`. Raises `ModelError` for a reply that was cut off inside one."""
         if self._waiting:
             invalid = call_with_invalid_arguments(self._waiting, self._form)
             if finish == "length" or not invalid:
@@ -116,23 +113,19 @@ class ToolReply(ReplyDecoder):
             yield Chunk(tool_call=delta)
 
     def _without_calls(self, text: str) -> str:
-        """What is certainly text. What is certainly a call is kept, and so is what may become one."""
+        """Return what is certainly text. What is certainly a call is kept, and so is what may become one."""
         self._waiting += text
         shown = ""
         while True:
-            if self._inside:
-                if not self._read_call():
-                    return shown
-                continue
-            before = self._text_before_call()
-            shown += before
             if not self._inside:
+                shown += self._text_before_call()
+            if not (self._inside and self._read_call()):
                 return shown
 
     def _read_call(self) -> bool:
-        """Whether a call that has begun is complete; it is kept then."""
-        if len(self._waiting) > LONGEST_ARGUMENTS:
-            raise ModelError("broken", f"the model wrote a tool call of more than {LONGEST_ARGUMENTS} characters")
+        """Return whether a call that has begun is complete; it is kept then."""
+        if len(self._waiting) > MAX_ARGUMENTS:
+            raise ModelError("broken", f"the model wrote a tool call of more than {MAX_ARGUMENTS} characters")
         written, closed, rest = self._waiting.partition(self._form.closing) if self._form.closing else ("", "", "")
         if not closed:
             return False
@@ -145,7 +138,7 @@ class ToolReply(ReplyDecoder):
         return True
 
     def _text_before_call(self) -> str:
-        """What is shown before the next call; `_inside` is set if one begins there."""
+        """Return what is shown before the next call; `_inside` is set if one begins there."""
         opening = self._form.opening
         if not opening:
             # Only a whole reply is a call, so its first character decides.
@@ -167,8 +160,7 @@ MIN_GRAMMAR_REPLY: Final = 256
 """Tokens that a prompt leaves free for a reply that has to keep to a grammar: half of one is of no use."""
 
 
-REFUSAL: Final = "?"
-"""What is written instead of a reply of too little probability."""
+REFUSAL: Final = "?"  # What is written instead of a reply of too little probability
 
 
 class _Ending(NamedTuple):
@@ -179,7 +171,7 @@ class _Ending(NamedTuple):
     thinking: int = 0
 
 
-class Engine:
+class LlamaEngine:
     """A loaded model. All methods belong to one thread."""
 
     def __init__(self, path: Path, options: LlamaOptions, cancel: CancelToken) -> None:
@@ -205,17 +197,17 @@ class Engine:
 
     @property
     def capacity(self) -> int:
-        """How many tokens a context may be made to hold."""
         return max(self._loaded.most, self.kv_cache.capacity)
 
     def generate(self, request: Request, cancel: CancelToken) -> Iterator[Chunk]:
-        """The reply, chunk by chunk. Raises `ModelError`, or `Cancelled` soon after `cancel` is set."""
+        """Return the reply, chunk by chunk. Raises `ModelError`, or `Cancelled` soon after `cancel` is set."""
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
-        use = tool_use(self._template.tool_format, request)
+        use = reply_tools(self._template.tool_format, request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
-        with closing(self._sampler(request, use, prompt)) as sampler:
+        search = self._search_up_to(request, use, prompt) if request.rank else None
+        with closing(self._new_sampler(request, use, search)) as sampler:
             cached = self.kv_cache.read(prompt)
             # llama.cpp loads and computes with damaged weights; this is where the damage first shows.
             if math.isnan(self._lib.llama_get_logits_ith(self.context, -1)[0]):
@@ -223,12 +215,18 @@ class Engine:
                 raise ModelError("file", problem, hint="get the file again")
             first = {self.vocabulary.first_token(text): text for text in request.choices}
             if first and -1 not in first and len(first) == len(request.choices):
-                end = self._choose(first, request)
+                # One of the choices, by the distribution of the first token over them: nothing is decoded for it.
+                logits = self._lib.llama_get_logits_ith(self.context, -1)
+                odds = softmax([logits[token] for token in first])
+                chosen = choose_index(odds, request.temperature, self._seed(request))
+                texts = list(first.values())
+                chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
+                end = _Ending(chunk=chunk, written=1)
             else:  # no choices, or two of them begin with the same token
                 thinking = prompt.opens_thinking if _may_think(request, use) else None
                 most = self.kv_cache.capacity - len(prompt.tokens)
                 most = most if request.max_tokens is None else min(most, request.max_tokens)
-                plain = ReplyDecoder(stop=request.stop, thinking=thinking)
+                plain = TokenDecoder(stop=request.stop, thinking=thinking)
                 reply = plain if use is None else ToolReply(request, use, thinking=thinking)
                 written = self._write(reply, sampler, most)
                 end = yield from _sure(written, sampler, self._options.refuse_below)
@@ -238,18 +236,18 @@ class Engine:
         )  # fmt: skip
         yield replace(end.chunk, usage=usage)
 
-    def tokenize(self, request: Request) -> Prompt:
-        """The tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
-        use = tool_use(self._template.tool_format, request)
+    def tokenize(self, request: Request) -> TokenizedPrompt:
+        """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
+        use = reply_tools(self._template.tool_format, request)
         # Under a grammar there is no room for thinking, so the template is asked to leave it out.
-        pieces = render_prompt(
+        pieces = render_messages(
             self._template, request.messages, thinking=_may_think(request, use), cuts=request.cuts,
             tools=request.tools if use else (),
         )  # fmt: skip
         if request.prefill:
-            pieces = (*pieces, Piece(text=request.prefill, control=False))
+            pieces = (*pieces, PromptPiece(text=request.prefill, control=False))
         if use and use.forced:
-            pieces = (*pieces, Piece(text=use.form.opening, control=True))
+            pieces = (*pieces, PromptPiece(text=use.form.opening, control=True))
         prompt = self.vocabulary.tokenize_prompt(pieces, self.kv_cache.check_cancelled)
         return prompt._replace(opens_thinking=opens_thinking(pieces))
 
@@ -280,7 +278,7 @@ class Engine:
         except ModelError:  # no memory for the longest reply: have room for the shortest that is of use
             self.grow_context(tokens + least)
 
-    def _write(self, reply: ReplyDecoder, sampler: Sampler, most: int) -> Generator[Chunk, None, _Ending]:
+    def _write(self, reply: TokenDecoder, sampler: Sampler, most: int) -> Generator[Chunk, None, _Ending]:
         """Draw and decode up to `most` tokens. What is done here is done for each token: it must stay short."""
         finish: Finish = "length"
         written = 0
@@ -307,22 +305,7 @@ class Engine:
             finish = "tool"
         return _Ending(chunk=replace(last, finish=finish), written=written, thinking=reply.thinking_tokens)
 
-    def _choose(self, first: Mapping[int, str], request: Request) -> _Ending:
-        """One of the choices, by the distribution of the first token over them: nothing is decoded for it."""
-        logits = self._lib.llama_get_logits_ith(self.context, -1)
-        odds = softmax([logits[token] for token in first])
-        chosen = choose_index(odds, request.temperature, self._seed(request))
-        texts = list(first.values())
-        chunk = Chunk(text=texts[chosen], finish="stop", choice_shares=dict(zip(texts, odds, strict=True)))
-        return _Ending(chunk=chunk, written=1)
-
-    def _sampler(self, request: Request, use: ToolUse | None, prompt: Prompt) -> Sampler:
-        if request.rank == 0:
-            return self._new_sampler(request, use)
-        search = self._search_up_to(request, use, prompt)
-        return SearchingSampler(self._new_sampler(request, use), search)
-
-    def _search_up_to(self, request: Request, use: ToolUse | None, prompt: Prompt) -> ReplySearch:
+    def _search_up_to(self, request: Request, use: ReplyTools | None, prompt: TokenizedPrompt) -> ReplySearch:
         """The search for replies to a prompt, after as many as the request's rank; if need be, they are made again."""
         asked = (*prompt.tokens, request.grammar)
         if self._search is None or self._search[0] != asked or self._search[1].count > request.rank:
@@ -331,12 +314,14 @@ class Engine:
         most = self.kv_cache.capacity - len(prompt.tokens)
         while search.count < request.rank:
             self.kv_cache.read(prompt)
-            with closing(SearchingSampler(self._new_sampler(request, use), search)) as sampler:
-                for _ in self._write(ReplyDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
+            with closing(self._new_sampler(request, use, search)) as sampler:
+                for _ in self._write(TokenDecoder(stop=request.stop), sampler, min(most, request.max_tokens or most)):
                     pass
         return search
 
-    def _new_sampler(self, request: Request, use: ToolUse | None) -> Sampler:
+    def _new_sampler(self, request: Request, use: ReplyTools | None, search: ReplySearch | None) -> Sampler:
+        if search is not None:
+            return SearchingSampler(self._new_sampler(request, use, None), search)
         seed = self._seed(request)
         grammar = use.grammar if use else request.grammar
         if grammar is None and self._options.refuse_below is not None:
@@ -354,7 +339,7 @@ class Engine:
 def _sure(
     written: Generator[Chunk, None, _Ending], sampler: Sampler, refuse_below: float | None
 ) -> Generator[Chunk, None, _Ending]:
-    """The reply, or a refusal if the model gives the whole of it less probability than `refuse_below`."""
+    """Return the reply, or a refusal if the model gives the whole of it less probability than `refuse_below`."""
     if refuse_below is None or not isinstance(sampler, ScoringSampler):
         return (yield from written)
     chunks = list[Chunk]()
@@ -370,6 +355,6 @@ def _sure(
     return end._replace(chunk=replace(end.chunk, confidence=sampler.probability))
 
 
-def _may_think(request: Request, use: ToolUse | None) -> bool:
-    """Whether the model may think before it answers: a grammar, or a call that the prompt opens, leaves no room."""
+def _may_think(request: Request, use: ReplyTools | None) -> bool:
+    """Return whether the model may think first: a grammar, or a call that the prompt opens, leaves no room for it."""
     return request.grammar is None and not (use and use.forced)

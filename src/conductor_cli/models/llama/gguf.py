@@ -7,8 +7,6 @@ damage in them.
 The format: github.com/ggml-org/ggml, docs/gguf.md. The types of numbers and their sizes are ggml's:
 github.com/ggml-org/llama.cpp, ggml/include/ggml.h and ggml/src/ggml-common.h. What is stored in which type:
 conversion/base.py there, by which such files are made.
-
-What a model file is, in a few words, and the files that a split model consists of.
 """
 
 from __future__ import annotations
@@ -33,8 +31,7 @@ MEBIBYTE: Final = 1 << 20
 MAX_ENTRIES: Final = 20_000
 """No model has more keys or tensors. llama.cpp compares all of them with each other, and would not come back."""
 
-MAX_LAYERS: Final = 512
-"""The most layers that llama.cpp supports."""
+MAX_LAYERS: Final = 512  # The most layers that llama.cpp supports
 
 MAX_STRING_BYTES: Final = 16 * MEBIBYTE
 """No text in a header is longer, nor are all that are kept together, nor the tokens of a vocabulary."""
@@ -42,9 +39,7 @@ MAX_STRING_BYTES: Final = 16 * MEBIBYTE
 MAX_TOKENS: Final = 600_000
 """Tokens of a vocabulary, of which each is kept for a moment; the largest known one has 262,144."""
 
-MAX_TEXTS: Final = 2_000_000
-"""Texts of any other list; a vocabulary has about two merges for each token."""
-
+MAX_TEXTS: Final = 2_000_000  # Texts of any other list; a vocabulary has about two merges for each token
 _STRING: Final = 8
 _ARRAY: Final = 9
 _NUMBER_FORMATS: Final = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
@@ -56,8 +51,7 @@ _ALIGNMENT: Final = 32
 _DOWNLOAD: Final = "get the file again, or name another one"
 _NOT_GGUF: Final = "get the file again: a web page or a Git LFS pointer may have been saved in its place"
 
-F32: Final = 0
-"""The number of the type of plain numbers of 32 bits."""
+F32: Final = 0  # The number of the type of plain numbers of 32 bits
 
 UNUSABLE_TYPES: Final = frozenset({9, 15, 24, 25, 26, 27, 28})
 """The types that ggml cannot multiply a matrix of: Q8_1 and Q8_K (only for intermediate results), integers, and F64."""
@@ -98,12 +92,11 @@ def is_matrix(name: str, tensor: TensorInfo) -> bool:
 
 
 def has_usable_type(name: str, tensor: TensorInfo) -> bool:
-    """Whether llama.cpp can compute with the tensor. It aborts the process on one that has another type.
+    """Return whether llama.cpp can compute with the tensor. It aborts the process on one that has another type.
 
     Everything that is not a matrix has plain numbers.
     """
-    table = _INTEGER_TABLES.get(name.split(".", 2)[-1])
-    if table is not None:
+    if (table := _INTEGER_TABLES.get(name.split(".", 2)[-1])) is not None:
         return tensor.kind == table
     return tensor.kind not in UNUSABLE_TYPES if is_matrix(name, tensor) else tensor.kind == F32
 
@@ -139,38 +132,40 @@ class Header:
 
 
 def check_model_file(path: Path, *, first: bool = True) -> Header:
-    """The header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file.
+    """Return the header of a file that llama.cpp may see. Raises `ModelError` of kind `file` for any other file.
 
     Without `first` it is a further part of a split model, which has nothing but weights.
     """
     header, tensors = read_header_and_tensors(path)
-    _check_kinds(path, tensors)
+    odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
+    if odd is not None:
+        kind = tensors[odd].kind
+        raise _damaged(path, f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
     if not first:
         return header
     if not header.architecture:
         raise _damaged(path, "does not say which architecture it has")
     if header.tensors == 0 and "split.count" not in header.values:  # the first part of a split model may have none
         raise ModelError("file", f"{path} has a vocabulary but no weights", hint=_DOWNLOAD)
-    _check_vocabulary(path, header)
-    _check_numbers(path, header)
+    _check_keys(path, header)
     return header
 
 
 def read_header(path: Path, *, brief: bool = False) -> Header:
-    """The keys of the file; `brief` leaves out the vocabulary, which is most of them, and all that follows it.
+    """Return the keys of the file; `brief` leaves out the vocabulary, which is most of them, and all that follows it.
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
-    with _reading(path) as reader:
+    with _open_reader(path) as reader:
         return reader.header(brief=brief)
 
 
 def read_header_and_tensors(path: Path) -> tuple[Header, Mapping[str, TensorInfo]]:
-    """All keys, and every tensor by its name, in a file that is long enough for them.
+    """Return all keys, and every tensor by its name, in a file that is long enough for them.
 
     Raises `ModelError` of kind `file`, and nothing else.
     """
-    with _reading(path) as reader:
+    with _open_reader(path) as reader:
         header = reader.header(brief=False)
         tensors = reader.tensors(header.tensors)
         reader.check_length(header, tensors)
@@ -178,7 +173,7 @@ def read_header_and_tensors(path: Path) -> tuple[Header, Mapping[str, TensorInfo
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[_Reader]:
+def _open_reader(path: Path) -> Iterator[_Reader]:
     try:
         if not path.exists():
             raise ModelError("file", f"there is no file {path}", hint="check the path")
@@ -205,14 +200,7 @@ def _damaged(path: Path, problem: str) -> ModelError:
     return ModelError("file", f"{path} {problem}", hint=_DOWNLOAD)
 
 
-def _check_kinds(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
-    odd = next((name for name, tensor in tensors.items() if not has_usable_type(name, tensor)), None)
-    if odd is not None:
-        kind = tensors[odd].kind
-        raise _damaged(path, f"is damaged: {short_line(odd)} has the type {kind}, with which llama.cpp cannot compute")
-
-
-def _check_vocabulary(path: Path, header: Header) -> None:
+def _check_keys(path: Path, header: Header) -> None:
     """llama.cpp reads as many scores and types as there are tokens, past the end of the list if there are fewer.
 
     Without a vocabulary it aborts the process on the first text, and if SentencePiece has no token for some byte, on a
@@ -232,9 +220,7 @@ def _check_vocabulary(path: Path, header: Header) -> None:
         if kind not in kinds or (name != "merges" and count != tokens):
             raise _damaged(path, f"is damaged: its vocabulary does not fit together ({name})")
 
-
-def _check_numbers(path: Path, header: Header) -> None:
-    """llama.cpp aborts the process on a count of layers or heads, or an epsilon of a norm, that makes no sense."""
+    # It also aborts on a count of layers or heads, or an epsilon of a norm, that makes no sense.
     layers = header.values.get(f"{header.architecture}.block_count", 1)
     if not isinstance(layers, int) or not 0 < layers <= MAX_LAYERS:
         raise _damaged(path, f"is damaged: it claims {short_line(str(layers))} layers")
@@ -285,7 +271,7 @@ class _Reader:
         return Header(tensors=tensors, values=values, arrays=arrays, has_byte_tokens=self._has_byte_tokens)
 
     def tensors(self, count: int) -> dict[str, TensorInfo]:
-        """The tensors, whose descriptions come after the keys."""
+        """Return the tensors, whose descriptions come after the keys."""
         found: dict[str, TensorInfo] = {}
         for _ in range(count):
             name, dimensions = self._text(), self._number("I")
@@ -334,13 +320,9 @@ class _Reader:
         size = 8 if kind == _STRING else struct.calcsize("<" + _NUMBER_FORMATS[kind])
         if count * size > len(self._data) - self._at:
             raise self._cut()
-        if kind == _STRING:
-            self._skip_texts(count, unique=unique)
-        else:
+        if kind != _STRING:
             self._at += count * size
-        return kind, count
-
-    def _skip_texts(self, count: int, *, unique: bool) -> None:
+            return kind, count
         data, at, end, length = self._data, self._at, len(self._data) - 8, struct.Struct("<Q").unpack_from
         seen: set[bytes] = set()
         if count > (MAX_TOKENS if unique else MAX_TEXTS):
@@ -359,6 +341,7 @@ class _Reader:
         if unique:
             self._has_byte_tokens = all(b"<0x%02X>" % byte in seen or bytes((byte,)) in seen for byte in range(256))
         self._at = at
+        return kind, count
 
     def _cut(self) -> ModelError:
         return _damaged(self._path, "is cut off or damaged: it ends in the middle of its header")
@@ -367,8 +350,7 @@ class _Reader:
 PART_NAME: Final = re.compile(r"(?P<name>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
 """The names of the parts of a split model; llama.cpp finds the others by the name of the first."""
 
-MAX_PARTS: Final = 10 * MAX_LAYERS
-"""No model has more parts."""
+MAX_PARTS: Final = 10 * MAX_LAYERS  # No model has more parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -387,7 +369,7 @@ class ModelInfo:
 
 
 def read_model_info(path: Path) -> ModelInfo:
-    """What `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
+    """Return what `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
     header = read_header(path, brief=True)
     context = header.values.get(f"{header.architecture}.context_length", 0)
     # A changed file nearly always has another size, header or end. A state on disk of another model would be harmful.
@@ -421,11 +403,11 @@ def part_names(name: str) -> list[str]:
 
 
 def part_files(path: Path) -> tuple[Path, ...]:
-    """All files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
+    """Return all files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
     match = PART_NAME.fullmatch(path.name)
-    if match is None or int(match["count"]) < 2:
+    count = int(match["count"]) if match else 1
+    if match is None or count < 2:
         return (path,)
-    count = int(match["count"])
     if count > MAX_PARTS:
         raise ModelError("file", f"the name of {path} says that it is one of {count} files", hint="name another file")
     files = [path.with_name(name) for name in part_names(path.name)]
@@ -445,7 +427,7 @@ def read_all_tensors(path: Path) -> dict[str, TensorInfo]:
 
 
 def check_whole_model(path: Path) -> Header:
-    """The header of a model's only or first file, if llama.cpp may see all of its parts.
+    """Return the header of a model's only or first file, if llama.cpp may see all of its parts.
 
     Raises `ModelError` of kind `file`.
     """

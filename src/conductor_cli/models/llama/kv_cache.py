@@ -1,9 +1,7 @@
 """The keys and values in a context, and reading more into it. For one thread.
 
 A prompt that begins with tokens that were read before costs only the rest: the tokens of the last prompt are still in
-the context, and the state of a fixed prefix may be on disk.
-
-States of fixed prompt prefixes on disk: the keys and values of everything before the question.
+the context, and the state of a fixed prefix, of everything before the question, may be on disk.
 
 Reading 501 tokens took a 7B model 20.2 s on two cores; loading their state from disk took 0.1 s. A file is named after
 its model and its tokens, and holds a checksum, then the state as `llama_state_seq_get_data` gives it. llama.cpp aborts
@@ -27,18 +25,14 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
 from conductor_cli.models.llama.loading import Cancelled
-from conductor_cli.models.llama.vocabulary import Prompt, common_prefix_length
+from conductor_cli.models.llama.vocabulary import TokenizedPrompt, common_prefix_length
 
-MIN_TOKENS: Final = 64
-"""Tokens below which reading again is as fast."""
-
+MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32
 MAX_BYTES: Final = 2 << 30
 """How many states are kept, and how many bytes of them; those that were not used for the longest time go first."""
 
-ABANDONED_SECONDS: Final = 3600.0
-"""How old a file that is still being written can be before its writer must be dead."""
-
+ABANDONED_SECONDS: Final = 3600.0  # How old a file that is still being written can be before its writer must be dead
 _CHECKSUM_BYTES: Final = 32
 
 # Only files with these names are ever deleted: nothing else in the directory is ours.
@@ -60,25 +54,25 @@ class PrefixCache:
         self._directory, self._model = directory, model
 
     def wants(self, tokens: Sequence[int]) -> bool:
-        """Whether the state of these tokens is worth keeping and not there yet."""
+        """Return whether the state of these tokens is worth keeping and not there yet."""
         try:
             return len(tokens) >= MIN_TOKENS and not self._path(tokens).exists()
         except OSError:  # a directory that belongs to somebody else
             return False
 
     def load(self, tokens: Sequence[int]) -> Any | None:  # noqa: ANN401 - a ctypes array of bytes
-        """The state after `tokens`, complete and undamaged, or None. Any other file is deleted."""
+        """Return the state after `tokens`, complete and undamaged, or None. Any other file is deleted."""
         path = self._path(tokens)
         try:
             if not path.is_file():  # opening a pipe would wait for a writer
-                raise ValueError("not a file")  # noqa: TRY301
+                raise ValueError("not a file")
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size - _CHECKSUM_BYTES
                 if not 0 < size <= self.max_state_bytes:
-                    raise ValueError("a part of a state, or too large")  # noqa: TRY301
+                    raise ValueError("a part of a state, or too large")
                 checksum, state = file.read(_CHECKSUM_BYTES), (ctypes.c_uint8 * size)()
                 if file.readinto(state) != size or _checksum(path, state) != checksum:
-                    raise ValueError("damaged")  # noqa: TRY301
+                    raise ValueError("damaged")
         except (OSError, ValueError, MemoryError):
             self.drop(tokens)
             return None
@@ -112,15 +106,25 @@ class PrefixCache:
 
 
 def _checksum(path: Path, state: Any) -> bytes:  # noqa: ANN401 - a ctypes array of bytes
-    """The checksum of a state, and of the name that it belongs under."""
     digest = hashlib.sha256(path.name.encode())
     digest.update(state)
     return digest.digest()
 
 
 def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, size: int = MAX_BYTES) -> None:
-    """Delete the states that were not used for the longest time until the rest is within bounds; never `keep`."""
-    states = _list_states(directory)
+    """Delete the states that were not used for the longest time until the rest is within bounds; never `keep`.
+
+    Files that a dead process has left unfinished are deleted, too.
+    """
+    states = []
+    with suppress(OSError):
+        for entry in list(os.scandir(directory)):
+            with suppress(OSError):
+                stat, path = entry.stat(), Path(entry.path)
+                if _STATE_NAME.fullmatch(entry.name):
+                    states.append((stat, path))
+                elif _UNFINISHED_NAME.fullmatch(entry.name) and time.time() - stat.st_mtime > ABANDONED_SECONDS:
+                    path.unlink()
     newest_first = sorted(states, key=lambda state: (state[1] == keep, state[0].st_mtime), reverse=True)
     left = size
     for index, (stat, path) in enumerate(newest_first):
@@ -130,26 +134,8 @@ def trim(directory: Path, *, keep: Path | None = None, files: int = MAX_FILES, s
                 path.unlink()
 
 
-def _list_states(directory: Path) -> list[tuple[os.stat_result, Path]]:
-    """The states in a directory. Files that a dead process has left unfinished are deleted."""
-    found = []
-    with suppress(OSError):
-        for entry in list(os.scandir(directory)):
-            with suppress(OSError):
-                stat, path = entry.stat(), Path(entry.path)
-                if _STATE_NAME.fullmatch(entry.name):
-                    found.append((stat, path))
-                elif _UNFINISHED_NAME.fullmatch(entry.name) and time.time() - stat.st_mtime > ABANDONED_SECONDS:
-                    path.unlink()
-    return found
-
-
-_ABORTED: Final = 2
-"""What `llama_decode` returns when the abort callback stopped it."""
-
-_SEQUENCE: Final = 0
-"""llama.cpp's number of the only sequence in our contexts."""
-
+_ABORTED: Final = 2  # What `llama_decode` returns when the abort callback stopped it
+_SEQUENCE: Final = 0  # llama.cpp's number of the only sequence in our contexts
 _DATA_TOO: Final = (True,)
 
 
@@ -190,11 +176,10 @@ class KVCache:
         self.check_cancelled()
 
     def check_cancelled(self) -> None:
-        """Raises `Cancelled` when the token is set."""
         if self._cancel.is_set:
             raise Cancelled
 
-    def read(self, prompt: Prompt) -> int:
+    def read(self, prompt: TokenizedPrompt) -> int:
         """Read a prompt, as far as it was not read before; return how many of its tokens were.
 
         The state at each of its cuts is stored on disk, unless it came from there. Raises `ModelError` or `Cancelled`.
@@ -227,7 +212,7 @@ class KVCache:
                 raise ModelError("internal", f"llama.cpp could not go on: {problem}")
             self.tokens += part
 
-    def reuse(self, prompt: Prompt) -> int:
+    def reuse(self, prompt: TokenizedPrompt) -> int:
         """Keep what the context shares with a prompt, or load more of it from disk; return how many tokens that is.
 
         The last token of a prompt is always read again: without it there are no logits to choose the next one by.
@@ -246,7 +231,7 @@ class KVCache:
         else:
             self._clear()
 
-    def _load_state(self, prompt: Prompt, shared: int) -> bool:
+    def _load_state(self, prompt: TokenizedPrompt, shared: int) -> bool:
         """Load the longest state on disk that fits a prompt, if it saves more than the `shared` tokens."""
         if self._prefixes is None:
             return False

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from conductor_cli.core.errors import ModelError
+from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
 from conductor_cli.models.llama.lora import check_adapter
-from conductor_cli.models.machine import physical_cores
 
 BATCH_SIZE: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
@@ -79,7 +79,11 @@ class LoadedModel:
         self._threads = options.threads or physical_cores()
         # The keys of a stretched model (YaRN) depend on how large its context is.
         self._stretched = f"{self._header.architecture}.rope.scaling.original_context_length" in self._header.values
-        self.identity = self._identity()
+        models = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
+        named = [read_model_info(model).identity for model in models]
+        named += [str(file.stat().st_mtime_ns) for model in models for file in part_files(model)]
+        named += [f"context {self._options.context}"] if self._stretched else []
+        self.identity = "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
         self._adapter: Any = None
         self.most = options.context
         self.model, self.context = self._open(cancel)
@@ -115,13 +119,6 @@ class LoadedModel:
             self.lib.llama_adapter_lora_free(self._adapter)
         self.lib.llama_model_free(self.model)
 
-    def _identity(self) -> str:
-        models = [self._path, *([self._options.adapter] if self._options.adapter is not None else [])]
-        named = [read_model_info(model).identity for model in models]
-        named += [str(file.stat().st_mtime_ns) for model in models for file in part_files(model)]
-        named += [f"context {self._options.context}"] if self._stretched else []
-        return "\n".join([*named, f"llama-cpp-python {self.lib.__version__}", "keys and values of f16"])
-
     def _load_adapter(self, path: Path) -> None:
         check_adapter(path, self._header, self._path)
         clear_log()
@@ -153,13 +150,12 @@ class LoadedModel:
         return self._open_with(named[str(layers)] if str(layers) in named else int(layers), cancel)
 
     def _open_with(self, layers: int, cancel: CancelToken) -> tuple[Any, Any]:
-        """A model with so many layers on the GPU, and a context of it."""
         model = self._load_model(layers, cancel)
         try:
             trained = int(self.lib.llama_model_n_ctx_train(model))
             if self.lib.llama_model_has_encoder(model) or not self.lib.llama_model_has_decoder(model) or trained < 1:
                 problem = f"{self._path} is damaged, or not a model that writes text"
-                raise ModelError("file", problem, hint="name another file")  # noqa: TRY301
+                raise ModelError("file", problem, hint="name another file")
             self.most = max(1, min(self._options.context, trained))
             # On a GPU, too little memory has to show now, while the model can still be loaded for the CPU instead. The
             # keys of a stretched model cannot be moved into a larger context.
@@ -191,7 +187,7 @@ class LoadedModel:
         return model
 
     def _new_context(self, model: Any, tokens: int) -> Any:  # noqa: ANN401 - C pointers
-        """A context for so many tokens, but for no more than it may hold."""
+        """Return a context for so many tokens, but for no more than it may hold."""
         params = self.lib.llama_context_default_params()
         params.n_ctx = min(tokens, self.most)
         params.n_batch = params.n_ubatch = BATCH_SIZE

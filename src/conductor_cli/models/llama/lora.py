@@ -2,11 +2,8 @@
 
 PEFT writes `adapter_config.json` beside `adapter_model.safetensors`. Both are untrusted. An adapter that llama.cpp
 would apply differently is refused: a wrong scale or a missing part would only show in what the model writes. Whether
-the result fits its base model is checked by `lora_check`.
-
-The check of a LoRA adapter before llama.cpp loads it: llama.cpp aborts the process on some that it does not expect.
-
-How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
+the result fits its base model is checked before llama.cpp loads it, which aborts the process on some that it does not
+expect. How an adapter is laid out: github.com/ggml-org/llama.cpp, src/llama-adapter.cpp.
 """
 
 from __future__ import annotations
@@ -49,8 +46,7 @@ INTERLEAVED: Final = frozenset({"llama"})
 See `LlamaModel.permute` in github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py.
 """
 
-MAX_BYTES: Final = 16 << 30
-"""No adapter file is larger. It is read into memory."""
+MAX_BYTES: Final = 16 << 30  # No adapter file is larger. It is read into memory
 
 _TENSOR: Final = re.compile(
     r"(?:base_model\.model\.)?(?P<module>[a-z0-9_.]+)\.lora_(?:embedding_)?(?P<side>[AB])(?:\.default)?(?:\.weight)?"
@@ -107,7 +103,7 @@ def convert_adapter(
 
 
 def _interleave(b: Any, name: str, path: Path, heads: tuple[int, int] | None) -> Any:  # noqa: ANN401 - an array
-    """The matrix B of queries or keys with its rows in llama.cpp's order; any other matrix as it is.
+    """Return the matrix B of queries or keys with its rows in llama.cpp's order; any other matrix as it is.
 
     Raises `ModelError` of kind `file` if the rows cannot be divided among the heads.
     """
@@ -151,7 +147,18 @@ def _read_scale(path: Path) -> tuple[float, bool]:
 
     Raises `ModelError` of kind `file` for an adapter that cannot be converted.
     """
-    settings = _read_json_file(path)
+    # The JSON object in a file of at most a mebibyte. Raises `ModelError` of kind `file`.
+    try:
+        with path.open("rb") as file:
+            data = file.read(MEBIBYTE + 1)
+        value = json.loads(data) if len(data) <= MEBIBYTE else None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise _damaged(path, "it is not a JSON object of at most 1 MiB")
+    settings = value
     if settings.get("peft_type") != "LORA":
         problem = f"it is not a LoRA but {short_line(str(settings.get('peft_type')))}"
     elif (start := settings.get("init_lora_weights")) not in _UNCHANGED_BASE:
@@ -189,7 +196,7 @@ def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, tuple[Any, 
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
-    """The tensors of a file as numpy arrays of 32 bits. Raises `ModelError` of kind `file`, and nothing else."""
+    """Return the tensors of a file as numpy arrays of 32 bits. Raises `ModelError` of kind `file`, and nothing else."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ModelError("file", f"{path} is too large for an adapter", hint="name a directory that PEFT saved")
@@ -217,28 +224,11 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_json_file(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of at most a mebibyte. Raises `ModelError` of kind `file`."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MEBIBYTE + 1)
-        value = json.loads(data) if len(data) <= MEBIBYTE else None
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise _damaged(path, "it is not a JSON object of at most 1 MiB")
-    return value
-
-
 def _damaged(path: Path, problem: str) -> ModelError:
-    """The error for a file whose content is not valid."""
     return ModelError("file", f"{path} is damaged: {problem}", hint="get it again, or save it again")
 
 
 def _unreadable(path: Path, error: OSError) -> ModelError:
-    """The error for a file that cannot be read."""
     return ModelError("file", f"{path} cannot be read: {error.strerror}", hint="check the path")
 
 

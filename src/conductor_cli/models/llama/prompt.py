@@ -4,21 +4,13 @@ Only the template's own text may hold special tokens. The template is given an u
 content, and what it writes is cut at the marks. So `<|im_end|>` in a question is text and can never end a turn. Of
 tools and calls the template gets names of harmless characters, and marks for descriptions, schemas and arguments.
 
-A model's chat template: a Jinja program that comes with the model file, so it may be hostile.
-
-Jinja's sandbox keeps a template away from Python's internals and from files. It does not stop a template from looping
-for ever or from building a text of many gigabytes, and inside one process nothing does: a single comparison or
-multiplication can run for hours in C. So a template runs in a child process whose time and memory the system limits.
+A chat template is a Jinja program that comes with the model file, so it may be hostile. Jinja's sandbox keeps it away
+from Python's internals and from files, but does not stop it from looping for ever or from building a text of many
+gigabytes: a single comparison or multiplication can run for hours in C. So a template runs in a bounded child process.
 That takes about a tenth of a second, so `TRUSTED` templates, which people have read, run in this process.
 
-Either way a template never sees a message, only short marks instead of the contents (see `prompt`).
-
-Tools, calls and results as chat templates want them, with marks for all that people and models wrote. Pure.
-
-How the common families of models write a tool call as text. Pure.
-
-The chat template says which: it has the words that a call is written with. From the templates of Qwen2.5 and Qwen3,
-Hermes, Mistral and Llama 3, and llama.cpp's `common/chat.cpp`, November 2026. A template with other words (such as
+How a model writes a tool call follows from the words in its chat template, for the families of Qwen2.5 and Qwen3,
+Hermes, Mistral and Llama 3 (llama.cpp's `common/chat.cpp`, November 2026). A template with other words (such as
 Qwen3-Coder's `<function=`) has no format here, and its model takes no tools.
 """
 
@@ -26,39 +18,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from conductor_cli.core.chat import OPEN, Message, Tool, ToolCall
+from conductor_cli.core.chat import OPEN, Message, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_body import INVALID, arguments_object
 from conductor_cli.models.llama.gguf import short_line
 from conductor_cli.models.tool_schemas import api_name, short_id
+from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 
-class Marked(NamedTuple):
-    """What a template is given: messages and tools in the form of chat completions, with marks."""
+def _mark_tools(
+    messages: Sequence[Message], contents: Sequence[str], tools: Sequence[Tool]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, str]]:
+    """Return messages and tools in the form of chat completions, and the JSON text of each mark that is made here.
 
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
-
-
-def mark_tools(
-    messages: Sequence[Message], contents: Sequence[str], tools: Sequence[Tool], secret: str
-) -> tuple[Marked, dict[str, str]]:
-    """Messages whose contents are the marks `contents`, tools, and the JSON text of each mark that is made here."""
+    `contents` are the marks for the messages' contents.
+    """
     values: dict[str, str] = {}
 
     def mark(value: object) -> str:
-        made = f"v{secret}n{len(values)}e"
+        made = f"v{SECRET}n{len(values)}e"
         values[made] = json.dumps(value, ensure_ascii=False)
         return made
 
@@ -68,12 +54,12 @@ def mark_tools(
         entry: dict[str, Any] = {"role": message.role, "content": content}
         if message.tool_calls:
             entry["content"] = content if message.content else ""
-            entry["tool_calls"] = [
-                {"id": short_id(call.id), "type": "function", "function": {
-                    "name": api_name(call.name), "arguments": mark(_arguments(call)),
-                }}
-                for call in message.tool_calls
-            ]  # fmt: skip
+            entry["tool_calls"] = []
+            for call in message.tool_calls:
+                arguments = arguments_object(call.arguments)
+                given = mark({INVALID: call.arguments} if arguments is None else arguments)
+                function = {"name": api_name(call.name), "arguments": given}
+                entry["tool_calls"].append({"id": short_id(call.id), "type": "function", "function": function})
             names |= {call.id: api_name(call.name) for call in message.tool_calls}
         if message.role == "tool":
             entry |= {"tool_call_id": short_id(message.tool_call_id), "name": names.get(message.tool_call_id, "")}
@@ -85,11 +71,10 @@ def mark_tools(
         }}
         for tool in tools
     ]  # fmt: skip
-    return Marked(marked, offered), values
+    return marked, offered, values
 
 
-def one_call_each_turn(messages: Sequence[Message]) -> Iterator[Message]:
-    """The same calls and results, each call in a turn of its own and followed by its result."""
+def _one_call_each_turn(messages: Sequence[Message]) -> Iterator[Message]:
     results = {message.tool_call_id: message for message in messages if message.role == "tool"}
     for message in messages:
         if len(message.tool_calls) < 2:
@@ -100,11 +85,6 @@ def one_call_each_turn(messages: Sequence[Message]) -> Iterator[Message]:
             yield Message(role="assistant", content="" if number else message.content, tool_calls=(call,))
             if result := results.pop(call.id, None):
                 yield result
-
-
-def _arguments(call: ToolCall) -> dict[str, Any]:
-    found = arguments_object(call.arguments)
-    return {INVALID: call.arguments} if found is None else found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +117,7 @@ _OTHERS: Final = ("<function=", "<arg_key>")
 
 
 def format_of(template: str) -> ToolFormat | None:
-    """The format of a model by its chat template; None for a template without tools, or of another family."""
+    """Return the format of a model by its chat template; None for a template without tools, or of another family."""
     if not _USES_TOOLS.search(template) or any(words in template for words in _OTHERS):
         return None
     if "[TOOL_CALLS]" in template:
@@ -148,7 +128,7 @@ def format_of(template: str) -> ToolFormat | None:
 
 
 def calls_in(text: str, form: ToolFormat) -> list[dict[str, Any]] | None:
-    """The calls in the text after an opening, in the form of chat completions; None if the text is none."""
+    """Return the calls in the text after an opening, in the form of chat completions; None if the text is none."""
     if form is MISTRAL_NAMES:
         return _named_calls(text)
     values: list[Any] = []
@@ -163,7 +143,7 @@ def calls_in(text: str, form: ToolFormat) -> list[dict[str, Any]] | None:
 
 
 def call_with_invalid_arguments(text: str, form: ToolFormat) -> dict[str, Any] | None:
-    """A call whose name can be read although the rest is no JSON: whoever calls the tool tells the model so."""
+    """Return a call whose name can be read although the rest is no JSON: whoever calls the tool tells the model so."""
     found = re.match(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]{1,64})"\s*,?', text)
     if not found:
         return None
@@ -234,17 +214,10 @@ TRUSTED: Final = frozenset({
 
 SANDBOX: Final = Path(__file__).with_name("template_sandbox.py")
 
-CPU_SECONDS: Final = 2
-"""How much processor time the child may use; a slow machine needs half a second to start it."""
+CHILD_LIMITS: Final = ChildLimits(seconds=10, memory=512 << 20, cpu_seconds=2)
+"""A slow machine needs half a second of processor time to start the child, and a busy one more time than that."""
 
-WALL_SECONDS: Final = 10.0
-"""When the parent ends the child: on a busy machine, or where the system has no limits (Windows)."""
-
-NEEDED: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-"""The variables that the child gets, besides Python's own."""
-
-REMEMBERED: Final = 64
-"""How many results a template keeps. What it writes depends on the roles alone, so they recur."""
+REMEMBERED: Final = 64  # How many results a template keeps. What it writes depends on the roles alone, so they recur
 
 
 class ChatTemplateError(Exception):
@@ -273,7 +246,7 @@ class ChatTemplate:
         return format_of(self._source)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
-        """The text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
+        """Return the text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
         variables = {"messages": list(messages), "add_generation_prompt": True, "tools": None} | self._variables | more
         key = json.dumps(variables)
         result = self._results.get(key)
@@ -292,43 +265,21 @@ class ChatTemplate:
     def _try(self, variables: Mapping[str, Any]) -> str | ChatTemplateError:
         try:
             if self._trusted:
-                from conductor_cli.models.llama.template_sandbox import render  # Jinja is slow to import
+                from conductor_cli.models.llama.template_sandbox import render_template  # Jinja is slow to import
 
-                return render(self._source, variables)
-            return _render_in_child(self._source, variables)
+                return render_template(self._source, variables)
+            job = json.dumps({"source": self._source, "variables": variables}).encode()
+            (result,) = run_child(SANDBOX, job, CHILD_LIMITS)
+            return str(result["text"]) if "text" in result else ChatTemplateError(str(result["error"]))
         except ValueError as error:
             return ChatTemplateError(str(error))
-        except TimeoutError:
+        except ChildStopped as error:
+            if error.why == "start":
+                return ChatTemplateError(f"no process could be started for it: {error}")
             return ChatTemplateError("it took too much time or memory, and was stopped", stopped=True)
 
 
-def _render_in_child(source: str, variables: Mapping[str, Any]) -> str:
-    """What a template writes, in a child process. Raises `ValueError`, or `TimeoutError` when it is stopped."""
-    # -P: a file named jinja2.py in the working directory must not be imported. -B: not even bytecode is written.
-    command = [sys.executable, "-P", "-B", str(SANDBOX)]
-    # No keys: if a template ever escaped from Jinja's sandbox, it should find nothing of worth.
-    environ = {name: value for name, value in os.environ.items() if name in NEEDED or name.startswith("PYTHON")}
-    job = json.dumps({"source": source, "variables": variables, "cpu_seconds": CPU_SECONDS}).encode()
-    try:
-        # A new session: Ctrl-C stops the run, which ends cleanly, and must not kill this child before that.
-        done = subprocess.run(  # noqa: S603 - our own program
-            command, input=job, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=WALL_SECONDS,
-            start_new_session=True, env=environ, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise TimeoutError from None
-    except OSError as error:
-        raise ValueError(f"no process could be started for it: {error.strerror}") from error
-    if done.returncode != 0:
-        raise TimeoutError
-    result = json.loads(done.stdout)
-    if "error" in result:
-        raise ValueError(result["error"])
-    return str(result["text"])
-
-
-SECRET: Final = secrets.token_hex(8)
-"""Part of each mark; nothing that a prompt could hold knows it."""
+SECRET: Final = secrets.token_hex(8)  # Part of each mark; nothing that a prompt could hold knows it
 
 MAX_SLICE: Final = 2000
 """The most characters given to the tokenizer at once.
@@ -338,7 +289,7 @@ run, and some 26,000 of them overflow a stack of 8 MiB (llama.cpp issue 27783): 
 """
 
 
-class Piece(NamedTuple):
+class PromptPiece(NamedTuple):
     """Text, whether special tokens that are spelled in it count, and whether a fixed prefix ends after it."""
 
     text: str
@@ -346,15 +297,15 @@ class Piece(NamedTuple):
     cut: bool = False
 
 
-def render_prompt(
+def render_messages(
     template: ChatTemplate,
     messages: Sequence[Message],
     *,
     thinking: bool,
     cuts: Sequence[int] = (),
     tools: Sequence[Tool] = (),
-) -> tuple[Piece, ...]:
-    """The prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
+) -> tuple[PromptPiece, ...]:
+    """Return the prompt for `messages`. `thinking` false asks a template that supports it to leave thinking out.
 
     `cuts` are character offsets into the first message, as in a `Request`.
 
@@ -363,12 +314,20 @@ def render_prompt(
     """
     form = template.tool_format
     if form is not None and form.one_each_turn:
-        messages = tuple(one_call_each_turn(messages))
+        messages = tuple(_one_call_each_turn(messages))
     try:
         try:
             return _render(template, messages, cuts, thinking=thinking, tools=tools)
         except ChatTemplateError as error:
-            folded = _fold_messages(messages)
+            # The same words without a system message and without two messages in a row from one side.
+            sides = [("assistant" if message.role == "assistant" else "user", message) for message in messages]
+            folded = tuple(
+                Message(
+                    role="assistant" if side == "assistant" else "user",
+                    content="\n\n".join(message.content for _, message in turn),
+                )
+                for side, turn in groupby(sides, key=lambda each: each[0])
+            )
             with_calls = any(message.tool_calls or message.role == "tool" for message in messages)
             if error.stopped or with_calls or folded == tuple(messages):
                 raise
@@ -381,8 +340,8 @@ def render_prompt(
         ) from error
 
 
-def opens_thinking(prompt: Sequence[Piece]) -> bool:
-    """Whether the prompt's last words open the model's thinking."""
+def opens_thinking(prompt: Sequence[PromptPiece]) -> bool:
+    """Return whether the prompt's last words open the model's thinking."""
     return bool(prompt) and prompt[-1].control and prompt[-1].text.rstrip().endswith(OPEN)
 
 
@@ -399,12 +358,12 @@ def split_for_tokenizer(text: str) -> list[str]:
 
 def _render(
     template: ChatTemplate, messages: Sequence[Message], cuts: Sequence[int], *, thinking: bool, tools: Sequence[Tool]
-) -> tuple[Piece, ...]:
+) -> tuple[PromptPiece, ...]:
     texts = {f"m{SECRET}n{at}e": message.content for at, message in enumerate(messages)}
-    marked, values = mark_tools(messages, tuple(texts), tools, SECRET)
+    marked, offered, values = _mark_tools(messages, tuple(texts), tools)
     # Passed only to disable thinking: some templates take the variable itself as a request for more of it.
     more: dict[str, object] = {} if thinking else {"enable_thinking": False}
-    text = template.render(marked.messages, **more, **({"tools": marked.tools} if tools else {}))
+    text = template.render(marked, **more, **({"tools": offered} if tools else {}))
     # Templates leave out what a model says beside its calls.
     needed = [mark for mark, message in zip(texts, messages, strict=True) if not message.tool_calls]
     lost = next((at for at, mark in enumerate(needed, start=1) if mark not in text), None)
@@ -420,28 +379,16 @@ def _render(
     return tuple(piece for piece in found if piece.text)
 
 
-def _pieces(part: str, content: Mapping[str, str], values: Mapping[str, str], cuts: Sequence[int]) -> list[Piece]:
-    """A part of the template's text, a value, or a message's content divided where a fixed prefix ends."""
+def _pieces(part: str, content: Mapping[str, str], values: Mapping[str, str], cuts: Sequence[int]) -> list[PromptPiece]:
+    """Return a part of the template's text, a value, or a message's content divided where a fixed prefix ends."""
     if (value := part.strip('"')) in values:
-        quoted = part[:1] == part[-1:] == '"'
-        before, after = ("", "") if quoted else part.split(value)
-        return [
-            Piece(text=before, control=True), Piece(text=values[value], control=False), Piece(text=after, control=True)
-        ]  # fmt: skip
+        before, after = ("", "") if part[:1] == part[-1:] == '"' else part.split(value)
+        return [PromptPiece(before, True), PromptPiece(values[value], False), PromptPiece(after, True)]  # noqa: FBT003
     mark = part.removeprefix(" ")
     if mark not in content:
-        return [Piece(text=part, control=True)]
+        return [PromptPiece(text=part, control=True)]
     space, text = part.removesuffix(mark), content[mark]
     ends = sorted({cut for cut in cuts if 0 < cut <= len(text)})
-    cut = [Piece(text=text[start:end], control=False, cut=True) for start, end in pairwise((0, *ends))]
-    cut.append(Piece(text=text[ends[-1] if ends else 0 :], control=False))
+    cut = [PromptPiece(text=text[start:end], control=False, cut=True) for start, end in pairwise((0, *ends))]
+    cut.append(PromptPiece(text=text[ends[-1] if ends else 0 :], control=False))
     return [cut[0]._replace(text=space + cut[0].text), *cut[1:]]
-
-
-def _fold_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same words without a system message and without two messages in a row from one side."""
-    sides = [("assistant" if message.role == "assistant" else "user", message.content) for message in messages]
-    return tuple(
-        Message(role="assistant" if role == "assistant" else "user", content="\n\n".join(text for _, text in turn))
-        for role, turn in groupby(sides, key=lambda side: side[0])
-    )

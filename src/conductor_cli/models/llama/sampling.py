@@ -43,7 +43,7 @@ class Sampler:
         self._random: Any = None
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
-        """The next token after what the context has decoded last."""
+        """Return the next token after what the context has decoded last."""
         return int(self._scores(context).argmax())
 
     def likeliest(self, context: Any, count: int) -> list[tuple[int, float]]:  # noqa: ANN401 - a C pointer
@@ -84,7 +84,6 @@ class ScoringSampler(Sampler):
         self.probability = 1.0
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
-        """The next token after what the context has decoded last."""
         import numpy as np
 
         token = super().draw(context)
@@ -141,7 +140,6 @@ class GrammarSampler(Sampler):
         return bool(only.logit > 0)
 
     def _allowed(self, tokens: Sequence[int]) -> list[int]:
-        """Those of `tokens` that the grammar allows now."""
         data = (self._lib.llama_token_data * len(tokens))()
         for entry, token in zip(data, tokens, strict=True):
             entry.id, entry.logit = token, 1.0
@@ -180,7 +178,7 @@ class LazyGrammarSampler(GrammarSampler):
 
 
 def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy array
-    """The tokens from the highest score down: a few, then more, then all."""
+    """Return the tokens from the highest score down: a few, then more, then all."""
     import numpy as np
 
     for count in CANDIDATES:
@@ -191,14 +189,14 @@ def _best_first(scores: Any) -> Iterator[list[int]]:  # noqa: ANN401 - a numpy a
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
-    """The share that each of `logits` has in the distribution over them."""
+    """Return the share that each of `logits` has in the distribution over them."""
     top = max(logits)
     weights = [math.exp(logit - top) for logit in logits]
     return [weight / sum(weights) for weight in weights]
 
 
 def choose_index(odds: Sequence[float], temperature: float | None, seed: int) -> int:
-    """The index of a draw from `odds`; of the likeliest without a temperature."""
+    """Return the index of a draw from `odds`; of the likeliest without a temperature."""
     if temperature is None or not temperature > 0:
         return max(range(len(odds)), key=odds.__getitem__)
     # Relative to the likeliest: at a low temperature, one half to the power of a thousand would vanish.
@@ -207,8 +205,7 @@ def choose_index(odds: Sequence[float], temperature: float | None, seed: int) ->
     return random.Random(seed).choices(range(len(odds)), weights)[0]  # noqa: S311 - no secret
 
 
-OTHERS: Final = 3
-"""How many tokens are kept at each place beside the likeliest."""
+OTHERS: Final = 3  # How many tokens are kept at each place beside the likeliest
 
 
 class ReplySearch:
@@ -223,7 +220,7 @@ class ReplySearch:
         heapq.heappush(self._beginnings, (cost, tokens))
 
     def take(self) -> tuple[float, tuple[int, ...]]:
-        """The cheapest beginning. Where a grammar allows no further reply, the search begins again."""
+        """Return the cheapest beginning. Where a grammar allows no further reply, the search begins again."""
         self.count += 1
         return heapq.heappop(self._beginnings) if self._beginnings else (0.0, ())
 
@@ -238,7 +235,7 @@ class SearchingSampler(Sampler):
         self._written: tuple[int, ...] = ()
 
     def draw(self, context: Any) -> int:  # noqa: ANN401 - a C pointer
-        """The next token: one of the beginning, or the likeliest."""
+        """Return the next token: one of the beginning, or the likeliest."""
         place = len(self._written)
         if place < len(self._given):
             token = self._given[place]

@@ -1,15 +1,12 @@
-"""Jinja in its sandbox: the chat template of a model is rendered here, in this process or as a separate program.
+"""Jinja in its sandbox: the chat template of a model is rendered here, in this process or in a bounded child.
 
-As a program it limits its time and memory, reads a job from stdin and writes the result to stdout; see `template`. It
-imports only the standard library and Jinja, so that it starts fast.
+It imports only the standard library and Jinja, so that the child starts fast.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -20,22 +17,23 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 if TYPE_CHECKING:
     from jinja2.parser import Parser
 
-MAX_CHARACTERS: Final = 1 << 18
-"""The longest template, and the longest text that one may write."""
-
-MEMORY: Final = 512 << 20
-"""Bytes that the program may use. The system holds it to that, so it cannot matter what the template does."""
+MAX_CHARACTERS: Final = 1 << 18  # The longest template, and the longest text that one may write
 
 
-def render(source: str, variables: Mapping[str, Any]) -> str:
-    """What a template writes, in this process. Raises `ValueError` for all that can go wrong with it."""
+def render_template(source: str, variables: Mapping[str, Any]) -> str:
+    """Return what a template writes, in this process. Raises `ValueError` for all that can go wrong with it."""
     if len(source) > MAX_CHARACTERS:
         raise ValueError(f"it has {len(source)} characters")
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
     )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
+    environment.filters["tojson"] = lambda value, *_, indent=None, **__: json.dumps(
+        value, ensure_ascii=False, indent=indent
+    )
+    environment.globals |= {
+        "raise_exception": _raise_exception,
+        "strftime_now": lambda form: datetime.now().astimezone().strftime(str(form)),
+    }
     try:
         text = environment.from_string(source).render(variables)
     except MemoryError as error:
@@ -47,22 +45,13 @@ def render(source: str, variables: Mapping[str, Any]) -> str:
     return text
 
 
-def main() -> None:
-    """What the child does: limit itself, read a job from stdin, write the result to stdout."""
-    job = json.load(sys.stdin)
-    if sys.platform != "win32":
-        import resource
-
-        limits = {"RLIMIT_CPU": job["cpu_seconds"], "RLIMIT_AS": MEMORY, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
-        for name, most in limits.items():
-            # There may be a stricter limit already, and not every system has each of them.
-            with suppress(ValueError, OSError):
-                resource.setrlimit(getattr(resource, name), (most, most))
+def answer(data: bytes) -> Iterator[dict[str, str]]:
+    """Give the `text` of a template, or the `error`, for a job with its `source` and `variables`."""
+    job = json.loads(data)
     try:
-        result = {"text": render(job["source"], job["variables"])}
+        yield {"text": render_template(job["source"], job["variables"])}
     except ValueError as error:
-        result = {"error": str(error)[:1000]}
-    json.dump(result, sys.stdout)
+        yield {"error": str(error)[:1000]}
 
 
 class _GenerationTag(Extension):
@@ -75,17 +64,5 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _to_json(value: Any, *_: object, indent: int | None = None, **__: object) -> str:  # noqa: ANN401 - any JSON value
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
 def _raise_exception(message: object) -> NoReturn:
     raise TemplateError(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().astimezone().strftime(form)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
-from conductor_cli.models.llama.prompt import Piece, split_for_tokenizer
+from conductor_cli.models.llama.prompt import PromptPiece, split_for_tokenizer
 
-_SPM = 1
-"""llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text."""
-
+_SPM = 1  # llama.cpp's number for a SentencePiece vocabulary, whose tokenizer puts a space before each text
 _HIDE_SPECIAL = (False,)
 
 
-class Prompt(NamedTuple):
+class TokenizedPrompt(NamedTuple):
     """The tokens of a prompt.
 
     `cuts` are the counts of tokens after which a fixed prefix ends.
@@ -42,31 +40,35 @@ class Vocabulary:
         self._ends: dict[int, bool] = {}
 
     def is_end(self, token: int) -> bool:
-        """Whether `token` ends a reply."""
         known = self._ends.get(token)
         if known is None:
             known = self._ends[token] = bool(self.lib.llama_vocab_is_eog(self.pointer, token))
         return known
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that `token` stands for; none for a control token."""
+        """Return the bytes that `token` stands for; none for a control token."""
         known = self._bytes.get(token)
-        if known is None:
-            known = self._bytes[token] = self._read_bytes(token)
+        room = 64
+        while known is None:
+            data = ctypes.create_string_buffer(room)
+            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, *_HIDE_SPECIAL))
+            if length >= 0:
+                known = self._bytes[token] = data.raw[:length]
+            room = -length  # how much it takes
         return known
 
     def token_name(self, token: int) -> str:
-        """The text of a special token, empty for a token that the vocabulary does not have."""
+        """Return the text of a special token, empty for a token that the vocabulary does not have."""
         text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
         return "" if text is None else bytes(text).decode("utf-8", "replace")
 
     def control_token(self, text: str) -> int:
-        """The one token that `text` spells, -1 if the vocabulary has none."""
+        """Return the one token that `text` spells, -1 if the vocabulary has none."""
         found = self._tokenize(text, control=True)
         return found[0] if len(found) == 1 else -1
 
-    def tokenize_prompt(self, prompt: Sequence[Piece], check: Callable[[], None]) -> Prompt:
-        """The tokens of a prompt, with the token that begins a text if the model wants one. `check` may raise.
+    def tokenize_prompt(self, prompt: Sequence[PromptPiece], check: Callable[[], None]) -> TokenizedPrompt:
+        """Return the tokens of a prompt, with the token that begins a text if the model wants one. `check` may raise.
 
         Each piece is tokenized for itself, so that a cut is also a boundary between tokens.
         """
@@ -82,14 +84,14 @@ class Vocabulary:
         if start >= 0 and self.lib.llama_vocab_get_add_bos(self.pointer) and tokens[:1] != [start]:
             tokens.insert(0, start)
             cuts = [cut + 1 for cut in cuts]
-        return Prompt(tokens=tokens, cuts=tuple(cuts))
+        return TokenizedPrompt(tokens=tokens, cuts=tuple(cuts))
 
     def first_token(self, text: str) -> int:
-        """The first token of a reply that is `text`, -1 if it has none."""
+        """Return the first token of a reply that is `text`, -1 if it has none."""
         return next(iter(self._tokenize(text, control=False)), -1)
 
     def logits(self, context: Any) -> Any:  # noqa: ANN401 - a C pointer; a numpy array
-        """The logits of all tokens, in llama.cpp's own memory: the next decode overwrites them."""
+        """Return the logits of all tokens, in llama.cpp's own memory: the next decode overwrites them."""
         import numpy as np
 
         return np.ctypeslib.as_array(self.lib.llama_get_logits_ith(context, -1), (self.size,))
@@ -110,17 +112,8 @@ class Vocabulary:
         count = self.lib.llama_tokenize(self.pointer, data, len(data), tokens, room, *flags)
         return tokens[: max(0, count)]
 
-    def _read_bytes(self, token: int) -> bytes:
-        room = 64
-        while True:
-            data = ctypes.create_string_buffer(room)
-            length = int(self.lib.llama_token_to_piece(self.pointer, token, data, room, 0, *_HIDE_SPECIAL))
-            if length >= 0:
-                return data.raw[:length]
-            room = -length  # how much it takes
 
-
-class ReplyDecoder:
+class TokenDecoder:
     """The bytes of tokens -> chunks: whole characters, thinking apart, stop strings obeyed. Pure.
 
     Text that may be the start of a stop string is held back until that is known. `thinking` None means that all is
@@ -137,24 +130,21 @@ class ReplyDecoder:
         self._held = ""
 
     def feed(self, data: bytes) -> Chunk:
-        """What is certain after `data`; often empty."""
+        """Return what is certain after `data`; often empty."""
         letters = self._letters.decode(data)
-        text, thinking = self._part(letters)
+        text, thinking = (letters, "") if self._splitter is None else self._splitter.feed(letters)
         self.thinking_tokens += self._splitter is not None and self._splitter.inside
         return Chunk(text=self._until_stop(text), thinking=thinking)
 
     def end(self) -> Chunk:
-        """What was held back, now that nothing more will come. Half a character becomes U+FFFD."""
-        letters = self._letters.decode(b"", final=True)
-        text, thinking = self._part(letters)
+        """Return what was held back, now that nothing more will come. Half a character becomes U+FFFD."""
+        text, thinking = self._letters.decode(b"", final=True), ""
         if self._splitter is not None:
+            text, thinking = self._splitter.feed(text)
             rest, more = self._splitter.end()
             text, thinking = text + rest, thinking + more
         text = self._until_stop(text)
         return Chunk(text=text if self.stopped else text + self._held, thinking=thinking)
-
-    def _part(self, letters: str) -> tuple[str, str]:
-        return (letters, "") if self._splitter is None else self._splitter.feed(letters)
 
     def _until_stop(self, text: str) -> str:
         if self.stopped:
@@ -168,7 +158,7 @@ class ReplyDecoder:
 
 
 def common_prefix_length(first: Iterable[int], second: Iterable[int]) -> int:
-    """How many items two sequences share at their start."""
+    """Return how many items two sequences share at their start."""
     count = 0
     for one, other in zip(first, second, strict=False):
         if one != other:

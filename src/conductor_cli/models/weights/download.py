@@ -8,17 +8,16 @@
 A download gets its name in the cache only when all parts of the model are there and were checked. Until then the next
 pull continues it, whatever ended the last one, and `model rm` knows that conductor downloaded it.
 
-Removing a model and what a stopped pull of it has left.
-
-Only what conductor put there is removed: its downloads, from the hub's cache with every name they have there, and files
-in the model store. What another tool downloaded stays, and so does a file that is used from where it lies.
+Of what `model rm` removes, only what conductor put there goes: its downloads, with every name they have in the hub's
+cache, files in the model store, and what a stopped pull has left. What another tool downloaded stays, and so does a
+file that is used from where it lies.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,14 +28,14 @@ from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.models import disk
 from conductor_cli.models.llama.gguf import part_names
 from conductor_cli.models.weights import huggingface
-from conductor_cli.models.weights.huggingface import RemoteFile, cache_directory
+from conductor_cli.models.weights.huggingface import HubRepository, file_size
 from conductor_cli.models.weights.model_store import MANIFEST, HashSource, Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryFile, RegistryModel
+from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryModel
 from conductor_cli.models.weights.verify import Report, check_part, hash_file
 
 
 def missing_bytes(model: RegistryModel) -> int:
-    """Bytes that a pull of this model has to download, as far as sizes are known. The hub is not asked."""
+    """Return how many bytes a pull of this model has to download, as far as sizes are known. The hub is not asked."""
     missing = 0
     for part in model.parts:
         path = huggingface.cached_path(model.repo, model.revision, part.file)
@@ -46,11 +45,16 @@ def missing_bytes(model: RegistryModel) -> int:
 
 
 def partial_files(repo: str, file: str) -> list[Path]:
-    """What earlier pulls have downloaded of a file and not put into the cache yet."""
+    """Return what earlier pulls have downloaded of a file and not put into the cache yet."""
     return sorted(_partial_folder(repo).glob(f"{file.replace('/', '--')}@*"))
 
 
-def lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
+def unfinished_files(model: RegistryModel) -> list[Path]:
+    """Return what a pull that was stopped has left."""
+    return [path for part in model.parts for path in partial_files(model.repo, part.file)]
+
+
+def _lock_repo(repo: str, wait: Callable[[], None]) -> AbstractContextManager[None]:
     """Let one process at a time download from a repository, or remove its downloads."""
     lock = huggingface.cache_directory() / ".locks" / huggingface.repo_folder(repo).name / "conductor-llm.lock"
     return disk.exclusive_lock(lock, wait, mode=0o664)  # others may share the cache
@@ -62,14 +66,10 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
     Raises `ConductorUnusable`, and `ConfigError` where the manifest cannot be written.
     """
     directory = huggingface.cache_directory()
-
-    def wait() -> None:
-        report(f"waiting for another process that downloads from {model.repo}", 0, 0)
-
+    waits = f"waiting for another process that downloads from {model.repo}"
     try:
-        with lock_repo(model.repo, wait):
-            saved = _saved_manifest(model, store)
-            manifest = _pull_from_cache(model, store, saved, report) or _pull_from_hub(model, store, saved, report)
+        with _lock_repo(model.repo, lambda: report(waits, 0, 0)):
+            manifest = _pull_locked(model, store, report)
             store.write(manifest)
             return manifest
     except BrokenPipeError:  # whoever reads the progress is gone
@@ -85,40 +85,59 @@ def pull_model(model: RegistryModel, store: ModelStore, report: Report) -> Manif
         ) from None
 
 
-def _saved_manifest(model: RegistryModel, store: ModelStore) -> Manifest | None:
-    """The manifest that an earlier pull of the same files wrote. Its hashes count from then on."""
-    found = store.find_readable(model.name)
-    if found is None or not found.source.startswith(f"hub:{model.repo}@") or len(found.files) != len(model.parts):
-        return None
-    names = zip(found.files, (PurePosixPath(part.file).parts for part in model.parts), strict=True)
-    return found if all(file.path.parts[-len(name) :] == name for file, name in names) else None
+def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Manifest:
+    """Return the manifest of a model whose files are in the cache from now on."""
+    # What an earlier pull of the same files saved: its hashes count from then on.
+    saved = store.find_readable(model.name)
+    names = [part.file for part in model.parts]
+    if saved is not None and (saved.repo, list(saved.repo_files)) != (model.repo, names):
+        saved = None
+    hashes = saved.hashes if saved is not None else [""] * len(model.parts)
+    parts = [replace(part, sha256=part.sha256 or known) for part, known in zip(model.parts, hashes, strict=True)]
+    source: HashSource = "file"
+    endpoint = ""
+    found = _find_whole_model(model, parts, report)
+    if found is not None:
+        files, commit = found
+        _check_headers(model, files)
+        files = [replace(file, downloaded=store.is_downloaded(file.path)) for file in files]
+    else:
+        report(f"asking about {model.repo}", 0, 0)
+        repository = huggingface.ask_repository(model.repo, model.revision)
+        files, commit = _download_model(model, repository, parts, store, report), repository.commit
+        source, endpoint = "hub", huggingface.shown_endpoint()
+    # A hash that an earlier pull saved still comes from the hub that was asked then.
+    if saved is not None and saved.hashes == [file.sha256 for file in files]:
+        source, endpoint = saved.hash_source, saved.endpoint
+    return Manifest(
+        name=model.name,
+        files=tuple(
+            ModelFile(path=file.path, size=file_size(file.path), sha256=file.sha256, downloaded=file.downloaded)
+            for file in files
+        ),
+        source=f"hub:{model.repo}@{commit}",
+        hash_source="registry" if all(part.sha256 for part in model.parts) else source, endpoint=endpoint,
+        licence=model.licence, profile=model.profile, base=model.base,
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )  # fmt: skip
 
 
-def _known_hashes(model: RegistryModel, saved: Manifest | None) -> list[str]:
-    """The SHA-256 that each part must have; empty where neither the registry nor an earlier pull knows it."""
-    earlier = saved.hashes if saved is not None else [""] * len(model.parts)
-    return [part.sha256 or sha256 for part, sha256 in zip(model.parts, earlier, strict=True)]
-
-
-def _pull_from_cache(
-    model: RegistryModel, store: ModelStore, saved: Manifest | None, report: Report
-) -> Manifest | None:
-    """The manifest of files that are all in the cache and right. Raises `ConductorUnusable` if offline without them."""
-    known, offline = _known_hashes(model, saved), huggingface.is_offline()
-    found = [huggingface.cached_path(model.repo, model.revision, part.file) for part in model.parts]
+def _find_whole_model(
+    model: RegistryModel, parts: Sequence[ModelFile], report: Report
+) -> tuple[list[ModelFile], str] | None:
+    """Return the files, all in the cache and right, and their commit. Raises `ConductorUnusable` if offline without."""
+    offline = huggingface.is_offline()
+    found = [huggingface.cached_path(model.repo, model.revision, part.file) for part in parts]
     paths = [path for path in found if path is not None]
     # Where a hash is unknown, the hub is asked for it, if that is allowed.
-    if len(paths) == len(found) and (all(known) or offline):
-        hashes = [hash_file(path, report) for path in paths]
-        blobs = [path.resolve().name for path in paths]
-        pairs = zip(hashes, known, blobs, strict=True)
+    if len(paths) == len(found) and (offline or all(part.sha256 for part in parts)):
+        files = [
+            replace(part, path=path, sha256=hash_file(path, report)) for part, path in zip(parts, paths, strict=True)
+        ]
         # Offline, the name of a large blob is its SHA-256.
-        if all(sha256 == expected or (not expected and sha256 == blob) for sha256, expected, blob in pairs):
-            for part, path in zip(model.parts, paths, strict=True):
-                _check_header(model, part, path)
-            files = tuple(_model_file(*each, store) for each in zip(paths, hashes, strict=True))
-            commit = paths[0].parts[-1 - len(PurePosixPath(model.parts[0].file).parts)]
-            return _build_manifest(model, files, commit, saved, "")
+        wanted = [part.sha256 or path.resolve().name for part, path in zip(parts, paths, strict=True)]
+        if [file.sha256 for file in files] == wanted:
+            return files, paths[0].parts[-1 - len(PurePosixPath(parts[0].file).parts)]
     if offline:
         raise ConductorUnusable(
             f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, and {model.name} is incomplete in "
@@ -128,119 +147,109 @@ def _pull_from_cache(
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checked:
-    """A file that is whole and right: a partial file of ours, or one that the cache had."""
-
-    remote: RemoteFile
-    path: Path
-    sha256: str
-
-
-def _pull_from_hub(model: RegistryModel, store: ModelStore, saved: Manifest | None, report: Report) -> Manifest:
-    """The manifest of what the hub has, downloaded as far as it is missing. All parts are of one commit."""
-    report(f"asking about {model.repo}", 0, 0)
-    listed = huggingface.ask_repository(model.repo, model.revision).files
-    known = _known_hashes(model, saved)
-    remotes = [_choose_remote(model, *each, listed) for each in zip(model.parts, known, strict=True)]
-    missing = sum(
-        remote.size - huggingface.size_of(_start_partial(remote)) for remote in remotes if not _cached(remote)
-    )
+def _download_model(
+    model: RegistryModel, repository: HubRepository, parts: Sequence[ModelFile], store: ModelStore, report: Report
+) -> list[ModelFile]:
+    """Download what is missing of the parts, all of one commit, and put them into the cache once all were checked."""
+    wanted = [_match_remote(repository, part) for part in parts]
+    missing = sum(file.size - file_size(_start_partial(repository, file)) for file in wanted
+                  if not _cached(repository, file))  # fmt: skip
     disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
-    checked = [
-        _find_cached(remote, sha256, report) or _download(remote, sha256, report)
-        for remote, sha256 in zip(remotes, known, strict=True)
-    ]
-    for part, file in zip(model.parts, checked, strict=True):
-        _check_header(model, part, file.path)
-    files = tuple(_put_into_cache(file, store) for file in checked)
-    commit = remotes[0].commit
-    if commit != model.revision:
+    files = [_fetch_file(repository, file, report) for file in wanted]
+    _check_headers(model, files)
+    files = [_put_into_cache(repository, file, store) for file in files]
+    if repository.commit != model.revision:
         # Offline, the library finds the snapshot of a branch by this file alone.
         ref = huggingface.repo_folder(model.repo) / "refs" / model.revision
         ref.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_atomically(ref, commit)
-    return _build_manifest(model, files, commit, saved, huggingface.shown_endpoint())
+        disk.write_atomically(ref, repository.commit)
+    return files
 
 
-def _choose_remote(
-    model: RegistryModel, part: RegistryFile, known: str, listed: Mapping[str, RemoteFile]
-) -> RemoteFile:
-    """What the hub has under the name of a part, compared with what is known before a byte is downloaded."""
-    name = f"{part.file} of {model.repo}"
-    remote = listed.get(part.file)
+def _match_remote(repository: HubRepository, part: ModelFile) -> ModelFile:
+    """Return what the hub has under the name of a part, compared with what is known before a byte is downloaded."""
+    hub, name = huggingface.shown_endpoint(), f"{part.file} of {repository.name}"
+    remote = repository.files.get(part.file)
     if remote is None:
-        raise ConductorUnusable(
-            f"{huggingface.shown_endpoint()} has no {name}", hint="update conductor-llm, or the registry"
-        )
-    size = remote.size or part.size
-    pairs = {"SHA-256": (remote.sha256 or known, known or remote.sha256), "size": (size, part.size or size)}
+        raise ConductorUnusable(f"{hub} has no {name}", hint="update conductor-llm, or the registry")
+    pairs = {"SHA-256": (remote.sha256, part.sha256), "size": (remote.size, part.size)}
     for kind, (found, expected) in pairs.items():
-        if found != expected:
+        if found and expected and found != expected:
             raise ConductorUnusable(
-                f"{huggingface.shown_endpoint()} has another {name}: its {kind} is {found}, not {expected}",
+                f"{hub} has another {name}: its {kind} is {found}, not {expected}",
                 hint="nothing was replaced; to accept the new file, update conductor-llm or the registry, or remove "
                 "the model and pull it again",
             )
-    etag = remote.etag or known
+    size, sha256 = remote.size or part.size, remote.sha256 or part.sha256
+    etag = remote.etag or sha256
     if not (size and etag):
-        raise ConductorUnusable(
-            f"{huggingface.shown_endpoint()} names no size or no hash of {name}", hint="check HF_ENDPOINT"
-        )
-    return replace(remote, size=size, etag=etag)
+        raise ConductorUnusable(f"{hub} names no size or no hash of {name}", hint="check HF_ENDPOINT")
+    return replace(remote, size=size, sha256=sha256, etag=etag)
 
 
-def _find_cached(remote: RemoteFile, known: str, report: Report) -> _Checked | None:
-    """The file if it is in the cache and whole, whoever downloaded it."""
-    for path in _cached(remote):
-        sha256 = hash_file(path, report, remote.file)
-        if sha256 == (known or remote.sha256 or sha256):
-            return _Checked(remote=remote, path=path, sha256=sha256)
-    return None
-
-
-def _cached(remote: RemoteFile) -> list[Path]:
-    """Where the cache has a file of the right size."""
+def _cached(repository: HubRepository, file: ModelFile) -> list[Path]:
+    """Return where the cache has a file of the right size."""
     # The blob may be there without a link in this snapshot, for example after the same file got a new commit.
-    paths = (_blob(remote.repo, remote.etag), _snapshot_path(remote))
-    return [path for path in paths if _is_file(path, remote.size)]
+    paths = (_blob(repository.name, file.etag), _snapshot_path(repository, file))
+    return [path for path in paths if _is_file(path, file.size)]
 
 
-def _start_partial(remote: RemoteFile) -> Path:
-    """The partial file that a download continues. Bytes of another content, or more than the file has, are deleted."""
-    wanted = _partial_folder(remote.repo) / f"{remote.file.replace('/', '--')}@{remote.etag}"
-    for path in partial_files(remote.repo, remote.file):
-        if path != wanted or huggingface.size_of(path) > remote.size:
+def _start_partial(repository: HubRepository, file: ModelFile) -> Path:
+    """Return the partial file to continue. Bytes of another content, or more than the file has, are deleted."""
+    wanted = _partial_folder(repository.name) / f"{file.file.replace('/', '--')}@{file.etag}"
+    for path in partial_files(repository.name, file.file):
+        if path != wanted or file_size(path) > file.size:
             path.unlink()
     wanted.parent.mkdir(parents=True, exist_ok=True)
     return wanted
 
 
-def _download(remote: RemoteFile, known: str, report: Report) -> _Checked:
-    """Download what is missing of a file, and check it. If a continued file is wrong, start over once."""
-    path = _start_partial(remote)
+def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> ModelFile:
+    """Return a file that is whole: of the cache, whoever downloaded it, or downloaded as far as it is missing.
+
+    If a continued file is wrong, the download starts over once.
+    """
+    for path in _cached(repository, file):
+        sha256 = hash_file(path, report, file.file)
+        if sha256 == (file.sha256 or sha256):
+            return replace(file, path=path, sha256=sha256)
+    path = _start_partial(repository, file)
     continued = path.exists()
     while True:
-        huggingface.download_file(remote, path, report)
-        sha256 = hash_file(path, report, remote.file)
-        expected = known or remote.sha256 or sha256
-        if sha256 == expected:
-            return _Checked(remote=remote, path=path, sha256=sha256)
+        huggingface.download_file(repository, file, path, report)
+        sha256 = hash_file(path, report, file.file)
+        if sha256 == (file.sha256 or sha256):
+            return replace(file, path=path, sha256=sha256)
         path.unlink()
         # A file that was downloaded whole is wrong at its source, and would be wrong again.
         if not continued:
             raise ConductorUnusable(
-                f"the download of {remote.file} of {remote.repo} has the SHA-256 {sha256}, not {expected}",
+                f"the download of {file.file} of {repository.name} has the SHA-256 {sha256}, not {file.sha256}",
                 hint="it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT",
             )
         continued = False
 
 
-def _put_into_cache(file: _Checked, store: ModelStore) -> ModelFile:
+def _check_headers(model: RegistryModel, files: Sequence[ModelFile]) -> None:
+    """Check that files whose hash only the hub says are a model at all, before that hash is saved."""
+    for number, (part, file) in enumerate(zip(model.parts, files, strict=True), start=1):
+        if part.sha256 or not part.file.endswith(".gguf"):
+            continue
+        try:
+            check_part(file.path, number, len(files), adapter=bool(model.base))
+        except ModelError as error:
+            if file.path.parent == _partial_folder(model.repo):
+                file.path.unlink()
+            message = error.message.replace(str(file.path), f"{part.file} of {model.repo}")
+            source = "what the registry says of this model" if model.listed else "what else the repository has"
+            hint = f"its checksum was not saved: check HF_ENDPOINT, and {source}"
+            raise ConductorUnusable(message, hint=hint) from None
+
+
+def _put_into_cache(repository: HubRepository, file: ModelFile, store: ModelStore) -> ModelFile:
     """Give a checked file its names in the cache."""
-    remote, path = file.remote, _snapshot_path(file.remote)
-    blob, folder = _blob(remote.repo, remote.etag), _partial_folder(remote.repo)
-    downloaded = file.path.parent == folder
+    path, blob = _snapshot_path(repository, file), _blob(repository.name, file.etag)
+    downloaded = file.path.parent == _partial_folder(repository.name)
     if downloaded:
         # Without fsync a power failure could leave a blob that has the right name and lacks its last bytes.
         with file.path.open("rb+") as stream:
@@ -248,7 +257,7 @@ def _put_into_cache(file: _Checked, store: ModelStore) -> ModelFile:
         blob.parent.mkdir(parents=True, exist_ok=True)
         file.path.replace(blob)
         with suppress(OSError):  # other downloads are in it
-            folder.rmdir()
+            file.path.parent.rmdir()
     if blob.exists() and not (path.exists() and path.samefile(blob)):
         path.parent.mkdir(parents=True, exist_ok=True)
         with disk.temporary_path(path) as new:
@@ -257,51 +266,16 @@ def _put_into_cache(file: _Checked, store: ModelStore) -> ModelFile:
             except OSError:  # a system without links: as with the library, the snapshot has the file itself
                 blob.replace(new)
             new.replace(path)
-    return _model_file(path, file.sha256, store, downloaded=downloaded)
-
-
-def _model_file(path: Path, sha256: str, store: ModelStore, *, downloaded: bool = False) -> ModelFile:
-    downloaded = downloaded or store.is_downloaded(path)
-    return ModelFile(path=path, size=path.stat().st_size, sha256=sha256, downloaded=downloaded)
-
-
-def _check_header(model: RegistryModel, part: RegistryFile, path: Path) -> None:
-    """Check that a file whose hash only the hub says is a model at all, before that hash is saved."""
-    if part.sha256 or not part.file.endswith(".gguf"):
-        return
-    try:
-        check_part(path, model.parts.index(part) + 1, len(model.parts), adapter=bool(model.base))
-    except ModelError as error:
-        if path.parent == _partial_folder(model.repo):
-            path.unlink()
-        message = error.message.replace(str(path), f"{part.file} of {model.repo}")
-        source = "what the registry says of this model" if model.listed else "what else the repository has"
-        hint = f"its checksum was not saved: check HF_ENDPOINT, and {source}"
-        raise ConductorUnusable(message, hint=hint) from None
-
-
-def _build_manifest(
-    model: RegistryModel, files: tuple[ModelFile, ...], commit: str, saved: Manifest | None, endpoint: str
-) -> Manifest:
-    """The manifest of these files. `endpoint` is the hub that was asked for them, empty for the cache."""
-    source: HashSource = "hub" if endpoint else "file"
-    # A hash that an earlier pull saved still comes from the hub that was asked then.
-    if saved is not None and saved.hashes == [file.sha256 for file in files]:
-        source, endpoint = saved.hash_source, saved.endpoint
-    return Manifest(
-        name=model.name, files=files, source=f"hub:{model.repo}@{commit}",
-        hash_source="registry" if all(part.sha256 for part in model.parts) else source, endpoint=endpoint,
-        licence=model.licence, profile=model.profile, base=model.base,
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
+    return replace(file, path=path, downloaded=downloaded or store.is_downloaded(path))
 
 
 def _blob(repo: str, etag: str) -> Path:
     return huggingface.repo_folder(repo) / "blobs" / etag
 
 
-def _snapshot_path(remote: RemoteFile) -> Path:
-    return huggingface.repo_folder(remote.repo).joinpath("snapshots", remote.commit, *remote.file.split("/"))
+def _snapshot_path(repository: HubRepository, file: ModelFile) -> Path:
+    folder = huggingface.repo_folder(repository.name)
+    return folder.joinpath("snapshots", repository.commit, *file.file.split("/"))
 
 
 def _partial_folder(repo: str) -> Path:
@@ -326,55 +300,55 @@ class Removal:
 
 
 def plan_removal(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
-    """What would go with a model. A file that another stored model uses, too, is kept."""
-    names: list[Path] = []
-    kept: list[Path] = []
-    folder = store.folder(name)
-    others = [other for other in store.manifests() if other.name != name]
-    try:
-        manifest = store.find(name)
-    except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
-        names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
-    else:
-        shared = {file.path.resolve() for other in others for file in other.files}
-        for file in manifest.files if manifest is not None else ():
-            own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
-            if own and file.path.resolve() not in shared:
-                names += own
-            elif file.path.exists():
-                kept.append(file.path)
-        names += store.unlisted_files(name)
-    names += unfinished_files(model) if model is not None else []
-    adapters = tuple(other.name for other in others if other.base == name)
-    return Removal(names=tuple(names), freed=_bytes_freed(names), kept=tuple(kept), adapters=adapters)
+    """Return what would go with a stored model, which `model` may be pulled as, or with a stopped pull of `model`.
+
+    A file that another stored model uses, too, is kept.
+    """
+    names = unfinished_files(model) if model is not None else []
+    kept = list[Path]()
+    adapters = list[str]()
+    if model is None or model.listed:  # else it is a stopped pull, which has no name in the store
+        folder = store.folder(name)
+        others = [other for other in store.manifests() if other.name != name]
+        adapters += [other.name for other in others if other.base == name]
+        try:
+            manifest = store.find(name)
+        except ConductorUnusable:  # it cannot be read, so only the model's own directory is known
+            names += [path for path in sorted(folder.iterdir()) if path.is_file() and path.name != MANIFEST]
+        else:
+            shared = {file.path.resolve() for other in others for file in other.files}
+            for file in manifest.files if manifest is not None else ():
+                own = [file.path] if file.path.parent == folder else _cache_names(file.path) if file.downloaded else []
+                if own and file.path.resolve() not in shared:
+                    names += own
+                elif file.path.exists():
+                    kept.append(file.path)
+            names += store.unlisted_files(name)
+    # An imported file is linked: its bytes stay as long as the name that the user knows it by.
+    found = {path.resolve(): path.stat() for path in names if path.exists()}
+    freed = sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
+    return Removal(names=tuple(names), freed=freed, kept=tuple(kept), adapters=tuple(adapters))
 
 
 def remove_model(name: str, store: ModelStore, model: RegistryModel | None) -> Removal:
-    """Remove a model and its manifest.
+    """Remove what `plan_removal` says, and the manifest.
 
-    Raises `ConductorUnusable` while it is being pulled or imported, and for a file that cannot be deleted; then the
-    manifest stays.
+    Raises `ConductorUnusable` while the model is being pulled or imported, and for a file that cannot be deleted; then
+    the manifest stays.
     """
+
+    def refuse_while(what: str) -> NoReturn:
+        raise ConductorUnusable(f"{name} is being {what}", hint="wait for the other process, or stop it")
+
+    stored = model is None or model.listed
     with ExitStack() as locks:
-        if store.unlisted_files(name):
-            locks.enter_context(store.lock(lambda: _refuse_while(name, "imported")))
-        removal = _remove_files(name, model, lambda: plan_removal(name, store, model))
-        store.delete(name)
-        return removal
-
-
-def remove_unfinished(model: RegistryModel) -> Removal:
-    """Remove what a stopped pull has left. Raises `ConductorUnusable` as `remove_model` does."""
-    return _remove_files(model.reference, model, lambda: plan_unfinished_removal(model))
-
-
-def _remove_files(name: str, model: RegistryModel | None, plan: Callable[[], Removal]) -> Removal:
-    with ExitStack() as locks:
+        if stored and store.unlisted_files(name):
+            locks.enter_context(store.lock(lambda: refuse_while("imported")))
         # Only a pull that has begun needs its lock; taking it would create a directory in the cache.
         if model is not None and unfinished_files(model):
-            locks.enter_context(lock_repo(model.repo, lambda: _refuse_while(name, "pulled")))
+            locks.enter_context(_lock_repo(model.repo, lambda: refuse_while("pulled")))
         # Planned again under the lock: since the person was asked, a pull may have gone on.
-        removal = plan()
+        removal = plan_removal(name, store, model)
         for path in removal.names:
             try:
                 path.unlink(missing_ok=True)
@@ -382,18 +356,16 @@ def _remove_files(name: str, model: RegistryModel | None, plan: Callable[[], Rem
                 problem = f"cannot delete {error.filename}: {error.strerror}"
                 raise ConductorUnusable(problem, hint="close what uses it, or fix its permissions") from None
         _delete_empty_directories(removal.names)
+        if stored:
+            store.delete(name)
     return removal
 
 
-def _refuse_while(name: str, what: str) -> NoReturn:
-    raise ConductorUnusable(f"{name} is being {what}", hint="wait for the other process, or stop it")
-
-
 def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]:
-    """Models of the hub that were downloaded in part, apart from those of the registry."""
+    """Return the models of the hub that were downloaded in part, apart from those of the registry."""
     listed = {path for model in registry for path in unfinished_files(model)}
     found: dict[str, RegistryModel] = {}
-    for path in sorted(cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
+    for path in sorted(huggingface.cache_directory().glob("models--*--*/.conductor-llm/*.gguf@*")):
         repo = path.parent.parent.name.removeprefix("models--").replace("--", "/")
         # Where the name of a file itself has two dashes, this is another path, which leads to the same partial file.
         file = path.name.rpartition("@")[0].replace("--", "/")
@@ -401,42 +373,21 @@ def find_stopped_pulls(registry: Iterable[RegistryModel]) -> list[RegistryModel]
             continue
         model = RegistryModel(
             name="partial", repo=repo, revision="main", licence="unknown", about="", listed=False,
-            parts=tuple(RegistryFile(file=name) for name in part_names(file)),
+            parts=tuple(ModelFile(file=name) for name in part_names(file)),
         )  # fmt: skip
         found[model.reference] = model
     return list(found.values())
 
 
-def plan_unfinished_removal(model: RegistryModel) -> Removal:
-    """What would go with a model that was downloaded in part."""
-    names = unfinished_files(model)
-    return Removal(names=tuple(names), freed=_bytes_freed(names))
-
-
-def unfinished_files(model: RegistryModel) -> list[Path]:
-    """What a pull that was stopped has left."""
-    return [path for part in model.parts for path in partial_files(model.repo, part.file)]
-
-
-def _bytes_freed(names: Sequence[Path]) -> int:
-    """Bytes that go with these names: those of files that have no other hard link."""
-    # An imported file is linked: its bytes stay as long as the name that the user knows it by.
-    found = {path.resolve(): path.stat() for path in names if path.exists()}
-    return sum(stat.st_size for stat in found.values() if stat.st_nlink == 1)
-
-
 def _cache_names(path: Path) -> list[Path]:
-    """A file of the hub's cache with all links to it; none for a file elsewhere, wherever a link may lead."""
+    """Return a file of the hub's cache with all links to it; none for a file elsewhere, wherever a link may lead."""
     real = path.resolve()
     repo = _repo_folder(real)
-    if repo is None:
-        return []
-    links = [link for link in repo.joinpath("snapshots").rglob("*") if link.is_symlink() and link.resolve() == real]
-    return [*links, real]
+    links = repo.joinpath("snapshots").rglob("*") if repo is not None else ()
+    return [*(link for link in links if link.is_symlink() and link.resolve() == real), *([real] if repo else [])]
 
 
 def _delete_empty_directories(deleted: Sequence[Path]) -> None:
-    """Delete the directories of the hub's cache that are empty without these files."""
     for repo in {repo for path in deleted if (repo := _repo_folder(path)) is not None}:
         for folder in sorted((path for path in repo.rglob("*") if path.is_dir()), reverse=True):
             with suppress(OSError):  # not empty
@@ -447,5 +398,4 @@ def _delete_empty_directories(deleted: Sequence[Path]) -> None:
 
 
 def _repo_folder(path: Path) -> Path | None:
-    """The directory of the repository in whose cache a file is."""
     return next((parent for parent in path.parents if parent.name.startswith("models--")), None)

@@ -8,42 +8,37 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal
 
 from conductor_cli.core.errors import ConductorUnusable, ModelError
 from conductor_cli.core.formatting import format_size
 from conductor_cli.models.llama.gguf import PART_NAME, part_names, read_header
 from conductor_cli.models.weights import huggingface
-from conductor_cli.models.weights.huggingface import RemoteFile
-from conductor_cli.models.weights.model_store import Manifest, ModelStore
+from conductor_cli.models.weights.huggingface import HubRepository
+from conductor_cli.models.weights.model_store import ModelFile, ModelStore
 from conductor_cli.models.weights.registry import (
     FILE_NAME,
-    LONGEST_NAME,
+    MAX_MODEL_NAME,
     OVERHEAD,
     REPO_NAME,
-    RegistryFile,
     RegistryModel,
     file_memory,
     load_registry,
 )
 from conductor_cli.models.weights.verify import is_adapter
 
-PREFERRED: Final = "Q4_K_M"
-"""The quantization that is taken where none is named."""
+PREFERRED: Final = "Q4_K_M"  # The quantization that is taken where none is named
 
 HEADER_BYTES: Final = 256 << 10
 """How much of a file is read before the question whether to download it. What memory depends on stands before that."""
 
-CONTEXT_SHARE: Final = 0.1
-"""What a context needs in proportion to the weights, where the header does not say it."""
-
-MOST_SHOWN: Final = 40
-"""How many models of one repository an error lists."""
-
+CONTEXT_SHARE: Final = 0.1  # What a context needs in proportion to the weights, where the header does not say it
+MAX_SHOWN: Final = 40  # How many models of one repository an error lists
 _ADDRESS: Final = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<path>[^?#]*).*")
 _PAGE: Final = re.compile(r"/(?:blob|resolve|tree)/main/?")
 """What stands between repository and file in the address of a page or a download."""
@@ -51,25 +46,22 @@ _PAGE: Final = re.compile(r"/(?:blob|resolve|tree)/main/?")
 _QUANTIZATION: Final = re.compile(
     r"(?:^|[-._])((?:UD-)?(?:I?Q[1-9]|TQ[12])(?:_[0-9A-Z]+)*|MXFP4(?:_MOE)?|BF16|FP?16|F32)(?=$|[-._])", re.IGNORECASE
 )
-_NO_PLANNER: Final = ("mmproj", "imatrix")
-"""Words in the names of GGUF files that belong to a model and are none."""
+_NO_PLANNER: Final = ("mmproj", "imatrix")  # Words in the names of GGUF files that belong to a model and are none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedModel:
     """A model that a repository offers: its only file, or its parts in order. `missing` are parts that it lacks."""
 
-    files: tuple[RemoteFile, ...]
+    files: tuple[ModelFile, ...]
     missing: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
-        """The names of its files."""
         return [file.file for file in self.files]
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
         return sum(file.size for file in self.files)
 
     @property
@@ -87,7 +79,7 @@ class OfferedModel:
 
 
 def parse_reference(text: str) -> tuple[str, str] | None:
-    """The repository that `OWNER/REPO[:CHOICE]` or an address on the hub names, and the choice.
+    """Return the repository that `OWNER/REPO[:CHOICE]` or an address on the hub names, and the choice.
 
     None for other text, and for the path of a file on this machine.
     """
@@ -100,7 +92,7 @@ def parse_reference(text: str) -> tuple[str, str] | None:
 
 
 def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[str, str]) -> RegistryModel:
-    """The model of a repository that is meant, by its quantization or file. A listed one is found as such.
+    """Return the model of a repository that is meant, by its quantization or file. A listed one is found as such.
 
     Raises `ConductorUnusable`, with what there is to choose from.
     """
@@ -108,39 +100,33 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
         return _find_stored(repo, choice, store)
     repository = huggingface.ask_repository(repo, "main")
     offered = list_offered(repository.files)
-    chosen = choose(repo, choice, offered)
+    chosen = choose_offered(repo, choice, offered)
     for model in load_registry(environ):
         if model.repo == repo and [part.file for part in model.parts] == chosen.names:
             return model  # its hash is known without the hub
-    memory, source = _memory_needed(chosen)
-    stored = _find_pulled(repo, chosen, store)
+    memory, source = _memory_needed(repository, chosen)
+    manifests = store.manifests()
+    stored = next((found for found in manifests if (found.repo, list(found.repo_files)) == (repo, chosen.names)), None)
     name = stored.name if stored is not None else _name_model(repo, chosen, offered, store, environ)
+    about = ""
+    hashes = [file.sha256 for file in chosen.files]
+    if stored is not None and any(found not in {"", known} for found, known in zip(hashes, stored.hashes, strict=True)):
+        about = f"the hub has another version of it now; to get that: conductor model rm {name}, then pull it again"
     return RegistryModel(
         name=name, repo=repo, revision=repository.commit,
-        parts=tuple(RegistryFile(file=file.file, size=file.size) for file in chosen.files),
-        licence=repository.licence or "unknown", about=_describe_update(stored, chosen), memory=memory,
-        memory_source=source, listed=False,
+        parts=tuple(replace(file, sha256="", etag="") for file in chosen.files),
+        licence=repository.licence or "unknown", about=about, memory=memory, memory_source=source, listed=False,
     )  # fmt: skip
 
 
-def _find_pulled(repo: str, chosen: OfferedModel, store: ModelStore) -> Manifest | None:
-    """The stored model that an earlier pull of the same files made."""
-    manifests = store.manifests()
-    return next((found for found in manifests if (found.repo, list(found.repo_files)) == (repo, chosen.names)), None)
-
-
-def _describe_update(stored: Manifest | None, chosen: OfferedModel) -> str:
-    """What to do if the hub has other bytes now than a stored model has; empty where it has the same."""
-    if stored is None or all(
-        file.sha256 in {"", known} for file, known in zip(chosen.files, stored.hashes, strict=True)
-    ):
-        return ""
-    return f"the hub has another version of it now; to get that: conductor model rm {stored.name}, then pull it again"
-
-
-def list_offered(files: Mapping[str, RemoteFile]) -> list[OfferedModel]:
-    """The models among the files of a repository, the smallest first. Everything else is left out."""
-    wanted = {tuple(part_names(name)) for name in files if _may_be_model(name)}
+def list_offered(files: Mapping[str, ModelFile]) -> list[OfferedModel]:
+    """Return the models among the files of a repository, the smallest first. Everything else is left out."""
+    ggufs = [name for name in files if FILE_NAME.fullmatch(name) and name.endswith(".gguf")]
+    wanted = {
+        tuple(part_names(name))
+        for name in ggufs
+        if not any(word in name.rpartition("/")[2].lower() for word in _NO_PLANNER)
+    }
     offered = [
         OfferedModel(
             files=tuple(files[name] for name in names if name in files),
@@ -152,12 +138,7 @@ def list_offered(files: Mapping[str, RemoteFile]) -> list[OfferedModel]:
     return sorted((model for model in offered if model.files), key=lambda model: (model.size, model.names))
 
 
-def _may_be_model(name: str) -> bool:
-    base = name.rpartition("/")[2].lower()
-    return bool(FILE_NAME.fullmatch(name)) and name.endswith(".gguf") and not any(word in base for word in _NO_PLANNER)
-
-
-def choose(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedModel:
+def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedModel:
     """The one model that is meant. Raises `ConductorUnusable` where it is none or several, or a part is missing."""
     if not offered:
         name = repo.rpartition("/")[2]
@@ -174,7 +155,12 @@ def choose(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedMo
     else:
         found = [model for model in offered if model.quantization == PREFERRED] or list(offered)
     if len(found) != 1:
-        _refuse_choice(repo, choice, found, offered)
+        if found:
+            several = found if choice else offered
+            message = f"{repo} has {len(several)} models" + (f" that are called {choice}" if choice else "")
+        else:
+            several, message = offered, f"{repo} has no {choice}"
+        raise ConductorUnusable(message, hint=f"choose one: {_commands(repo, several)}")
     if found[0].missing:
         raise ConductorUnusable(
             f"{repo} lacks a part of this model: {_join(found[0].missing, 3)}",
@@ -183,32 +169,18 @@ def choose(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedMo
     return found[0]
 
 
-def _refuse_choice(repo: str, choice: str, found: Sequence[OfferedModel], offered: Sequence[OfferedModel]) -> NoReturn:
-    """Say that a choice means no model or several, and what there is."""
-    if found:
-        several = found if choice else offered
-        message = f"{repo} has {len(several)} models" + (f" that are called {choice}" if choice else "")
-    else:
-        several, message = offered, f"{repo} has no {choice}"
-    raise ConductorUnusable(message, hint=f"choose one: {_commands(repo, several)}")
-
-
 def _commands(repo: str, models: Sequence[OfferedModel]) -> str:
-    """The command that pulls one of these models, and in a second line all of them with their sizes."""
+    """Return the command that pulls one of these models, and in a second line all of them with their sizes.
+
+    A model is named by its quantization where only one has it, else by its file.
+    """
     if not models:
         return "conductor model pull OWNER/REPO"
-    labels = _labels(models)
+    kinds = [model.quantization for model in models]
+    labels = [model.quantization if kinds.count(model.quantization) == 1 else "" for model in models]
+    labels = [label or model.names[0] for label, model in zip(labels, models, strict=True)]
     shown = [f"{label} ({format_size(model.size)})" for label, model in zip(labels, models, strict=True)]
-    return f"conductor model pull {repo}:{labels[0]}\nthere are {_join(shown, MOST_SHOWN)}"
-
-
-def _labels(models: Sequence[OfferedModel]) -> list[str]:
-    """What names each of these models: its quantization where only one has it, else its file."""
-    quantizations = [model.quantization for model in models]
-    return [
-        kind if kind and quantizations.count(kind) == 1 else model.names[0]
-        for kind, model in zip(quantizations, models, strict=True)
-    ]
+    return f"conductor model pull {repo}:{labels[0]}\nthere are {_join(shown, MAX_SHOWN)}"
 
 
 def _join(words: Sequence[str], most: int) -> str:
@@ -219,7 +191,7 @@ def _join(words: Sequence[str], most: int) -> str:
 def _name_model(
     repo: str, chosen: OfferedModel, offered: Sequence[OfferedModel], store: ModelStore, environ: Mapping[str, str]
 ) -> str:
-    """What the model is called: by repository and quantization, in small letters, as no other model is."""
+    """Return what the model is called: by repository and quantization, in small letters, as no other model is."""
     taken = {model.name for model in load_registry(environ)} | {other.name for other in store.manifests()}
     taken |= {*store.damaged()}
     owner, _, tail = repo.partition("/")
@@ -229,60 +201,54 @@ def _name_model(
         base, kind = tail, chosen.quantization
     else:
         base, kind = chosen.stem, ""
-    names = _possible_names(owner, base, kind)
-    return next(name for name in names if name not in taken)
 
+    def possible_names() -> Iterator[str]:
+        yield _clean_name(base, kind)
+        yield _clean_name(f"{owner}-{base}", kind)
+        for number in count(2):
+            yield _clean_name(base, f"{kind}-{number}".strip("-"))
 
-def _possible_names(owner: str, base: str, kind: str) -> Iterable[str]:
-    """Names for a model, the shortest first; endless."""
-    yield _clean_name(base, kind)
-    yield _clean_name(f"{owner}-{base}", kind)
-    number = 2
-    while True:
-        yield _clean_name(base, f"{kind}-{number}".strip("-"))
-        number += 1
+    return next(name for name in possible_names() if name not in taken)
 
 
 def _clean_name(base: str, kind: str) -> str:
-    """A name that a model may have. The end, which tells models of one repository apart, is never cut."""
+    """Return a name that a model may have. The end, which tells models of one repository apart, is never cut."""
     end = f"-{kind}".lower() if kind else ""
     start = re.sub(r"[^a-z0-9._-]+", "-", base.lower()).strip("-._").removesuffix(end) or "model"
-    return start[: LONGEST_NAME - len(end)].rstrip("-._") + end
+    return start[: MAX_MODEL_NAME - len(end)].rstrip("-._") + end
 
 
-def _memory_needed(chosen: OfferedModel) -> tuple[int, Literal["header", "size"]]:
+def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int, Literal["header", "size"]]:
     """Bytes that the model needs, and from what that is known. Raises `ConductorUnusable` for a file of another format.
 
     This is also the first request for the file itself, which the hub refuses where the repository is gated.
     """
     first = chosen.files[0]
-    start = huggingface.read_start(first, HEADER_BYTES)
+    name = f"{first.file} of {repository.name}"
+    start = huggingface.read_start(repository, first, HEADER_BYTES)
     if start[:4] != b"GGUF":
-        raise ConductorUnusable(
-            f"{first.file} of {first.repo} is not a GGUF file", hint="nothing was downloaded; check HF_ENDPOINT"
-        )
+        raise ConductorUnusable(f"{name} is not a GGUF file", hint="nothing was downloaded; check HF_ENDPOINT")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header.gguf"
         path.write_bytes(start)
-        _refuse_adapter(path, first)
+        with suppress(ModelError):  # the header may be longer than its beginning
+            if is_adapter(read_header(path, brief=True)):
+                raise ConductorUnusable(
+                    f"{name} is a LoRA adapter, not a model",
+                    hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
+                )
         memory = file_memory(path, chosen.size)
     return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + OVERHEAD, "size")
-
-
-def _refuse_adapter(start: Path, file: RemoteFile) -> None:
-    """Raise `ConductorUnusable` for an adapter, if the beginning of a file says that it is one."""
-    with suppress(ModelError):  # the header may be longer than its beginning
-        if is_adapter(read_header(start, brief=True)):
-            raise ConductorUnusable(
-                f"{file.file} of {file.repo} is a LoRA adapter, not a model",
-                hint="download it with its makers' tools, then: conductor model import FILE --base NAME",
-            )
 
 
 def _find_stored(repo: str, choice: str, store: ModelStore) -> RegistryModel:
     """A model that was pulled before; the hub is not asked. Raises `ConductorUnusable` where there is not just one."""
     manifests = [manifest for manifest in store.manifests() if manifest.repo == repo and manifest.repo_files]
-    found = [manifest for manifest in manifests if not choice or _is_meant(manifest, choice)]
+    found = []
+    for manifest in manifests:
+        model = OfferedModel(files=tuple(ModelFile(file=name) for name in manifest.repo_files))
+        if not choice or choice in model.names or choice.upper() == model.quantization:
+            found.append(manifest)
     if len(found) != 1:
         names = ", ".join(manifest.name for manifest in manifests)
         raise ConductorUnusable(
@@ -293,13 +259,6 @@ def _find_stored(repo: str, choice: str, store: ModelStore) -> RegistryModel:
     files = zip(manifest.repo_files, manifest.files, strict=True)
     return RegistryModel(
         name=manifest.name, repo=repo, revision=manifest.source.rpartition("@")[2],
-        parts=tuple(RegistryFile(file=name, size=file.size) for name, file in files),
+        parts=tuple(ModelFile(file=name, size=file.size) for name, file in files),
         licence=manifest.licence or "unknown", about="", listed=False,
     )  # fmt: skip
-
-
-def _is_meant(manifest: Manifest, choice: str) -> bool:
-    """Whether a choice names a stored model, as it would name one on the hub."""
-    remote = (RemoteFile(repo=manifest.repo, commit="", file=name, etag="") for name in manifest.repo_files)
-    model = OfferedModel(files=tuple(remote))
-    return choice in model.names or choice.upper() == model.quantization

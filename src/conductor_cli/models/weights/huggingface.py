@@ -21,48 +21,32 @@ from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import clean_excerpt
 from conductor_cli.models.http import connection_errors, host_of, reason_of
 from conductor_cli.models.llama.gguf import short_line
+from conductor_cli.models.weights.model_store import ModelFile
 from conductor_cli.models.weights.verify import Report
 
 CHUNK: Final = 1 << 20
 """Bytes that are written at once. The library's 10 MiB would be lost whenever a slow connection breaks."""
 
-WAITS: Final = (1.0, 4.0, 15.0)
-"""Seconds before each further try after an error that may pass."""
-
+WAITS: Final = (1.0, 4.0, 15.0)  # Seconds before each further try after an error that may pass
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _ETAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 T = TypeVar("T")
-Kind = Literal["model", "dataset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFile:
-    """A file of a repository. `etag` names its bytes in the cache: its SHA-256, or git's hash of a small file.
-
-    `etag` and `sha256` are empty and `size` is 0 where the hub does not say them. `kind` is that of the repository.
-    """
-
-    repo: str
-    commit: str
-    file: str
-    etag: str
-    size: int = 0
-    sha256: str = ""
-    kind: Kind = "model"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteRepository:
+class HubRepository:
     """A repository at one commit: its files by name, and its licence, empty where its card names none."""
 
+    name: str
     commit: str
-    files: Mapping[str, RemoteFile]
+    files: Mapping[str, ModelFile]
     licence: str = ""
+    kind: Literal["model", "dataset"] = "model"
 
 
 def library_settings() -> Any:  # noqa: ANN401 - a module of the library
-    """What the library has read from the environment. Raises `ConfigError` where it cannot."""
+    """Return what the library has read from the environment. Raises `ConfigError` where it cannot."""
     try:
         from huggingface_hub import constants
     except ValueError as error:
@@ -72,12 +56,12 @@ def library_settings() -> Any:  # noqa: ANN401 - a module of the library
 
 
 def cache_directory() -> Path:
-    """Where the library and its other users keep downloads."""
+    """Return where the library and its other users keep downloads."""
     return Path(library_settings().HF_HUB_CACHE).absolute()
 
 
 def repo_folder(repo: str) -> Path:
-    """The directory of a repository in the cache."""
+    """Return the directory of a repository in the cache."""
     return cache_directory() / "--".join(["models", *repo.split("/")])
 
 
@@ -90,18 +74,18 @@ def cached_path(repo: str, revision: str, file: str) -> Path | None:
 
 
 def is_offline() -> bool:
-    """Whether the environment forbids asking the hub."""
+    """Return whether the environment forbids asking the hub."""
     return bool(library_settings().HF_HUB_OFFLINE)
 
 
 def shown_endpoint() -> str:
-    """The hub's address without a user and a password in it."""
+    """Return the hub's address without a user and a password in it."""
     parts = urlsplit(library_settings().ENDPOINT)
     return str(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl())
 
 
-def ask_repository(repo: str, revision: str, kind: Kind = "model") -> RemoteRepository:
-    """What the hub has in a repository at the commit that the revision is at. Raises `ConductorUnusable`."""
+def ask_repository(repo: str, revision: str, kind: Literal["model", "dataset"] = "model") -> HubRepository:
+    """Return what the hub has in a repository at the commit that the revision is at. Raises `ConductorUnusable`."""
     from huggingface_hub import HfApi
 
     constants, token = library_settings(), _read_token()
@@ -110,13 +94,27 @@ def ask_repository(repo: str, revision: str, kind: Kind = "model") -> RemoteRepo
     api = HfApi(endpoint=constants.ENDPOINT, token=token or False)
     seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
 
-    def ask() -> RemoteRepository:
+    def ask() -> HubRepository:
         ask_info = api.model_info if kind == "model" else api.dataset_info
         info = ask_info(repo, revision=revision, timeout=seconds, files_metadata=True)
-        commit = str(info.sha)
-        files = (_remote_file(repo, commit, sibling, kind) for sibling in info.siblings or ())
-        found = {file.file: file for file in files} if _COMMIT.fullmatch(commit) else {}
-        return RemoteRepository(commit=commit, files=found, licence=_read_licence(info))
+        commit, files = str(info.sha), dict[str, ModelFile]()
+        for sibling in (info.siblings or ()) if _COMMIT.fullmatch(commit) else ():
+            sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
+            etag = sha256 or str(sibling.blob_id or "")
+            # The hash becomes the name of a file, so the answer is not trusted.
+            if etag and not _ETAG.fullmatch(etag):
+                raise ValueError("an invalid hash")
+            size = max(0, int((sibling.lfs.size if sibling.lfs else sibling.size) or 0))
+            name = str(sibling.rfilename)
+            files[name] = ModelFile(file=name, size=size, sha256=sha256, etag=etag)
+        # The licence that a repository's card names, as one line.
+        card = info.card_data
+        named = getattr(card, "license", None)
+        if named == "other":
+            named = getattr(card, "license_name", None) or named
+        if isinstance(named, list):
+            named = ", ".join(map(str, named))
+        return HubRepository(name=repo, commit=commit, files=files, licence=short_line(str(named or ""), 60), kind=kind)
 
     repository = _retry(ask, f"revision {revision} of {repo}", repo, token)
     if not repository.files:
@@ -127,59 +125,55 @@ def ask_repository(repo: str, revision: str, kind: Kind = "model") -> RemoteRepo
     return repository
 
 
-def _read_licence(info: Any) -> str:  # noqa: ANN401 - the library's
-    """The licence that a repository's card names, as one line."""
-    card = info.card_data
-    named = getattr(card, "license", None)
-    if named == "other":
-        named = getattr(card, "license_name", None) or named
-    if isinstance(named, list):
-        named = ", ".join(map(str, named))
-    return short_line(str(named or ""), 60)
-
-
-def _remote_file(repo: str, commit: str, sibling: Any, kind: Kind) -> RemoteFile:  # noqa: ANN401 - the library's
-    sha256 = str(sibling.lfs.sha256) if sibling.lfs else ""
-    etag = sha256 or str(sibling.blob_id or "")
-    # The hash becomes the name of a file, so the answer is not trusted.
-    if etag and not _ETAG.fullmatch(etag):
-        raise ValueError("an invalid hash")
-    size = sibling.lfs.size if sibling.lfs else sibling.size
-    return RemoteFile(
-        repo=repo, commit=commit, file=str(sibling.rfilename), etag=etag, size=max(0, int(size or 0)), sha256=sha256,
-        kind=kind,
-    )  # fmt: skip
-
-
-def download_file(remote: RemoteFile, part: Path, report: Report) -> None:
+def download_file(repository: HubRepository, file: ModelFile, part: Path, report: Report) -> None:
     """Append to `part` what it lacks of the file; only the size is checked.
 
     Raises `ConductorUnusable`, or `OSError` where the bytes cannot be written.
     """
     from huggingface_hub.file_download import http_get
 
-    token = _read_token()
+    token, what = _read_token(), f"{file.file} of {repository.name}"
     library_settings().DOWNLOAD_CHUNK_SIZE = CHUNK
-    url, headers = _file_request(remote, token)
+    url, headers = _file_request(repository, file, token)
 
-    def show(*, initial: int, **_: object) -> _DownloadProgress:
-        return _DownloadProgress(remote, initial, report)
+    class Progress:
+        """What the library shows progress with, in the place of a tqdm bar. It also refuses endless answers."""
+
+        def __init__(self, *, initial: int, **_: object) -> None:
+            self._done = initial
+            self.update(0)
+
+        def update(self, count: int) -> None:
+            """So many bytes came, and will be written next. Raises `ConductorUnusable` for more than the file has."""
+            self._done += count
+            if self._done > file.size:
+                raise ConductorUnusable(
+                    f"more bytes of {what} were sent than the {file.size:,} that the hub names",
+                    hint="pull again, or from another HF_ENDPOINT",
+                )
+            report(f"downloading {file.file}", self._done, file.size)
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
 
     def append() -> None:
         with part.open("ab") as stream:
             http_get(
-                url, stream, resume_size=size_of(part), headers=headers, expected_size=remote.size, tqdm_class=show
+                url, stream, resume_size=file_size(part), headers=headers, expected_size=file.size, tqdm_class=Progress
             )
 
-    _retry(append, f"{remote.file} of {remote.repo}", remote.repo, token, lambda: size_of(part))
+    _retry(append, what, repository.name, token, lambda: file_size(part))
 
 
-def read_start(remote: RemoteFile, count: int) -> bytes:
-    """The first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
+def read_start(repository: HubRepository, file: ModelFile, count: int) -> bytes:
+    """Return the first bytes of a file, at most `count`. Raises `ConductorUnusable`."""
     from huggingface_hub.utils import get_session, hf_raise_for_status
 
     seconds, token = library_settings().HF_HUB_DOWNLOAD_TIMEOUT, _read_token()
-    url, headers = _file_request(remote, token)
+    url, headers = _file_request(repository, file, token)
     headers["range"] = f"bytes=0-{count - 1}"
 
     def read() -> bytes:
@@ -192,52 +186,25 @@ def read_start(remote: RemoteFile, count: int) -> bytes:
                     break
         return data[:count]
 
-    return _retry(read, f"{remote.file} of {remote.repo}", remote.repo, token)
+    return _retry(read, f"{file.file} of {repository.name}", repository.name, token)
 
 
-def _file_request(remote: RemoteFile, token: str) -> tuple[str, dict[str, str]]:
-    """The address and the headers of a request for the bytes of a file."""
+def _file_request(repository: HubRepository, file: ModelFile, token: str) -> tuple[str, dict[str, str]]:
     from huggingface_hub import hf_hub_url, logging
 
     logging.set_verbosity_error()  # its warnings show signed addresses
     url = hf_hub_url(
-        remote.repo, remote.file, repo_type=remote.kind, revision=remote.commit, endpoint=library_settings().ENDPOINT
-    )
+        repository.name, file.file, repo_type=repository.kind, revision=repository.commit,
+        endpoint=library_settings().ENDPOINT,
+    )  # fmt: skip
     headers = {"accept-encoding": "identity", "user-agent": "conductor-llm"}
     if token:  # httpx drops this header when a redirect leads to another host
         headers["authorization"] = f"Bearer {token}"
     return url, headers
 
 
-class _DownloadProgress:
-    """What the library shows progress with, in the place of a tqdm bar. It also refuses endless answers."""
-
-    def __init__(self, remote: RemoteFile, done: int, report: Report) -> None:
-        self._remote = remote
-        self._done = done
-        self._report = report
-        self.update(0)
-
-    def update(self, count: int) -> None:
-        """So many bytes came, and will be written next. Raises `ConductorUnusable` for more than the file has."""
-        remote = self._remote
-        self._done += count
-        if self._done > remote.size:
-            raise ConductorUnusable(
-                f"more bytes of {remote.file} of {remote.repo} were sent than the {remote.size:,} that the hub names",
-                hint="pull again, or from another HF_ENDPOINT",
-            )
-        self._report(f"downloading {remote.file}", self._done, remote.size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 def _retry(action: Callable[[], T], what: str, repo: str, token: str, done: Callable[[], int] | None = None) -> T:
-    """The result of `action`, repeated a few times after a server's error, and for as long as bytes come.
+    """Return the result of `action`, repeated a few times after a server's error, and for as long as bytes come.
 
     `done` says how many bytes are on the disk, if the action writes any. The library itself repeats requests for bytes
     that are cut off or get no answer. Raises `ConductorUnusable`, or the `OSError` of a disk.
@@ -283,7 +250,7 @@ WITHOUT_NETWORK: Final = "without a network, a file that you have: conductor mod
 
 
 def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun: bool) -> ConductorUnusable:
-    """An error of the library or of the connection as the one that the user sees. It contains no token.
+    """Return an error of the library or of the connection as the one that the user sees. It contains no token.
 
     `begun`: a part of the file is on the disk.
     """
@@ -296,11 +263,8 @@ def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun:
         hint = f"check the network, HTTPS_PROXY and HF_ENDPOINT; {then}"
         if type(error) is OSError:  # the library compares the size at the end
             return ConductorUnusable(f"{host}: the connection ended before all of {what} had come", hint=hint)
-        meaning = (
-            reason_of(error)[1]
-            if isinstance(error, (OSError, *connection_errors()))
-            else "does not answer like a model hub"
-        )
+        failed = isinstance(error, (OSError, *connection_errors()))
+        meaning = reason_of(error)[1] if failed else "does not answer like a model hub"
         words = without_numbers(clean_excerpt(str(error), Secrets(token)))
         return ConductorUnusable(f"{host} {meaning}{f': {words}' if words else ''}", hint=hint)
     host = host_of(str(error.response.url))  # type: ignore[attr-defined] # what has a status has an answer
@@ -316,12 +280,12 @@ def _explain_error(error: Exception, what: str, repo: str, token: str, *, begun:
 
 
 def _status_of(error: Exception) -> int:
-    """The status of the answer that an exception is about, 0 for none."""
+    """Return the status of the answer that an exception is about, 0 for none."""
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
 def _read_token() -> str:
-    """The user's token, empty for none. Raises `ConductorUnusable` for one that cannot be sent."""
+    """Return the user's token, empty for none. Raises `ConductorUnusable` for one that cannot be sent."""
     from huggingface_hub import get_token
 
     if library_settings().HF_HUB_DISABLE_IMPLICIT_TOKEN:
@@ -337,6 +301,6 @@ def _read_token() -> str:
     return token
 
 
-def size_of(path: Path) -> int:
-    """Bytes of a file, 0 where there is none."""
+def file_size(path: Path) -> int:
+    """Return bytes of a file, 0 where there is none."""
     return path.stat().st_size if path.exists() else 0

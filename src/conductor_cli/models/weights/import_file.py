@@ -10,8 +10,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model, part_files
 from conductor_cli.models.llama.lora import check_adapter
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.registry import RegistryModel, find_model, load_registry
+from conductor_cli.models.weights.registry import RegistryModel, find_registry_model, load_registry
 from conductor_cli.models.weights.verify import Report, hash_file, is_adapter, read_pieces, verify_model
 
 _PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
@@ -86,7 +86,13 @@ def _import_file(
     request: ImportRequest, path: Path, store: ModelStore, environ: Mapping[str, str], report: Report
 ) -> ImportResult:
     """Import the GGUF file at `path`, which is the one of the request, or an adapter that was converted from it."""
-    base = _check_file(path, request, store, environ)
+    header, base = check_whole_model(path), ""
+    if is_adapter(header):
+        base, base_path = _resolve_base(request, store, environ)
+        if base_path is not None:
+            check_adapter(path, gguf.check_model_file(base_path), base_path, source=request.path)
+    elif request.base:
+        raise UsageError(f"{request.path} is a whole model, not an adapter", hint="leave --base out")
     # Headers are checked first: hashing takes minutes, and a wrong file should be rejected at once.
     files = tuple(
         ModelFile(path=part, size=part.stat().st_size, sha256=hash_file(part, report)) for part in part_files(path)
@@ -98,16 +104,37 @@ def _import_file(
     if (known is None or known.name != name) and any(other.name == name for other in load_registry(environ)):
         raise UsageError(f"{name} is another model of the registry", hint="use another name: --name OTHER")
     replaced = store.find(name)
-    existing = _find_existing(replaced, files, base, environ, report)
-    if existing is not None and not request.copy:
-        stored = all(file.path.parent == folder for file in existing.files)
-        return ImportResult(manifest=existing, existed=True, stored=stored)
+    if replaced is not None and not replaced.fault():
+        if replaced.hashes != [file.sha256 for file in files]:
+            raise UsageError(
+                f"another model is called {name}: {replaced.path}",
+                hint=f"--name OTHER, or first: conductor model rm {name}",
+            )
+        # The model is there already if its files are whole; they are read for that.
+        if not (
+            request.copy or replaced.base != base
+            or any(file.problem for file in verify_model(replaced, environ, report))
+        ):  # fmt: skip
+            stored = all(file.path.parent == folder for file in replaced.files)
+            return ImportResult(manifest=replaced, existed=True, stored=stored)
 
     copy = request.copy or path != request.path.absolute()
-    with _exclusive(store, report):
+    with ExitStack() as lock:
+        # Other imports are kept out: what lies unfinished in the store is of one that was stopped.
+        try:
+            lock.enter_context(store.lock(lambda: report("waiting for another import", 0, 0)))
+        except OSError as error:
+            raise _cannot_store(store.directory, error) from None
         stored_files, created = _store_files(files, folder, copy=copy)
         try:
-            manifest = _build_manifest(name, stored_files or files, request, known, base)
+            verified = known is not None and all(part.sha256 for part in known.parts)
+            licence = gguf.short_line(str(header.values.get("general.license", "")), 60)
+            manifest = Manifest(
+                name=name, files=stored_files or files, source=f"file:{request.path.absolute()}",
+                hash_source="registry" if verified else "file", licence=known.licence if known else licence,
+                profile=known.profile if known else "prompted", base=base,
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+            )  # fmt: skip
             store.write(manifest)
         except BaseException:  # Ctrl-C too
             _delete_files(created, folder)  # nothing would lead to them
@@ -119,19 +146,8 @@ def _import_file(
     return ImportResult(manifest=manifest, stored=stored_files is not None)
 
 
-@contextmanager
-def _exclusive(store: ModelStore, report: Report) -> Iterator[None]:
-    """Keep other imports out: what lies unfinished in the store is of one that was stopped."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(store.lock(lambda: report("waiting for another import", 0, 0)))
-        except OSError as error:
-            raise _cannot_store(store.directory, error) from None
-        yield
-
-
 def derive_name(path: Path) -> str:
-    """A name for the model store from a file's name."""
+    """Return a name for the model store from a file's name."""
     stem = _PART.sub("", path.stem if path.suffix in {".gguf", ".safetensors"} else path.name)
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:80] or "model"
 
@@ -139,7 +155,7 @@ def derive_name(path: Path) -> str:
 def recognise_model(
     files: Sequence[ModelFile], environ: Mapping[str, str], *, strict: bool = True
 ) -> RegistryModel | None:
-    """The registry's model that these files are, by SHA-256, or where the registry has none by name and size.
+    """Return the registry's model that these files are, by SHA-256, or where the registry has none by name and size.
 
     Raises `ModelError` where name and size match and the SHA-256 does not, if `strict`.
     """
@@ -158,21 +174,8 @@ def recognise_model(
     return None
 
 
-def _check_file(path: Path, request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> str:
-    """Check the headers, and for an adapter that it fits its base; returns the base, empty for a whole model."""
-    header = check_whole_model(path)
-    if is_adapter(header):
-        base, base_path = _resolve_base(request, store, environ)
-        if base_path is not None:
-            check_adapter(path, gguf.check_model_file(base_path), base_path, source=request.path)
-        return base
-    if request.base:
-        raise UsageError(f"{request.path} is a whole model, not an adapter", hint="leave --base out")
-    return ""
-
-
 def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[str, str]) -> tuple[str, Path | None]:
-    """An adapter's base as its manifest stores it, and its file; None where that is not downloaded yet.
+    """Return an adapter's base as its manifest stores it, and its file; None where that is not downloaded yet.
 
     A stored model or one of the registry is kept by name, a file by its absolute path.
     """
@@ -181,47 +184,16 @@ def _resolve_base(request: ImportRequest, store: ModelStore, environ: Mapping[st
     manifest = store.find(request.base)
     path = Path(request.base).expanduser().absolute() if manifest is None else manifest.path
     if manifest is None and not path.is_file():
-        return find_model(request.base, environ).name, None
+        return find_registry_model(request.base, environ).name, None
     if is_adapter(gguf.check_model_file(path)):
         raise UsageError(f"--base {request.base} is an adapter itself", hint="name the model it was trained for")
     return (str(path) if manifest is None else manifest.name), path
 
 
-def _find_existing(
-    found: Manifest | None, files: Sequence[ModelFile], base: str, environ: Mapping[str, str], report: Report
-) -> Manifest | None:
-    """The stored model of the same name and content, if its files are whole; they are read for that.
-
-    Raises `UsageError` where another model has the name.
-    """
-    if found is None or found.fault():
-        return None
-    if found.hashes == [file.sha256 for file in files]:
-        damaged = any(file.problem for file in verify_model(found, environ, report))
-        return None if damaged or found.base != base else found
-    raise UsageError(
-        f"another model is called {found.name}: {found.path}",
-        hint=f"--name OTHER, or first: conductor model rm {found.name}",
-    )
-
-
-def _build_manifest(
-    name: str, files: tuple[ModelFile, ...], request: ImportRequest, known: RegistryModel | None, base: str
-) -> Manifest:
-    verified = known is not None and all(part.sha256 for part in known.parts)
-    own_licence = str(gguf.read_header(files[0].path).values.get("general.license", ""))
-    return Manifest(
-        name=name, files=files, source=f"file:{request.path.absolute()}",
-        hash_source="registry" if verified else "file",
-        licence=known.licence if known else gguf.short_line(own_licence, 60),
-        profile=known.profile if known else "prompted", base=base, at=datetime.now(UTC).isoformat(timespec="seconds"),
-    )  # fmt: skip
-
-
 def _store_files(
     files: Sequence[ModelFile], folder: Path, *, copy: bool
 ) -> tuple[tuple[ModelFile, ...] | None, list[Path]]:
-    """The files under names in the store, and those that are new there; None where only a copy could do that."""
+    """Return the files under names in the store, and those that are new there; None where only a copy could do that."""
     if copy:  # a link takes no room
         disk.check_room(folder, sum(file.size for file in files))
     created: list[Path] = []

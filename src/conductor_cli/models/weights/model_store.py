@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from conductor_cli.core.bounded import parse_toml
+from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, UsageError
 from conductor_cli.core.serialization import dump, load
 from conductor_cli.models import disk
@@ -30,11 +30,17 @@ HashSource = Literal["registry", "hub", "file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """One file of a model. `downloaded`: conductor downloaded it itself; otherwise another tool may need it."""
+    """One file of a model: in a repository, where `file` is its path, or on this machine, where `path` is; or in both.
 
-    path: Path
-    size: int
-    sha256: str
+    `etag` names its bytes in the hub's cache: its SHA-256, or git's hash of a small file. What is not known is empty or
+    0. `downloaded`: conductor downloaded it itself; otherwise another tool may need it.
+    """
+
+    file: str = ""
+    path: Path = Path()
+    size: int = 0
+    sha256: str = ""
+    etag: str = ""
     downloaded: bool = False
 
 
@@ -63,12 +69,10 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
         return sum(file.size for file in self.files)
 
     @property
     def hashes(self) -> list[str]:
-        """The SHA-256 of each file."""
         return [file.sha256 for file in self.files]
 
     @property
@@ -86,7 +90,7 @@ class Manifest:
         return tuple("/".join(file.path.parts[file.path.parts.index(commit) + 1 :]) for file in self.files)
 
     def fault(self) -> str:
-        """What is wrong with its files, as far as their sizes show. Empty where all is well."""
+        """Return what is wrong with its files, as far as their sizes show. Empty where all is well."""
         for file in self.files:
             try:
                 size = file.path.stat().st_size
@@ -111,21 +115,20 @@ class ModelStore:
         return self.directory / name
 
     def manifests(self) -> tuple[Manifest, ...]:
-        """Every manifest that can be read, by name."""
+        """Return every manifest that can be read, by name."""
         return tuple(found for found in self._read_all().values() if isinstance(found, Manifest))
 
     def find_readable(self, name: str) -> Manifest | None:
-        """The manifest of this name if there is one that can be read."""
         with suppress(ConductorUnusable):
             return self.find(name)
         return None
 
     def damaged(self) -> dict[str, str]:
-        """Why a manifest cannot be read, by the model's name."""
+        """Return why a manifest cannot be read, by the model's name."""
         return {name: found for name, found in self._read_all().items() if isinstance(found, str)}
 
     def _read_all(self) -> dict[str, Manifest | str]:
-        """Each model's manifest, or why it cannot be read."""
+        """Return each model's manifest, or why it cannot be read."""
         try:
             names = sorted(path.name for path in self.directory.iterdir() if NAME.fullmatch(path.name))
         except FileNotFoundError:
@@ -145,7 +148,7 @@ class ModelStore:
         return found
 
     def find(self, name: str) -> Manifest | None:
-        """The manifest of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
+        """Return the manifest of this name, if there is one. Raises `ConductorUnusable` for one that cannot be read."""
         if not NAME.fullmatch(name):
             return None
         path = self.directory / name / MANIFEST
@@ -154,14 +157,14 @@ class ModelStore:
             # Files in the model's own directory are stored by their names, so that the store can be moved.
             files = [{**file, "path": path.parent / str(file.get("path", ""))} for file in values.get("files", ())]
             manifest = load(Manifest, {**values, "files": files})
+            if manifest.name != name or not manifest.files or not all(file.sha256 for file in manifest.files):
+                raise ValueError("it has another name, or no files with a SHA-256")
         except (FileNotFoundError, NotADirectoryError):  # a file in the store's directory is no model
             return None
-        except OSError as error:
-            raise _unreadable(path, error.strerror or "unknown reason") from None
-        except (ValueError, TypeError, AttributeError) as error:
-            raise _unreadable(path, str(error)) from None
-        if manifest.name != name or not manifest.files:
-            raise _unreadable(path, "it has another name, or no files")
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            problem = error.strerror if isinstance(error, OSError) else error
+            hint = f"conductor model rm {name}; then pull or import it again"
+            raise ConductorUnusable(f"cannot read {path}: {problem}", hint=hint) from None
         return manifest
 
     def unlisted_files(self, name: str) -> list[Path]:
@@ -185,7 +188,10 @@ class ModelStore:
 
         folder = self.folder(manifest.name)
         files = [
-            {**dump(file), "path": file.path.name if file.path.parent == folder else str(file.path.absolute())}
+            {
+                **dump(file, brief=True),
+                "path": file.path.name if file.path.parent == folder else str(file.path.absolute()),
+            }
             for file in manifest.files
         ]
         text = "# Written by conductor.\n\n" + tomli_w.dumps({**dump(manifest), "files": files})
@@ -206,15 +212,9 @@ class ModelStore:
             folder.rmdir()
 
     def is_downloaded(self, path: Path) -> bool:
-        """Whether a manifest says that conductor downloaded this file itself."""
         real = path.resolve()
         files = (file for manifest in self.manifests() for file in manifest.files)
         return any(file.downloaded and file.path.resolve() == real for file in files)
-
-
-def _unreadable(path: Path, problem: str) -> ConductorUnusable:
-    hint = f"conductor model rm {path.parent.name}; then pull or import it again"
-    return ConductorUnusable(f"cannot read {path}: {problem}", hint=hint)
 
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:

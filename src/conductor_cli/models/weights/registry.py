@@ -7,30 +7,24 @@ checked, since it decides which bytes are written where.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
-from conductor_cli.core.bounded import parse_toml
+from conductor_cli.core.bounded_parsing import parse_toml
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
-from conductor_cli.models.weights.model_store import Manifest
+from conductor_cli.models.weights.model_store import Manifest, ModelFile
 
-if TYPE_CHECKING:
-    from conductor_cli.models.llama.gguf import Header
-
-VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"
-"""Names a file that replaces the registry that is shipped."""
-
+VARIABLE: Final = "CONDUCTOR_LLM_REGISTRY"  # Names a file that replaces the registry that is shipped
 SHIPPED: Final = Path(__file__).with_name("registry.toml")
 
-TOKENS: Final = 8192
-"""Tokens of context that an estimate counts."""
+TOKENS: Final = 8192  # Tokens of context that an estimate counts
 
 OVERHEAD: Final = 600_000_000
 """Bytes that a loaded model needs beside its weights and its context: the interpreter, buffers, the vocabulary."""
@@ -41,10 +35,10 @@ REPO_NAME: Final = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 """A file's path in a repository. It becomes a path on this machine."""
 
-LONGEST_NAME: Final = 64
+MAX_MODEL_NAME: Final = 64
 
 _PATTERNS: Final = {
-    "name": re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_NAME - 1}}}"),
+    "name": re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{MAX_MODEL_NAME - 1}}}"),
     "repo": REPO_NAME,
     "revision": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"),
 }
@@ -52,36 +46,19 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryFile:
-    """One file of a model, by its path in the repository. `size` 0 and an empty `sha256` are unknown."""
-
-    file: str
-    size: int = 0
-    sha256: str = ""
-
-    def __post_init__(self) -> None:
-        if not FILE_NAME.fullmatch(self.file):
-            raise ConfigError(f"{self.file!r:.80} is not a relative path of a file")
-        if self.size < 0:
-            raise ConfigError(f"the size of {self.file} is negative")
-        if self.sha256 and not _HASH.fullmatch(self.sha256):
-            raise ConfigError(f"the sha256 of {self.file} is not 64 hex digits in lower case")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryModel:
     """A model that can be pulled: of the registry, or found on the hub (`listed` is false).
 
-    `context_bytes` is what one token of context takes, and `memory` what the whole model does, 0 where its size is
-    unknown. A LoRA adapter has a `base`, the name of the model that it was trained for; its memory includes that one's.
-    `memory_source` says from what the memory of a model of the hub is known. Raises `ConfigError` for names that could
-    lead out of a directory.
+    Each part has a `file`, and a SHA-256 where that is known without the hub. `context_bytes` is what one token of
+    context takes, and `memory` what the whole model does, 0 where its size is unknown. A LoRA adapter has a `base`, the
+    name of the model that it was trained for; its memory includes that one's. `memory_source` says from what the memory
+    of a model of the hub is known. Raises `ConfigError` for names that could lead out of a directory.
     """
 
     name: str
     repo: str
     revision: str
-    parts: tuple[RegistryFile, ...]
+    parts: tuple[ModelFile, ...]
     licence: str
     about: str
     context_bytes: int = 0
@@ -104,6 +81,12 @@ class RegistryModel:
         count = len(self.parts)
         for number, part in enumerate(self.parts, start=1):
             end = f"-{number:05}-of-{count:05}.gguf" if count > 1 else ".gguf"
+            if not FILE_NAME.fullmatch(part.file):
+                raise ConfigError(f"{part.file!r:.80} is not a relative path of a file")
+            if part.size < 0:
+                raise ConfigError(f"the size of {part.file} is negative")
+            if part.sha256 and not _HASH.fullmatch(part.sha256):
+                raise ConfigError(f"the sha256 of {part.file} is not 64 hex digits in lower case")
             if not self.base and not part.file.endswith(end):  # llama.cpp finds the others by the name of the first
                 raise ConfigError(f"{self.name}: {part.file} does not end in {end}")
 
@@ -119,17 +102,10 @@ class RegistryModel:
 
 
 def load_registry(environ: Mapping[str, str]) -> tuple[RegistryModel, ...]:
-    """All models, the default first. Raises `ConfigError` for an invalid file."""
-    chosen = environ.get(VARIABLE, "")
-    if not chosen:
-        return _load_shipped()
-    return _read_registry(Path(chosen).expanduser(), f"correct the file that {VARIABLE} names")
-
-
-@cache
-def _load_shipped() -> tuple[RegistryModel, ...]:
-    """The models of this package. A server asks for them with each request."""
-    return _read_registry(SHIPPED, "install conductor-llm again")
+    """Return all models, the default first. Raises `ConfigError` for an invalid file."""
+    if chosen := environ.get(VARIABLE, ""):
+        return _read_registry(Path(chosen).expanduser(), f"correct the file that {VARIABLE} names")
+    return _read_shipped(SHIPPED, "install conductor-llm again")
 
 
 def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
@@ -138,42 +114,37 @@ def _read_registry(path: Path, hint: str) -> tuple[RegistryModel, ...]:
         if not (isinstance(tables, list) and tables):
             raise DecodeError("it contains no model")
         models = [load(RegistryModel, table, f"models[{index}]") for index, table in enumerate(tables)]
+        # A misspelt key is refused: without its sha256, a file would not be compared with anything.
         for table in tables:
-            _refuse_unknown_keys(RegistryModel, table)
+            keys = table.keys() - {field.name for field in fields(RegistryModel)}
             for part in table["parts"]:
-                _refuse_unknown_keys(RegistryFile, part)
-        return tuple(_with_memory(models).values())
+                keys |= part.keys() - {"file", "size", "sha256"}
+            if keys:
+                raise DecodeError(f"unknown key {min(keys)!r:.80}")
+        found: dict[str, RegistryModel] = {}
+        for model in models:
+            base = found.get(model.base)
+            if model.name in found or (model.base and (base is None or base.base)):
+                raise DecodeError(f"{model.name}: another model has the same name, or its base is not a model above it")
+            memory = memory_needed(model.size, model.context_bytes) if base is None else base.memory + model.size
+            # Without a size no memory can be computed; it is shown as unknown.
+            known = model.size and (base is None or base.memory)
+            found[model.name] = replace(model, memory=memory if known else 0)
+        return tuple(found.values())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", hint=hint) from None
     except ValueError as error:
         raise ConfigError(f"{path} is not a valid registry: {error}", hint=hint) from None
 
 
-def _refuse_unknown_keys(kind: type[Any], table: Mapping[str, Any]) -> None:
-    """Raises `DecodeError` for a misspelt key: without its sha256, a file would not be compared with anything."""
-    for key in table.keys() - {field.name for field in fields(kind)}:
-        raise DecodeError(f"unknown key {key!r:.80}")
+_read_shipped = cache(_read_registry)
+"""A server asks for the models of this package with each request."""
 
 
-def _with_memory(models: Sequence[RegistryModel]) -> dict[str, RegistryModel]:
-    """The models by name, with their memory. Raises `DecodeError` for a name that occurs twice, or an unknown base."""
-    found: dict[str, RegistryModel] = {}
-    for model in models:
-        base = found.get(model.base)
-        if model.name in found or (model.base and (base is None or base.base)):
-            raise DecodeError(f"{model.name}: another model has the same name, or its base is not a model above it")
-        memory = memory_needed(model.size, model.context_bytes) if base is None else base.memory + model.size
-        # Without a size no memory can be computed; it is shown as unknown.
-        known = model.size and (base is None or base.memory)
-        found[model.name] = replace(model, memory=memory if known else 0)
-    return found
-
-
-def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
-    """The model of this name. Raises `ConductorUnusable` with similar names."""
+def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
+    """Return the model of this name. Raises `ConductorUnusable` with similar names."""
     models = {model.name: model for model in load_registry(environ)}
-    found = models.get(name.lower())
-    if found is not None:
+    if (found := models.get(name.lower())) is not None:
         return found
     near = [known for known in models if name and known.startswith(name.lower())]
     near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
@@ -186,19 +157,19 @@ def find_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
 
 
 def listed_model(name: str, environ: Mapping[str, str]) -> RegistryModel | None:
-    """The model of exactly this name, None also where the registry cannot be read."""
+    """Return the model of exactly this name, None also where the registry cannot be read."""
     with suppress(ConfigError):
         return next((model for model in load_registry(environ) if model.name == name), None)
     return None
 
 
 def memory_needed(size: int, per_token: int, tokens: int = TOKENS) -> int:
-    """Bytes for weights of `size` bytes and a context whose keys and values need `per_token` bytes a token."""
+    """Return bytes for weights of `size` bytes and a context whose keys and values need `per_token` bytes a token."""
     return size + per_token * tokens + OVERHEAD
 
 
 def manifest_memory(manifest: Manifest, stored: Mapping[str, Manifest], registry: Mapping[str, int]) -> int:
-    """Bytes that a stored model needs, an adapter together with its base; 0 where that is not known.
+    """Return bytes that a stored model needs, an adapter together with its base; 0 where that is not known.
 
     `registry` has the memory of the registry's models by name.
     """
@@ -213,24 +184,21 @@ def manifest_memory(manifest: Manifest, stored: Mapping[str, Manifest], registry
 
 
 def file_memory(path: Path, size: int, tokens: int = TOKENS) -> int:
-    """Bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context; 0 if it is not one."""
+    """Return bytes for a GGUF file whose parts have `size` bytes, and so many tokens of context; 0 if it is not one."""
     from conductor_cli.models.llama.gguf import read_header  # most of what reads the registry reads no file
 
     try:
         header = read_header(path, brief=True)
     except ModelError:
         return 0
-    heads = _header_number(header, "attention.head_count")
-    width = _header_number(header, "embedding_length") // max(1, heads)
-    keys = _header_number(header, "attention.key_length") or width
-    values = _header_number(header, "attention.value_length") or width
-    key_heads = _header_number(header, "attention.head_count_kv") or heads
+
+    def number(key: str) -> int:
+        found = header.values.get(f"{header.architecture}.{key}", 0)
+        return found if isinstance(found, int) and found > 0 else 0
+
+    heads = number("attention.head_count")
+    width = number("embedding_length") // max(1, heads)
     # A token's keys and values: 16 bits for each layer, head, and element of a head.
-    per_token = 2 * _header_number(header, "block_count") * key_heads * (keys + values)
-    trained = _header_number(header, "context_length") or tokens
-    return memory_needed(size, per_token, min(tokens, trained)) if per_token else 0
-
-
-def _header_number(header: Header, key: str) -> int:
-    found = header.values.get(f"{header.architecture}.{key}", 0)
-    return found if isinstance(found, int) and found > 0 else 0
+    elements = (number("attention.key_length") or width) + (number("attention.value_length") or width)
+    per_token = 2 * number("block_count") * (number("attention.head_count_kv") or heads) * elements
+    return memory_needed(size, per_token, min(tokens, number("context_length") or tokens)) if per_token else 0

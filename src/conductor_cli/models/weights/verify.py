@@ -1,7 +1,4 @@
-"""Whether model files are what is known of them, and how a model that is damaged can be repaired.
-
-The SHA-256 of a file, read in pieces.
-"""
+"""Whether model files are what is known of them, by their SHA-256, and how a damaged model can be repaired."""
 
 from __future__ import annotations
 
@@ -15,11 +12,10 @@ from typing import Any, Final
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model
-from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelFile, ModelStore
+from conductor_cli.models.weights.model_store import MANIFEST, Manifest, ModelStore
 from conductor_cli.models.weights.registry import listed_model
 
-PIECE: Final = 4 << 20
-"""Bytes that are read at once."""
+PIECE: Final = 4 << 20  # Bytes that are read at once
 
 Report = Callable[[str, int, int], None]
 """Hears what is done with which file, how many bytes of it are done, and how many there are; 0 if that is unknown."""
@@ -41,7 +37,7 @@ def hash_file(path: Path, report: Report = ignore_progress, name: str = "") -> s
 
 
 def read_pieces(path: Path) -> Iterator[memoryview]:
-    """The file piece by piece, each valid until the next one. Raises `ModelError` of kind `file`."""
+    """Return the file piece by piece, each valid until the next one. Raises `ModelError` of kind `file`."""
     buffer = memoryview(bytearray(PIECE))
     try:
         with path.open("rb", buffering=0) as file:
@@ -68,7 +64,6 @@ class CheckedFile:
     hint: str = ""
 
     def data(self) -> dict[str, Any]:
-        """For `--json`."""
         state = "damaged" if self.problem else "ok"
         values = {**asdict(self), "path": str(self.path), "state": state, "hint": self.hint if self.problem else ""}
         return {key: value or None for key, value in values.items()}
@@ -79,7 +74,19 @@ def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report)
     compared, hint = describe_hash_source(manifest), repair_hint(manifest, environ)
     checked = []
     for file in manifest.files:
-        sha256, problem = _verify_file(file, manifest, report)
+        sha256 = problem = ""
+        try:
+            size = file.path.stat().st_size
+            # A file that was cut short need not be read: gigabytes take minutes.
+            if size != file.size:
+                problem = f"it has {size:,} bytes instead of {file.size:,}"
+            elif (sha256 := hash_file(file.path, report)) != file.sha256:
+                problem = f"its SHA-256 should be {file.sha256}"
+            elif file.path == manifest.path:
+                check_whole_model(file.path)
+        except (OSError, ModelError) as error:
+            sha256 = ""
+            problem = error.message if isinstance(error, ModelError) else f"it cannot be read: {error.strerror}"
         checked.append(
             CheckedFile(
                 name=manifest.name, path=file.path, sha256=sha256, compared=compared, problem=problem, hint=hint
@@ -91,17 +98,20 @@ def verify_model(manifest: Manifest, environ: Mapping[str, str], report: Report)
 def verify_unknown_file(path: Path, report: Report) -> CheckedFile:
     """Check the header of a file without a manifest, and compute its SHA-256, which nothing can be compared with."""
     compared = "nothing to compare it with; conductor model import would save it"
+    sha256 = problem = ""
     try:
         check_whole_model(path)
-        return CheckedFile(name=path.name, path=path, sha256=hash_file(path, report), compared=compared)
+        sha256 = hash_file(path, report)
     except ModelError as error:
-        return CheckedFile(
-            name=path.name, path=path, compared=compared, problem=error.message, hint="get the file again"
-        )
+        problem = error.message
+    return CheckedFile(
+        name=path.name, path=path, sha256=sha256, compared=compared, problem=problem,
+        hint="get the file again" if problem else "",
+    )  # fmt: skip
 
 
 def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[CheckedFile]:
-    """Manifests that cannot be read, and files that are missing or have another size. No file is read."""
+    """Return manifests that cannot be read, and files that are missing or have another size. No file is read."""
     damaged = [
         CheckedFile(
             name=name, path=store.folder(name) / MANIFEST, problem=problem,
@@ -117,7 +127,7 @@ def find_problems(store: ModelStore, environ: Mapping[str, str]) -> list[Checked
 
 
 def describe_hash_source(manifest: Manifest) -> str:
-    """What the SHA-256 of a model was compared with."""
+    """Return what the SHA-256 of a model was compared with."""
     if manifest.hash_source == "registry":
         return "matches conductor's registry"
     if manifest.hash_source == "hub":
@@ -126,7 +136,7 @@ def describe_hash_source(manifest: Manifest) -> str:
 
 
 def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
-    """What restores exactly this model: importing the file that it was made from, or else a pull."""
+    """Return what restores exactly this model: importing the file that it was made from, or else a pull."""
     kind, _, source = manifest.source.partition(":")
     base = f" --base {shlex.quote(manifest.base)}" if manifest.base else ""
     path = shlex.quote(source) if kind == "file" else "FILE"
@@ -138,26 +148,6 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     if (files := manifest.repo_files) and not manifest.base:
         return f"conductor model pull {manifest.repo}:{files[0]}"
     return f"get {source} again, then: {command}"
-
-
-def _verify_file(file: ModelFile, manifest: Manifest, report: Report) -> tuple[str, str]:
-    """The SHA-256 of a file and what is wrong with it, each empty where there is none."""
-    sha256 = ""
-    try:
-        size = file.path.stat().st_size
-        # A file that was cut short need not be read: gigabytes take minutes.
-        if size != file.size:
-            return "", f"it has {size:,} bytes instead of {file.size:,}"
-        sha256 = hash_file(file.path, report)
-        if sha256 != file.sha256:
-            return sha256, f"its SHA-256 should be {file.sha256}"
-        if file.path == manifest.path:
-            check_whole_model(file.path)
-    except OSError as error:
-        return "", f"it cannot be read: {error.strerror}"
-    except ModelError as error:
-        return "", error.message
-    return sha256, ""
 
 
 def check_part(path: Path, number: int, count: int, *, adapter: bool) -> None:
@@ -175,5 +165,5 @@ def check_part(path: Path, number: int, count: int, *, adapter: bool) -> None:
 
 
 def is_adapter(header: gguf.Header) -> bool:
-    """Whether a GGUF file holds a LoRA adapter, which is not a model by itself."""
+    """Return whether a GGUF file holds a LoRA adapter, which is not a model by itself."""
     return header.values.get("general.type") == "adapter"

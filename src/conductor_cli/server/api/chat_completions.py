@@ -1,40 +1,35 @@
-"""OpenAI's Chat Completions: how a request is read. Pure.
+"""OpenAI's Chat Completions: how a request is read, and how an answer is written, as chunks or whole. Pure.
 
-From platform.openai.com/docs/api-reference/chat, November 2026, and from what clients send. Fields that are not read
-are left out and named in `ClientRequest.ignored`; what cannot be served is refused with the name of its field.
-
-OpenAI's Chat Completions: how an answer is written, as a stream of chunks or whole. Pure.
-
-The narration of plan and steps is `reasoning_content`, which DeepSeek introduced and most clients show. The last chunk
-has the object `conductor` of `server/api/encoding.py`.
+From platform.openai.com/docs/api-reference/chat, November 2026, and from what clients send. The narration of plan and
+steps is `reasoning_content`, which DeepSeek introduced and most clients show. The last chunk has the object `conductor`
+of `server/api/encoding.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from conductor_cli.core.chat import Attachment, Finish, Message, ToolCall
+from pydantic import AfterValidator, Field
+
+from conductor_cli.core.chat import Finish, Message, ToolCall
 from conductor_cli.core.events import Event, to_json
-from conductor_cli.server.api.encoding import DONE, HEARTBEAT, chat_usage, conductor_object, data_event, json_bytes
-from conductor_cli.server.api.errors import error_object
-from conductor_cli.server.api.fields import (
-    Carried,
-    bytes_of_base64,
-    bytes_of_url,
-    ignored_fields,
-    number,
-    optional,
-    quoted,
-    read_max_cost,
-    read_stop,
+from conductor_cli.server.api.bodies import (
+    MISSING,
+    AnswerFormat,
+    AttachmentCollector,
+    Body,
+    Count,
+    Many,
+    fault,
+    impossible,
+    read_body,
     refused,
-    required,
-    typed,
-    whole_number,
 )
-from conductor_cli.server.api.openai_tools import read_form, read_tools
-from conductor_cli.server.api.request import ClientRequest, Outcome, RequestError
+from conductor_cli.server.api.encoding import DONE, HEARTBEAT, chat_usage, conductor_object, data_event, json_bytes
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, with_system_text
+from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 FINISHES: Final[dict[Finish, str]] = {"length": "length", "refusal": "content_filter"}
 """What a client is told of the end of an answer; `stop` for any other."""
@@ -79,254 +74,176 @@ class ChatEncoder:
         index, self._calls = self._calls, self._calls + 1
         return self._chunk({"tool_calls": [{"index": index, **_call_object(call)}]})
 
-    def end(self, outcome: Outcome) -> bytes:
-        own = {"conductor": conductor_object(outcome)}
+    def end(self, answer: ServedAnswer) -> bytes:
+        own = {"conductor": conductor_object(answer)}
         if not self._request.include_usage:
-            return self._chunk({}, finish_of(outcome), own) + DONE
-        last = {**self._head, "choices": [], "usage": chat_usage(outcome.usage), **own}
-        return self._chunk({}, finish_of(outcome)) + data_event(last) + DONE
+            return self._chunk({}, finish_of(answer), own) + DONE
+        last = {**self._head, "choices": [], "usage": chat_usage(answer.usage), **own}
+        return self._chunk({}, finish_of(answer)) + data_event(last) + DONE
 
     def failed(self, error: RequestError) -> bytes:
-        return data_event({"error": error_object(error)}) + DONE
+        return data_event(error_body(error)) + DONE
 
-    def whole(self, outcome: Outcome) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": outcome.text or None, "refusal": None}
-        if not outcome.tool_calls:
-            message["content"] = outcome.text
-        if outcome.reasoning:
-            message["reasoning_content"] = outcome.reasoning
-        if outcome.tool_calls:
-            message["tool_calls"] = [_call_object(call) for call in outcome.tool_calls]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_of(outcome)}
+    def whole(self, answer: ServedAnswer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
+        if not answer.tool_calls:
+            message["content"] = answer.text
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.tool_calls:
+            message["tool_calls"] = [_call_object(call) for call in answer.tool_calls]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_of(answer)}
         return {
             **self._head,
             "object": "chat.completion",
             "choices": [choice],
-            "usage": chat_usage(outcome.usage),
-            "conductor": conductor_object(outcome),
+            "usage": chat_usage(answer.usage),
+            "conductor": conductor_object(answer),
         }
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
-        return {"error": error_object(error)}
+        return error_body(error)
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None, more: dict[str, Any] | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return data_event({**self._head, "choices": [choice], **self._tail, **(more or {})})
 
 
-def finish_of(outcome: Outcome) -> str:
+def finish_of(answer: ServedAnswer) -> str:
     """`finish_reason`."""
-    return "tool_calls" if outcome.tool_calls else FINISHES.get(outcome.finish, "stop")
+    return "tool_calls" if answer.tool_calls else FINISHES.get(answer.finish, "stop")
 
 
 def _call_object(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-_READ: Final = frozenset({
-    "model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens",
-    "max_completion_tokens", "temperature", "stop", "seed", "reasoning_effort", "reasoning", "stream", "stream_options",
-    "conductor", "store", "n", "logprobs", "functions", "function_call", "audio", "modalities",
-})  # fmt: skip
-
-_IMPOSSIBLE: Final = {
-    "logprobs": "cannot be served: the answer may come from any worker",
-    "functions": "is the old form of tools: send tools",
-    "function_call": "is the old form of tool_choice: send tool_choice",
-    "audio": "cannot be served: the answer is text",
-}
-"""Fields whose effect a client would miss, and why they are refused."""
+# Requests
 
 
-class ChatCompletions:
+class _Function(Body):
+    name: str
+    arguments: str | None = None
+    input: Any = None  # of a custom tool
+
+
+class _Call(Body):
+    """A call that a reply made."""
+
+    id: str
+    type: str | None = None
+    function: _Function | None = None
+    custom: _Function | None = None
+
+    def read(self, where: str) -> ToolCall:
+        """Return the call. Raises `RequestError`."""
+        if self.type == "custom" and self.custom is not None:
+            return ToolCall(id=self.id, name=self.custom.name, arguments=str(self.custom.input or ""))
+        if self.function is None:
+            raise refused(f"{where}.{self.type or 'function'}", "is missing", MISSING)
+        return ToolCall(id=self.id, name=self.function.name, arguments=self.function.arguments or "")
+
+
+class _ChatMessage(Body):
+    """One message. Which fields must be there depends on its role."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Content | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: Many[_Call] | None = None
+    function_call: _Function | None = None
+    tool_call_id: str | None = None
+
+
+def _once(number: int) -> int:
+    if number != 1:
+        raise fault("must be 1: each request is answered once")
+    return number
+
+
+def _no_audio(modalities: list[Any]) -> list[Any]:
+    if "audio" in modalities:
+        raise fault("cannot have audio: the answer is text", "unsupported_parameter")
+    return modalities
+
+
+class ChatBody(OpenAIAsking):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[Many[_ChatMessage], Field(min_length=1)]
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    response_format: AnswerFormat | None = None
+    reasoning_effort: Any = None
+    reasoning: Any = None
+    n: Annotated[int, AfterValidator(_once)] | None = None
+    modalities: Annotated[list[Any], AfterValidator(_no_audio)] | None = None
+    logprobs: Annotated[Any, impossible("cannot be served: the answer may come from any worker")] = None
+    functions: Annotated[Any, impossible("is the old form of tools: send tools")] = None
+    function_call: Annotated[Any, impossible("is the old form of tool_choice: send tool_choice")] = None
+    audio: Annotated[Any, impossible("cannot be served: the answer is text")] = None
+
+
+class ChatCompletionsApi:
     """`POST /v1/chat/completions`."""
 
-    name = "chat"
+    name = "chat_completions"
+    body = ChatBody
 
-    def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ClientRequest:  # noqa: ARG002 - none matters
-        try:
-            return _read_body(body)
-        except RecursionError:
-            raise RequestError(400, "invalid_value", "the request is nested too deeply") from None
+    def parse(self, body: Mapping[str, Any]) -> ClientRequest:
+        asked, files = read_body(ChatBody, body), AttachmentCollector()
+        # Any word. It may also stand in an object `reasoning`, as in Responses.
+        reasoning = asked.reasoning if isinstance(asked.reasoning, Mapping) else {}
+        effort = asked.reasoning_effort or reasoning.get("effort")
+        return ClientRequest(
+            messages=_read_messages(asked.messages, files),
+            blobs=files.blobs,
+            max_tokens=asked.max_completion_tokens or asked.max_tokens,
+            effort=effort if isinstance(effort, str) else "",
+            include_usage=bool(asked.stream_options and asked.stream_options.include_usage),
+            **(asked.response_format.read("response_format") if asked.response_format else {}),
+            **asked.read_options(),
+        )
 
     def encoder(self, request: ClientRequest, run: str, created: int) -> ChatEncoder:
         return ChatEncoder(request, run, created)
 
-    def error(self, error: RequestError) -> dict[str, Any]:
-        return {"error": error_object(error)}
 
-
-def _read_body(body: Mapping[str, Any]) -> ClientRequest:
-    _refuse_impossible(body)
-    carried = Carried()
-    messages = _Messages(carried).read(required(body, "messages", list))
-    tools = read_tools(body, nested=True)
-    form = read_form(optional(body, "response_format", dict), "response_format", nested=True)
-    limits = [whole_number(body, name, 1) for name in ("max_completion_tokens", "max_tokens")]
-    options = optional(body, "stream_options", dict) or {}
-    parallel, store = optional(body, "parallel_tool_calls", bool), optional(body, "store", bool)
-    return ClientRequest(
-        model=required(body, "model", str),
-        messages=messages,
-        blobs=carried.blobs,
-        tools=tools.tools,
-        tool_choice=tools.choice,
-        parallel_tool_calls=parallel is not False,
-        schema=form.schema,
-        schema_field=form.schema_field,
-        json_only=form.json_only,
-        max_tokens=limits[0] if limits[0] is not None else limits[1],
-        temperature=number(body, "temperature", 0, 2),
-        stop=read_stop(body),
-        seed=whole_number(body, "seed", -(2**63)),
-        effort=_effort(body),
-        stream=bool(optional(body, "stream", bool)),
-        include_usage=bool(optional(options, "include_usage", bool, "stream_options")),
-        include_events=bool(optional(options, "include_events", bool, "stream_options")),
-        max_cost=read_max_cost(body),
-        store=store is not False,
-        ignored=(*ignored_fields(body, _READ), *tools.left_out),
-    )
-
-
-def _refuse_impossible(body: Mapping[str, Any]) -> None:
-    if optional(body, "n", int) not in {None, 1}:
-        raise refused("n", "must be 1: each request is answered once")
-    for name, reason in _IMPOSSIBLE.items():
-        if body.get(name):
-            raise refused(name, reason, "unsupported_parameter")
-    if "audio" in (optional(body, "modalities", list) or []):
-        raise refused("modalities", "cannot have audio: the answer is text", "unsupported_parameter")
-
-
-def _effort(body: Mapping[str, Any]) -> str:
-    """Any word. It may also stand in an object `reasoning`, as in Responses."""
-    reasoning = body.get("reasoning")
-    effort = body.get("reasoning_effort") or (reasoning.get("effort") if isinstance(reasoning, Mapping) else None)
-    return effort if isinstance(effort, str) else ""
-
-
-class _Messages:
-    """Reads the messages of one request. All system texts become one message, the first."""
-
-    def __init__(self, carried: Carried) -> None:
-        self._carried = carried
-        self._called = ""  # the id of the newest call in the old form, which has no ids
-        self._old_calls = 0
-
-    def read(self, entries: Sequence[object]) -> tuple[Message, ...]:
-        if not entries:
-            raise refused("messages", "is empty")
-        system, talk = list[str](), list[Message]()
-        named = _tells_users_apart(entries)
-        for position, entry in enumerate(entries):
-            where = f"messages[{position}]"
-            message = typed(entry, dict, where)
-            role = required(message, "role", str, where)
-            if role in {"system", "developer"}:
-                system.append(self._text(message, where))
-            elif role == "user":
-                talk.append(self._user(message, where, named=named))
-            elif role == "assistant":
-                talk += self._assistant(message, where)
-            elif role in {"tool", "function"}:
-                talk.append(self._result(message, where, role))
-            else:
-                known = "system, developer, user, assistant, tool or function"
-                raise refused(f"{where}.role", f"{quoted(role)} is not known: it can be {known}")
-        texts = [text for text in system if text]
-        return (*([Message(role="system", content="\n\n".join(texts))] if texts else []), *talk)
-
-    def _user(self, message: Mapping[str, Any], where: str, *, named: bool) -> Message:
-        text, attachments = self._content(message, where)
-        name = optional(message, "name", str, where)
-        return Message(role="user", content=f"{name}: {text}" if named and name else text, attachments=attachments)
-
-    def _assistant(self, message: Mapping[str, Any], where: str) -> list[Message]:
-        """The turn without the reasoning that a client sends back; nothing if it has neither a text nor a call."""
-        text = self._text(message, where) if message.get("content") is not None else ""
-        text = text or optional(message, "refusal", str, where) or ""
-        calls = [
-            _client_call(typed(entry, dict, place), place)
-            for index, entry in enumerate(optional(message, "tool_calls", list, where) or [])
-            for place in (f"{where}.tool_calls[{index}]",)
-        ]
-        if old := optional(message, "function_call", dict, where):
-            self._old_calls += 1
-            self._called = f"call_function_{self._old_calls}"
-            calls.append(_function_call(old, self._called, f"{where}.function_call"))
-        return [Message(role="assistant", content=text, tool_calls=tuple(calls))] if text or calls else []
-
-    def _result(self, message: Mapping[str, Any], where: str, role: str) -> Message:
-        text, attachments = self._content(message, where)
-        if role == "tool":
-            call = required(message, "tool_call_id", str, where)
-        elif self._called:
-            call = self._called
-        else:
-            raise refused(f"{where}.role", "is function, but no message before it has a function_call")
-        return Message(role="tool", content=text, attachments=attachments, tool_call_id=call)
-
-    def _text(self, message: Mapping[str, Any], where: str) -> str:
-        text, attachments = self._content(message, where)
-        if attachments:
-            raise refused(f"{where}.content", "can only be text in a message of this role")
-        return text
-
-    def _content(self, message: Mapping[str, Any], where: str) -> tuple[str, tuple[Attachment, ...]]:
-        """The text of a message, and what it carries."""
-        content = message.get("content")
-        if isinstance(content, str):
-            return content, ()
-        parts = required(message, "content", list, where)
-        texts, attachments = list[str](), list[Attachment]()
-        for index, entry in enumerate(parts):
-            place = f"{where}.content[{index}]"
-            found = self._part(typed(entry, dict, place), place)
-            if isinstance(found, str):
-                texts.append(found)
-            else:
-                attachments.append(found)
-        return "\n".join(texts), tuple(dict.fromkeys(attachments))
-
-    def _part(self, part: Mapping[str, Any], where: str) -> str | Attachment:
-        kind = required(part, "type", str, where)
-        if kind in {"text", "refusal"}:
-            return required(part, kind, str, where)
-        if kind == "image_url":
-            image = part.get("image_url")
-            place = f"{where}.image_url"
-            url = image if isinstance(image, str) else required(typed(image, dict, place), "url", str, place)
-            return self._carried.image(bytes_of_url(url, place), place)
-        if kind == "file":
-            return self._file(required(part, "file", dict, where), f"{where}.file")
-        known = "text, image_url or file"
-        raise refused(f"{where}.type", f"{quoted(kind)} cannot be served: it can be {known}", "unsupported_content")
-
-    def _file(self, file: Mapping[str, Any], where: str) -> str | Attachment:
-        data = optional(file, "file_data", str, where)
-        if data is None:
-            raise refused(where, "must have file_data: this server keeps no files", "unsupported_content")
-        place = f"{where}.file_data"
-        found = bytes_of_url(data, place) if data[:5].lower() == "data:" else bytes_of_base64(data, place)
-        return self._carried.document(found, place, optional(file, "filename", str, where) or "")
-
-
-def _client_call(entry: Mapping[str, Any], where: str) -> ToolCall:
-    call = required(entry, "id", str, where)
-    kind = optional(entry, "type", str, where) or "function"
-    if kind == "custom":
-        custom = required(entry, "custom", dict, where)
-        return ToolCall(id=call, name=required(custom, "name", str, where), arguments=str(custom.get("input") or ""))
-    return _function_call(required(entry, "function", dict, where), call, f"{where}.function")
-
-
-def _function_call(function: Mapping[str, Any], call: str, where: str) -> ToolCall:
-    arguments = optional(function, "arguments", str, where) or ""
-    return ToolCall(id=call, name=required(function, "name", str, where), arguments=arguments)
-
-
-def _tells_users_apart(entries: Sequence[object]) -> bool:
-    """Whether several users speak: then the name of each belongs to what a worker reads."""
-    users = (entry for entry in entries if isinstance(entry, Mapping) and entry.get("role") == "user")
-    return len({str(user.get("name")) for user in users}) > 1
+def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) -> tuple[Message, ...]:
+    """The conversation. All system texts become one message, the first. Raises `RequestError`."""
+    system, talk = list[str](), list[Message]()
+    # Where several users speak, the name of each belongs to what a worker reads.
+    are_named = len({entry.name for entry in entries if entry.role == "user"}) > 1
+    called, functions = "", 0  # the id of the newest call in the old form, which has no ids
+    for number, entry in enumerate(entries):
+        where = f"messages[{number}]"
+        if entry.content is None and entry.role != "assistant":
+            raise refused(f"{where}.content", "is missing", MISSING)
+        texts, attachments, _ = files.take(entry.content)
+        text = "\n".join(texts)
+        if attachments and entry.role in {"system", "developer", "assistant"}:
+            raise refused(f"{where}.content", TEXT_ONLY)
+        match entry.role:
+            case "system" | "developer":
+                system.append(text)
+            case "user":
+                text = f"{entry.name}: {text}" if are_named and entry.name else text
+                talk.append(Message(role="user", content=text, attachments=attachments))
+            case "assistant":
+                text = text or entry.refusal or ""
+                calls = [call.read(f"{where}.tool_calls[{n}]") for n, call in enumerate(entry.tool_calls or ())]
+                if (old := entry.function_call) is not None:
+                    functions += 1
+                    called = f"call_function_{functions}"
+                    calls.append(ToolCall(id=called, name=old.name, arguments=old.arguments or ""))
+                if text or calls:  # else there is only reasoning, which a client sends back
+                    talk.append(Message(role="assistant", content=text, tool_calls=tuple(calls)))
+            case "tool" if entry.tool_call_id is None:
+                raise refused(f"{where}.tool_call_id", "is missing", MISSING)
+            case "function" if not called:
+                raise refused(f"{where}.role", "is function, but no message before it has a function_call")
+            case _:
+                call = entry.tool_call_id if entry.role == "tool" else called
+                talk.append(Message(role="tool", content=text, attachments=attachments, tool_call_id=call or ""))
+    return with_system_text(system, talk)

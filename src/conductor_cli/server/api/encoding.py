@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from conductor_cli.core.usage import Usage
-from conductor_cli.server.api.request import Outcome, ServedUsage
+from conductor_cli.server.api.request import ServedAnswer, ServedUsage
 
 
 def chat_usage(usage: ServedUsage) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def _details_out(usage: ServedUsage) -> dict[str, int]:
     }
 
 
-def conductor_object(outcome: Outcome) -> dict[str, Any]:
+def conductor_object(answer: ServedAnswer) -> dict[str, Any]:
     """What only this server says: the run, what all of it used and cost, and the same for each step.
 
     Costs are in US dollars, null where nothing has a price; `unpriced_calls` counts the calls without one.
     `usage.total` is the sum of `usage.answer` and `usage.orchestration`.
     """
-    usage = outcome.usage
+    usage = answer.usage
     return {
-        "run": outcome.run,
+        "run": answer.run,
         "cost": _dollars(usage.total.cost),
         "unpriced_calls": usage.total.unpriced,
         "usage": {

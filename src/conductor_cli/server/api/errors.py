@@ -1,11 +1,7 @@
-"""What a client is told when a run, or what comes before it, fails: one table for every API. Pure.
+"""What a client is told when a run, or what comes before it, fails: status, code and words of every API. Pure.
 
-What a client is told of a conversation that no model can hold: in the words by which clients know it. Pure.
-
-A coding client that knows them shortens its conversation and goes on; any other wording ends its work. The numbers are
-those that the worker's provider said.
-
-The error object of OpenAI's APIs. Pure.
+A conversation that no model can hold is told in the words by which clients know it: a coding client then shortens it
+and goes on; any other wording ends its work. The numbers are those that the worker's provider said.
 """
 
 from __future__ import annotations
@@ -41,10 +37,14 @@ def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | Non
 
     Where the error has only the second number, `about` is the first, if it is larger. None where a number is missing.
     """
-    limit = next((_count(found[1]) for pattern in _LIMITS if (found := pattern.search(message))), None)
-    if limit is None:
+
+    def count(number: str) -> int:
+        return int(number.replace(",", ""))
+
+    said = next((found[1] for pattern in _LIMITS if (found := pattern.search(message))), None)
+    if said is None:
         return None
-    most = max(_count(number) for number in re.findall(_NUMBER, message))
+    limit, most = count(said), max(map(count, re.findall(_NUMBER, message)))
     used = most if most > limit else about or 0
     return (used, limit) if used > limit else None
 
@@ -71,10 +71,6 @@ def anthropic_words(message: str, about: int | None = None) -> str:
         if counts is None
         else f"prompt is too long: {counts[0]} tokens > {counts[1]} maximum"
     )
-
-
-def _count(number: str) -> int:
-    return int(number.replace(",", ""))
 
 
 BUSY_SECONDS: Final = 30.0
@@ -107,7 +103,9 @@ def request_error(failure: Failure, run: str = "", *, now: datetime | None = Non
         # A limit of the run stays reached however often it is tried; that of a day ends at midnight.
         code = failure.reason or "limit"
         status = 504 if code == "limit_time" else 429
-        retry_after = _until_midnight(now) if code.endswith("_day") and now is not None else None
+        if code.endswith("_day") and now is not None:
+            midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+            retry_after = (midnight - now).total_seconds()
     if failure.reason == "length":
         status, code, retry_after = 400, TOO_LONG, None
     said = one_line(failure.message)[:1000]
@@ -118,21 +116,29 @@ def request_error(failure: Failure, run: str = "", *, now: datetime | None = Non
     return RequestError(status, code, message, retry_after=retry_after)
 
 
-def _until_midnight(now: datetime) -> float:
-    midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-    return (midnight - now).total_seconds()
+_TYPES: Final = {
+    400: ("invalid_request_error", "invalid_request_error"), 401: ("authentication_error", "authentication_error"),
+    403: ("permission_error", "permission_error"), 404: ("invalid_request_error", "not_found_error"),
+    413: ("invalid_request_error", "request_too_large"), 429: ("rate_limit_error", "rate_limit_error"),
+    503: ("server_error", "overloaded_error"), 504: ("server_error", "timeout_error"),
+}  # fmt: skip
+"""The type of an error as OpenAI's APIs have it, and as Anthropic's has it, by its status.
+
+Sources: https://platform.openai.com/docs/guides/error-codes and https://docs.claude.com/en/api/errors
+"""
+
+MESSAGES_PATH: Final = "/v1/messages"
 
 
-_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+def error_body(error: RequestError, path: str = "", run: str = "", tokens: int | None = None) -> dict[str, Any]:
+    """Return the body of an error as the API at this path writes it; OpenAI's where there is none.
 
-
-def error_object(error: RequestError) -> dict[str, Any]:
-    """`{"message", "type", "param", "code"}`, as the clients of both APIs read it."""
+    `tokens` is about how long the request is, for one that is too long.
+    """
+    openai, anthropic = _TYPES.get(error.status, _TYPES[400] if error.status < 500 else ("server_error", "api_error"))
     is_too_long = error.code == TOO_LONG
-    other = "server_error" if error.status >= 500 else "invalid_request_error"
-    return {
-        "message": openai_words(error.message) if is_too_long else error.message,
-        "type": _TYPES.get(error.status, other),
-        "param": "messages" if is_too_long else error.param,
-        "code": error.code,
-    }
+    if path.startswith(MESSAGES_PATH):
+        message = anthropic_words(error.message, tokens) if is_too_long else error.message
+        return {"type": "error", "error": {"type": anthropic, "message": message}, "request_id": run or None}
+    message, param = (openai_words(error.message), "messages") if is_too_long else (error.message, error.param)
+    return {"error": {"message": message, "type": openai, "param": param, "code": error.code}}

@@ -24,8 +24,7 @@ class ClientRequest:
     `schema` is the JSON Schema of the answer, which `require_schema` checks, and `schema_field` the field that it is
     in; `json_only` asks for JSON of any form. `effort` may be any word. `max_cost` is in US dollars
     and can only narrow. `previous` is the run whose response this one continues. `metadata` is given back with the
-    response. `shows_reasoning` says whether the client wants plan and steps narrated. `ignored` names the fields that
-    were left unread.
+    response. `shows_reasoning` says whether the client wants plan and steps narrated.
     """
 
     model: str
@@ -40,7 +39,6 @@ class ClientRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     stop: tuple[str, ...] = ()
-    seed: int | None = None
     effort: str = ""
     stream: bool = False
     include_usage: bool = False
@@ -50,7 +48,6 @@ class ClientRequest:
     store: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
     shows_reasoning: bool = True
-    ignored: tuple[str, ...] = ()
 
 
 class RequestError(Exception):
@@ -99,7 +96,7 @@ class ServedUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ServedAnswer:
     """How a run ended for its client. `reasoning` is the narration of plan and steps that a stream shows."""
 
     run: str
@@ -119,58 +116,43 @@ class Encoder(Protocol):
 
     def begin(self) -> bytes:
         """What opens the stream, before anything is known."""
-        ...
 
     def heartbeat(self) -> bytes:
         """Something that the clients of this API count as a sign of life."""
-        ...
 
     def reasoning(self, text: str) -> bytes:
         """A piece of the narration: the plan, a step's beginning, its result."""
-        ...
 
     def event(self, event: Event) -> bytes:
         """An event of the run as it is, for clients that asked for them; empty for others."""
-        ...
 
     def text(self, text: str) -> bytes:
         """A piece of the answer."""
-        ...
 
     def tool_call(self, call: ToolCall) -> bytes:
         """A whole call of one of the client's tools."""
-        ...
 
-    def end(self, outcome: Outcome) -> bytes:
+    def end(self, answer: ServedAnswer) -> bytes:
         """The end of an answer, with its usage."""
-        ...
 
     def failed(self, error: RequestError) -> bytes:
         """The end of a stream that failed, in the form that the clients of this API show to their users."""
-        ...
 
-    def whole(self, outcome: Outcome) -> dict[str, Any]:
+    def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         """The answer as one JSON object, for a request without a stream."""
-        ...
 
     def whole_failed(self, error: RequestError) -> dict[str, Any]:
         """An error instead of that object, where the status 200 is out already: the API's own envelope."""
-        ...
 
 
 class ClientApi(Protocol):
-    """One API. `name` is `chat`, `responses` or `messages`."""
+    """One API. `name` is `chat`, `responses` or `messages`; `body` is what it reads."""
 
     name: str
+    body: type[Any]
 
-    def parse(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> ClientRequest:
-        """The request of a body. Header names are in lower case. Raises `RequestError`."""
-        ...
+    def parse(self, body: Mapping[str, Any]) -> ClientRequest:
+        """The request of a body. Raises `RequestError`."""
 
     def encoder(self, request: ClientRequest, run: str, created: int) -> Encoder:
         """What writes the answer. `run` is the id of the run, `created` the time in seconds since 1970."""
-        ...
-
-    def error(self, error: RequestError) -> dict[str, Any]:
-        """The body of an answer with an error status."""
-        ...

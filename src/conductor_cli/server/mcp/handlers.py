@@ -1,124 +1,60 @@
-"""The handlers of an MCP server: a call of a tool becomes a run, and its end the tool's result.
+"""The handlers of an MCP server: a call of a tool becomes a job, its run the tool's result, and its events progress.
 
-Whatever goes wrong in a call is a result with `isError` and a sentence; the server goes on.
-
-What each tool does: the arguments of a call become work, and the work a result. All raise `ConductorError`.
+Whatever goes wrong in a call is a result with `isError` and a sentence; the server goes on. A client that does not read
+must not hold up a run, so the run only leaves messages; what does not fit is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
+from mcp.server.lowlevel.server import Server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    EmptyResult,
+    ListToolsResult,
+    LoggingLevel,
+    SetLevelRequestParams,
+    Tool,
+    ToolAnnotations,
+)
+
+from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.app.worker_selection import keep_policy_of
 from conductor_cli.core.errors import ConductorError, LimitReached, UsageError
+from conductor_cli.core.events import Event, Notice, PlanDelta, RunFailed, RunFinished, StepDelta
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.plan import MAX_STEPS
 from conductor_cli.core.plan_file import PlanFile
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.server.mcp.reporter import reporting
-from conductor_cli.server.mcp.results import Result, error_result, look_at_runs, plan_result, run_result
-from conductor_cli.server.mcp.tool_schemas import (
+from conductor_cli.core.trace import ENDED, Trace
+from conductor_cli.server.mcp.results import clean, error_result, look_at_runs, plan_result, run_result
+from conductor_cli.server.mcp.tools import (
     TOOLS,
-    TOOLS_BY_NAME,
-    ToolSpec,
-    check_arguments,
     narrowed,
+    read_arguments,
     read_plan,
     read_question,
     replaced_settings,
+    tool_schema,
     worker_names,
 )
-from conductor_cli.server.runs import Runs, ShowEvent, Work, confidential, restricts_texts
-from conductor_cli.state.trace_store import TraceStore
-
-if TYPE_CHECKING:
-    from mcp.server.lowlevel.server import Server
-    from mcp_types import CallToolRequestParams, CallToolResult, LoggingLevel, SetLevelRequestParams, Tool
-
-
-MOST_CALLS: Final = 16
-"""Calls at once. More are refused, because each holds a question and the answers to it in memory."""
-
-
-class Calls:
-    """The calls of one client."""
-
-    def __init__(self, runs: Runs) -> None:
-        self._runs = runs
-        self._count = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """A call, from its arguments to its result. Raises `LimitReached` where there are too many."""
-        if self._count >= MOST_CALLS:
-            raise LimitReached(
-                f"the server is busy: {MOST_CALLS} calls are running", hint="call again when one of them has ended"
-            )
-        self._count += 1
-        try:
-            yield
-        finally:
-            self._count -= 1
-
-    async def ask(self, arguments: Mapping[str, Any], show: ShowEvent) -> Result:
-        """Answer a question."""
-        return run_result(await self._runs.perform(self._work(arguments), show))
-
-    async def plan(self, arguments: Mapping[str, Any], show: ShowEvent) -> Result:
-        """Only plan a question."""
-        work = replace(self._work(arguments), plan_only=True)
-        return plan_result(await self._runs.perform(work, show), work.settings.limits)
-
-    async def run(self, arguments: Mapping[str, Any], show: ShowEvent) -> Result:
-        """Run a plan that the client gives, or what is missing of a stored run."""
-        if ("plan" in arguments) == ("run" in arguments):
-            raise UsageError("give either plan or run", hint="run is the id of a run that was planned or stopped")
-        if "run" in arguments:
-            work = self._resumed_work(arguments)
-        else:
-            work = self._work(arguments, read_plan(arguments["plan"]))
-        return run_result(await self._runs.perform(work, show))
-
-    def trace(self, arguments: Mapping[str, Any]) -> Result:
-        """A list of stored runs, one of them, or one step of it. Reads files, so it belongs on a thread."""
-        return look_at_runs(open_trace_store(), arguments, frozenset(self._runs.started))
-
-    def _work(self, arguments: Mapping[str, Any], planned: PlanFile | None = None) -> Work:
-        runs = self._runs
-        settings = narrowed(runs.settings(replaced_settings(arguments)), arguments, planned)
-        return Work(
-            settings=settings, store=TraceStore(settings.paths.traces),
-            question=planned.question if planned else read_question(arguments),
-            only=worker_names(arguments, runs.options.workers), plan=planned.plan if planned else None,
-            rehearsal=runs.options.rehearsal,
-        )  # fmt: skip
-
-    def _resumed_work(self, arguments: Mapping[str, Any]) -> Work:
-        """The rest of a stored run, under its own policy and in its own mode."""
-        runs, store = self._runs, open_trace_store()
-        try:
-            earlier = store.ended(arguments["run"])
-        except UsageError as error:
-            raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
-        if earlier.run not in runs.started and restricts_texts(earlier.policy):
-            raise confidential(earlier.run)
-        if earlier.question.conversation is not None:  # whoever can make its tool calls goes on with it
-            raise UsageError(f"run {earlier.run} is part of another client's conversation", hint="ask a new question")
-        replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
-        settings, _ = keep_policy_of(runs.settings(replaced), earlier)
-        return Work(
-            settings=narrowed(settings, arguments), store=store, question=earlier.question,
-            only=worker_names(arguments, runs.options.workers), resume=earlier,
-            rehearsal=runs.options.rehearsal or is_rehearsal_run(earlier),
-        )  # fmt: skip
-
+from conductor_cli.server.runs import Runs, ShowEvent
+from conductor_cli.server.stored_runs import confidential, restricts_texts
+from conductor_cli.views.run_text import describe_event, describe_notice, short_name, tokens_so_far
 
 log = logging.getLogger(__name__)
+
+MAX_CALLS: Final = 16
+"""Calls at once. More are refused, because each holds a question and the answers to it in memory."""
 
 INSTRUCTIONS: Final = (
     "conductor plans a question with a small local model and has the user's own models answer it together. Use ask for "
@@ -131,10 +67,8 @@ class Handlers:
     """What a client can ask for. `server` is the SDK's server with these handlers."""
 
     def __init__(self, runs: Runs, version: str) -> None:
-        from mcp.server.lowlevel.server import Server
-        from mcp_types import LoggingLevel, SetLevelRequestParams
-
-        self._calls = Calls(runs)
+        self._runs = runs
+        self._calls = 0
         self._levels: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
         self._least: LoggingLevel = "info"
         self.server: Server[Any] = Server(
@@ -144,68 +78,178 @@ class Handlers:
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
 
     async def _list_tools(self, _context: Any, _params: Any) -> Any:  # noqa: ANN401 - as the SDK gives them
-        from mcp_types import ListToolsResult
-
-        return ListToolsResult(tools=[_tool(spec) for spec in TOOLS])
+        # Workers may be agents, and may have tools that change things, so no promise is made for what asks them.
+        tools = [
+            Tool(
+                name=name, title=spec.title, description=spec.description, input_schema=tool_schema(spec.arguments),
+                output_schema=tool_schema(spec.result),
+                annotations=ToolAnnotations(
+                    title=spec.title, read_only_hint=spec.reads_only, destructive_hint=not spec.reads_only,
+                    idempotent_hint=spec.reads_only, open_world_hint=spec.open_world,
+                ),
+            )
+            for name, spec in TOOLS.items()
+        ]  # fmt: skip
+        return ListToolsResult(tools=tools)
 
     async def _set_level(self, _context: Any, params: SetLevelRequestParams) -> Any:  # noqa: ANN401 - as above
-        from mcp_types import EmptyResult
-
         self._least = params.level
         return EmptyResult()
 
-    def _wants(self, level: LoggingLevel) -> bool:
-        return self._levels.index(level) >= self._levels.index(self._least)
-
     async def _call_tool(self, context: Any, params: CallToolRequestParams) -> CallToolResult:  # noqa: ANN401 - as above
-        """Call a tool. Whatever goes wrong is a result that the client's model can read."""
+        self._calls += 1
         try:
-            with self._calls.one():
-                tool = _find_tool(params.name)
-                arguments = params.arguments or {}
-                check_arguments(tool, arguments)
-                result = await self._run_tool(tool.name, arguments, context)
+            if self._calls > MAX_CALLS:
+                busy = f"the server is busy: {MAX_CALLS} calls are running"
+                raise LimitReached(busy, hint="call again when one of them has ended")
+            return await self._run_tool(params.name, read_arguments(params.name, params.arguments or {}), context)
         except ConductorError as error:
-            result = error_result(error)
+            return error_result(error)
         except Exception as error:
             log.exception("a call of the tool %s failed", one_line(params.name)[:80])
-            result = error_result(ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}"))
-        return _call_result(result)
+            return error_result(ConductorError(f"this is a bug in conductor: {type(error).__name__}: {error}"))
+        finally:
+            self._calls -= 1
 
-    async def _run_tool(self, name: str, arguments: Mapping[str, Any], context: Any) -> Result:  # noqa: ANN401 - as above
-        """The result of a tool. Raises `ConductorError`."""
-        if name == "trace":
-            return await asyncio.to_thread(self._calls.trace, arguments)
-        work = {"ask": self._calls.ask, "plan": self._calls.plan, "run": self._calls.run}[name]
-        async with reporting(context, self._wants) as show:
-            return await work(arguments, show)
+    async def _run_tool(self, name: str, arguments: Mapping[str, Any], context: Any) -> CallToolResult:  # noqa: ANN401 - as above
+        if name == "trace":  # it reads files
+            return await asyncio.to_thread(look_at_runs, open_trace_store(), arguments, frozenset(self._runs.started))
+        if name == "run" and ("plan" in arguments) == ("run" in arguments):
+            raise UsageError("give either plan or run", hint="run is the id of a run that was planned or stopped")
+        if "run" in arguments:
+            job = self._resumed_job(arguments)
+        else:
+            job = self._job(arguments, read_plan(arguments["plan"]) if "plan" in arguments else None)
+        job = replace(job, plan_only=name == "plan")
+        async with self._reporting(context) as show:
+            run = await self._runs.perform(job, show)
+        return plan_result(run, job.settings.limits) if name == "plan" else run_result(run)
+
+    def _job(self, arguments: Mapping[str, Any], planned: PlanFile | None) -> Job:
+        runs = self._runs
+        settings = narrowed(runs.settings(replaced_settings(arguments)), arguments, planned)
+        return Job(
+            settings=settings, store=runs.store_of(settings),
+            question=planned.question if planned else read_question(arguments),
+            only=worker_names(arguments, runs.options.workers), plan=planned.plan if planned else None,
+            rehearsal=runs.options.rehearsal,
+        )  # fmt: skip
+
+    def _resumed_job(self, arguments: Mapping[str, Any]) -> Job:
+        runs, store = self._runs, open_trace_store()
+        try:
+            earlier = store.ended(arguments["run"])
+        except UsageError as error:
+            raise UsageError(error.message, hint="the tool trace lists the stored runs") from None
+        if earlier.run not in runs.started and restricts_texts(earlier.policy):
+            raise confidential(earlier.run)
+        if earlier.question.conversation is not None:  # whoever can make its tool calls goes on with it
+            raise UsageError(f"run {earlier.run} is part of another client's conversation", hint="ask a new question")
+        replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
+        settings, _ = keep_policy_of(runs.settings(replaced), earlier)
+        return Job(
+            settings=narrowed(settings, arguments), store=runs.store_of(settings), question=earlier.question,
+            only=worker_names(arguments, runs.options.workers), resume=earlier,
+            rehearsal=runs.options.rehearsal or is_rehearsal_run(earlier),
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def _reporting(self, context: Any) -> AsyncIterator[ShowEvent]:  # noqa: ANN401 - the SDK's
+        """While the block runs, its client is told of each event. At its end, everything has been told."""
+        reporter = Reporter(lambda level: self._levels.index(level) >= self._levels.index(self._least))
+        telling = asyncio.create_task(reporter.tell(context.session, context.request_id))
+        try:
+            yield reporter.show
+            reporter.add(None)
+            await telling
+        finally:
+            telling.cancel()
 
 
-def _find_tool(name: str) -> ToolSpec:
-    """The tool of this name. Raises `UsageError`."""
-    if name not in TOOLS_BY_NAME:
-        hint = f"the tools are: {', '.join(TOOLS_BY_NAME)}"
-        raise UsageError(f"there is no tool {one_line(name)[:80]!r}", hint=hint)
-    return TOOLS_BY_NAME[name]
+PLANNING: Final = 0.1
+"""The share that is done when the plan is ready."""
+
+LEAST: Final = 0.001
+"""The protocol asks for a higher share each time, also where nothing was finished."""
+
+MOST: Final = 0.999
+"""The share before the end of the run."""
+
+PERIOD: Final = 10.0
+"""Seconds without news after which a client is told that the run goes on: many end a call that is silent."""
+
+WAITING: Final = 1000
+"""Messages that wait for the client to read."""
 
 
-def _tool(spec: ToolSpec) -> Tool:
-    """A tool as the protocol lists it."""
-    from mcp_types import Tool, ToolAnnotations
+class Reporter:
+    """What one call's client is to be told, in order: a share done that only grows, a line for each change, notices."""
 
-    # Workers may be agents, and may have tools that change things, so no promise is made for what asks them.
-    hints = ToolAnnotations(
-        title=spec.title, read_only_hint=spec.reads_only, destructive_hint=not spec.reads_only,
-        idempotent_hint=spec.reads_only, open_world_hint=spec.open_world,
-    )  # fmt: skip
-    return Tool(
-        name=spec.name, title=spec.title, description=spec.description, input_schema=spec.arguments,
-        output_schema=spec.result, annotations=hints,
-    )  # fmt: skip
+    def __init__(self, wants: Any) -> None:  # noqa: ANN401 - a predicate on the SDK's levels
+        self._wants = wants
+        self._messages: asyncio.Queue[tuple[float | LoggingLevel, str] | None] = asyncio.Queue()
+        self._told: set[Notice] = set()
+        self._trace = Trace()
+        self._share = 0.0
+
+    def show(self, event: Event, trace: Trace) -> None:
+        """Note what an event is to a client. Never waits."""
+        self._trace = trace
+        if isinstance(event, PlanDelta | StepDelta):
+            return
+        for notice in (*trace.notices, *trace.recovered):
+            level: LoggingLevel = "warning" if notice.recovered else "info"
+            if notice not in self._told and self._wants(level):
+                self.add((level, clean(describe_notice(notice))))
+            self._told.add(notice)
+        if text := describe_event(event, trace):
+            is_end = isinstance(event, RunFinished | RunFailed)
+            self.add((self._grown(1.0 if is_end else min(share_done(trace), MOST)), clean(text)))
+
+    def add(self, message: tuple[float | LoggingLevel, str] | None) -> None:
+        """Leave a message, if there is room; None where nothing follows."""
+        if message is None or self._messages.qsize() < WAITING:
+            self._messages.put_nowait(message)
+
+    def _grown(self, share: float) -> float:
+        if share <= self._share:
+            # In ever smaller steps, so that it stays below 1 however much there is to tell.
+            share = self._share + min(LEAST, (1.0 - self._share) / 2)
+        self._share = share
+        return share
+
+    async def tell(self, session: Any, request: Any) -> None:  # noqa: ANN401 - as the SDK gives them
+        """Tell the client until the end."""
+        while True:
+            try:
+                message = await asyncio.wait_for(self._messages.get(), PERIOD)
+            except TimeoutError:
+                message = self._grown(self._share), clean(describe_waiting(self._trace))
+            if message is None:
+                return
+            first, text = message
+            if isinstance(first, str):
+                await session.send_log_message(first, text, "conductor", request)
+            else:
+                await session.report_progress(first, 1.0, text)
 
 
-def _call_result(result: Result) -> CallToolResult:
-    from mcp_types import CallToolResult, TextContent
+def share_done(trace: Trace) -> float:
+    """How much of a run is done. A step that runs counts a third; a plan that is being written, little."""
+    weights = sum(
+        1.0 if record.state in ENDED else 0.33 if record.state == "running" else 0.0 for record in trace.steps
+    )
+    steps = max(len(trace.steps), 1)
+    if trace.plan is None:
+        return PLANNING * len(trace.steps) / MAX_STEPS + (1 - PLANNING) * weights / max(MAX_STEPS, steps)
+    return PLANNING + (1 - PLANNING) * weights / steps
 
-    content = [TextContent(type="text", text=text) for text in result.texts]
-    return CallToolResult(content=[*content], structured_content=result.data, is_error=result.is_error)
+
+def describe_waiting(trace: Trace) -> str:
+    """`waiting for alpha, about 120 tokens so far`, or that the plan is being written."""
+    parts = [
+        f"{short_name(record.worker)} (about {format_count(tokens_so_far(record), 'token')} so far)"
+        for record in trace.steps
+        if record.state == "running"
+    ]
+    return f"waiting for {', '.join(parts)}" if parts else "planning" if trace.plan is None else "waiting"

@@ -1,0 +1,432 @@
+"""The one driver of runs: a job becomes a run, whose events are stored and given on, each with the trace after it.
+
+`ask`, `run`, chats, the Python API, `serve`, `mcp` and the plugins stand on `begin_run` and `perform`; `run_to_end`
+also shows the run, and has a person decide about plans and tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from conductor_cli.app.attach import check_total
+from conductor_cli.app.rehearsal import check_question
+from conductor_cli.app.telemetry import watch_run
+from conductor_cli.config import Settings
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
+from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost_event
+from conductor_cli.core.plan import SELF, Decision, Plan
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.run import Conductor, Run, start_run
+from conductor_cli.run.conductor import ToolVerdict
+from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.interfaces import MAX_WAIT, EventWriter, Traces
+from conductor_cli.state.spending import USER, Spender
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views.base import FRAME, RunView
+
+ALWAYS: Final = "always"
+"""The value of `traces.keep` with which no run takes place that cannot be stored."""
+
+ENDS: Final = (ev.RunFinished, ev.RunFailed)
+"""The last event of a run."""
+
+PLAN_DROPPED: Final = "the plan was dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is asked, under which settings, by whom, and how it is run and stored.
+
+    - With `plan` nothing is planned; with `resume` only what is missing of that run is done; with `plan_only` no step
+      is started. `approves` says that a person decides about the plan. Without `reviews` none is appended.
+    - `only` names the workers; empty for all. With `rehearsal` they are the demo models.
+    - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's files.
+    - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the run, where it was
+      announced already. `notices` are shown at the start.
+    - `streams`: the answer is shown as it comes, and cannot be taken back. `room` is as in `Conductor`.
+    """
+
+    question: Question
+    settings: Settings
+    store: Traces | None = None
+    plan: Plan | None = None
+    resume: Trace | None = None
+    plan_only: bool = False
+    approves: bool = False
+    reviews: bool = True
+    only: tuple[str, ...] = ()
+    rehearsal: bool = False
+    attachments: Attachments | None = None
+    origin: str = ""
+    spender: Spender = USER
+    id: str = ""
+    notices: tuple[str, ...] = ()
+    streams: bool = False
+    room: asyncio.Event | None = None
+
+    @property
+    def plans(self) -> bool:
+        """Whether the planner is needed: also for a given plan with a step on the planner itself."""
+        given = self.plan or (self.resume.plan if self.resume is not None else None)
+        if not isinstance(given, Plan) or self.plan_only:
+            return True
+        return (self.reviews and self.settings.limits.recursion > 0) or any(step.worker == SELF for step in given.steps)
+
+
+def open_store(settings: Settings, *, wanted: bool) -> TraceStore | None:
+    """Return where runs are stored; None where they are not. Raises `ConfigError` if they must be, and not `wanted`."""
+    keep = settings["traces.keep"]
+    if keep == ALWAYS and not wanted:
+        raise ConfigError(
+            "a run without a trace is not allowed: traces.keep is always",
+            hint="to allow it: conductor config set traces.keep auto",
+        )
+    return TraceStore(settings.paths.traces) if wanted and keep != "never" else None
+
+
+def check_job(job: Job) -> None:
+    """Raise `UsageError` for a question that cannot be asked: the demo models cannot read it, or it is too large."""
+    if job.rehearsal:
+        check_question(job.question)
+    check_total(job.question)
+
+
+def begin_run(job: Job, conductor: Conductor) -> Run:
+    """Return the run of a job; nothing is called before it is read.
+
+    Raises as `check_job` and `start_run`.
+    """
+    check_job(job)
+    if job.plan_only or not job.reviews:  # one is appended when the plan is run, or the plan holds it already
+        conductor = replace(conductor, limits=replace(conductor.limits, recursion=0))
+    conductor = replace(
+        conductor, notices=(*conductor.notices, *job.notices), origin=job.origin or conductor.origin, room=job.room,
+        streams_answer=job.streams,
+    )  # fmt: skip
+    return start_run(
+        conductor, job.question, plan=job.plan, resume=job.resume, plan_only=job.plan_only, approve=job.approves,
+        id=job.id,
+    )  # fmt: skip
+
+
+async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], None]:
+    """Yield each event of a job's run with the trace after it, once it is stored, and notices of what could not be.
+
+    Where telemetry is configured, it reads each event too. Raises `ConfigError` before anything is called where a
+    trace is required and cannot be stored, and `TraceIncomplete` at the end where it could not be stored whole.
+    """
+    recorder, telemetry = RunRecorder(run, job), watch_run()
+    try:
+        async with aclosing(aiter(run)) as events:
+            async for event, trace in events:
+                notice = recorder.store_event(event)
+                recorder.flush_in_time()
+                if telemetry is not None:
+                    telemetry.read(event, trace)
+                if notice is None:
+                    yield event, trace
+                elif isinstance(event, ENDS):  # no event follows the end
+                    yield notice, run.read_so_far
+                    yield event, run.read_so_far
+                else:
+                    yield event, trace
+                    yield notice, run.read_so_far
+        recorder.check()
+    finally:
+        recorder.close()
+
+
+class TraceIncomplete(ConductorError):
+    """A trace that is required could not be stored to its end."""
+
+
+class RunRecorder:
+    """Stores the events of one run. Close it.
+
+    A disk that refuses does not stop the run. Where traces are required it does, as long as nothing was called:
+    `store_event` raises `ConfigError`; `check` tells of a later refusal.
+    """
+
+    def __init__(self, run: Run, job: Job) -> None:
+        """Without a store nothing is stored, and only spending that cannot be recorded is reported."""
+        self._run = run
+        self._job = job
+        self._required = job.settings["traces.keep"] == ALWAYS
+        self._writer: EventWriter | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reported = set[str]()
+
+    def check(self) -> None:
+        """Raise `TraceIncomplete` where something is missing of a trace that is required."""
+        if self._required and self._writer is not None and self._writer.problem:
+            message = f"the trace is incomplete: {self._writer.place}: {self._writer.problem}"
+            raise TraceIncomplete(message, hint="free some disk space before the next run")
+
+    def store_event(self, event: ev.Event) -> ev.Notice | None:
+        """Store an event; returns a notice for the reader where something cannot be stored. Raises `ConfigError`."""
+        if isinstance(event, ev.RunStarted):
+            return self._begin(event, self._job.store) if self._job.store is not None else None
+        found = dict[str, str]()
+        writer, spending = self._writer, self._run.config.daily_spend
+        if writer is not None:
+            writer.write(event)
+            if writer.problem:
+                found["trace"] = (
+                    f"the trace cannot be written any more: {writer.place}: {writer.problem}; the run goes on"
+                )
+            returned = ev.innermost_event(event)
+            if isinstance(returned, ev.ToolReturned) and (why := self._store_attachments(returned.attachments)):
+                found["image"] = f"an image that a tool gave back cannot be stored: {why}"
+        if spending is not None:
+            found["spending"] = spending.take_problem()
+        texts = [text for kind, text in found.items() if text and kind not in self._reported]
+        if not texts:
+            return None
+        self._reported |= {kind for kind, text in found.items() if text}
+        notice = self._run.add_notice(event.at, "; ".join(texts))
+        # No event follows the end of a run.
+        if writer is not None and not isinstance(event, ENDS):
+            writer.write(notice)
+        return notice
+
+    def _begin(self, event: ev.RunStarted, store: Traces) -> ev.Notice | None:
+        """Begin the trace. Nothing is called before this returns."""
+        try:
+            self._writer = store.open(event.run)
+            self._writer.write(event)
+            why = self._writer.problem
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            self._refuse(f"the trace cannot be stored in {store.place}: {why}")
+            spending = self._run.config.daily_spend
+            text = f"no trace can be kept of this run: {store.place}"
+            if spending is not None and spending.find_problem():
+                self._reported.add("spending")
+                text = f"no trace and no daily total can be kept of this run: {self._job.settings.paths.state}"
+            return self._run.add_notice(event.at, f"{text}: {why}", "trace_not_stored")
+        # After the trace that names them: so nobody deletes them meanwhile.
+        if why := self._store_attachments(event.question.attachments):
+            if self._required:
+                self._refuse(f"the attached files cannot be stored: {why}")
+            text = f"the attached files cannot be stored, so this run cannot be resumed: {why}"
+            return self._run.add_notice(event.at, text)
+        return None
+
+    def _refuse(self, message: str) -> None:
+        """Delete the trace: nothing in it is worth keeping. Raises `ConfigError` where one is required."""
+        if self._writer is not None:
+            with suppress(OSError):
+                self._writer.discard()
+            self._writer = None
+        if self._required:
+            hint = "free some disk space, fix the permissions, or set traces.keep to auto"
+            raise ConfigError(message, hint=hint)
+
+    def _store_attachments(self, attachments: Sequence[Attachment]) -> str:
+        """Store the bytes of files; returns why that is not possible, else an empty text."""
+        source = self._run.config.attachments
+        try:
+            if attachments and source is not None:
+                source.store(attachments)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def flush_in_time(self) -> None:
+        """Have pieces that wait written after a second, also where nothing else comes. Call it after each event."""
+        waiting = 0 if self._writer is None else self._writer.waiting
+        if waiting < 2 and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if waiting == 1 and self._writer is not None:
+            self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._writer.flush)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writer is not None:
+            self._writer.close()
+
+
+DecidePlan = Callable[[Run], Decision | None]
+"""Returns what becomes of a plan that a run holds; None drops it. It may block: it has the view's thread."""
+
+DecideTool = Callable[[ToolOffered], ToolVerdict]
+"""Returns what the user says of a call of a tool that may change something. It may block likewise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """A run that has ended. `errors` say what could not be written: standard output, or the trace."""
+
+    run: Run
+    errors: tuple[ConductorError, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """The run's own code; where it succeeded, that of the first error in writing."""
+        return self.run.trace.exit_code or (self.errors[0].exit_code if self.errors else 0)
+
+
+WAKE_SECONDS: Final = 0.02
+"""How long a piece of text waits for the next one before it is shown: a thread that is woken for each costs more."""
+
+MAX_TRACES: Final = 64
+"""Unread events that have their traces with them. Each holds the text so far: a slow view folds the others itself."""
+
+
+async def run_to_end(
+    run: Run,
+    job: Job,
+    view: RunView,
+    decide_plan: DecidePlan | None = None,
+    decide_tool: DecideTool | None = None,
+    *,
+    on_end: Callable[[], None] = lambda: None,
+    on_output_lost: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Read the run of a job to its end. An event is stored before the view sees it.
+
+    When the view has shown a plan that the run holds, `decide_plan` is asked; of calls of tools, `decide_tool`. Once
+    `on_end` is called, nobody waits for what they say. `on_output_lost` is called on the view's thread when standard
+    output cannot be written. Raises `ConfigError` where a trace is required and cannot be begun, and whatever the view
+    raised.
+    """
+    shown = _ViewThread(run, view, decide_plan, decide_tool, on_output_lost, stores=job.store is not None)
+    incomplete: TraceIncomplete | None = None
+    try:
+        async with aclosing(perform(run, job)) as events:
+            async for event, trace in events:
+                shown.show(event, trace)
+    except TraceIncomplete as error:
+        incomplete = error
+    finally:
+        on_end()
+        await shown.close()
+    failure = run.trace.error
+    # What the run itself reports as its failure is not reported twice.
+    lost = None if failure is not None and failure.reason == "output_failed" else shown.error
+    return RunResult(run=run, errors=tuple(error for error in (lost, incomplete) if error is not None))
+
+
+class _ViewThread:
+    """Shows a run on its own thread, so that a reader who stops reading does not hold a worker's stream up.
+
+    The run is stopped when nobody reads standard output any more, or when it cannot be written.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        view: RunView,
+        decide_plan: DecidePlan | None,
+        decide_tool: DecideTool | None,
+        on_output_lost: Callable[[], None],
+        *,
+        stores: bool,
+    ) -> None:
+        self.run = run
+        self.view = view
+        self._decide_plan = decide_plan
+        self._decide_tool = decide_tool
+        self.error: ConductorError | None = None
+        """Why standard output cannot be written; None also where its reader has gone, which is no error."""
+        self._on_output_lost = on_output_lost
+        self._stores = stores
+        self._fault: Exception | None = None
+        self._loop = asyncio.get_running_loop()
+        self._unread: deque[tuple[Event, Trace | None] | None] = deque()
+        self._woken = threading.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = asyncio.Event()
+        threading.Thread(target=self._show_all, name="view", daemon=True).start()
+
+    def show(self, event: Event, trace: Trace) -> None:
+        self._unread.append((event, trace if len(self._unread) < MAX_TRACES else None))
+        if not isinstance(innermost_event(event), ev.PlanDelta | ev.StepDelta):
+            self._wake()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(WAKE_SECONDS, self._wake)
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._woken.set()
+
+    async def close(self) -> None:
+        """Wait until everything is shown. Raises what the view raised."""
+        self._unread.append(None)
+        self._wake()
+        # Not by joining the thread: a second Ctrl-C must not wait for a view that hangs.
+        await self._ended.wait()
+        if self._fault is not None:
+            raise self._fault
+
+    def _show_all(self) -> None:
+        trace = Trace()
+        try:
+            while True:
+                self._try(self.view.draw)
+                if not self._unread:
+                    self._woken.wait(FRAME)
+                    self._woken.clear()
+                    continue
+                if (unread := self._unread.popleft()) is None:
+                    break
+                event, after = unread
+                trace = after if after is not None else apply_event(trace, event)
+                self._try(partial(self.view.show, event, trace))
+                if isinstance(event, PlanOffered):
+                    self._try(self._decide)
+                offered = innermost_event(event)
+                if isinstance(offered, ToolOffered):
+                    self._try(partial(self._ask_about_tool, offered))
+            self._try(self.view.close)
+        finally:
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _decide(self) -> None:
+        """Have the plan on offer decided about. Nothing else is shown meanwhile."""
+        decision = self._decide_plan(self.run) if self._decide_plan is not None else None
+        if decision is None:
+            self._stop(PLAN_DROPPED)
+        else:
+            self._loop.call_soon_threadsafe(self.run.decide, decision)
+
+    def _ask_about_tool(self, offered: ToolOffered) -> None:
+        """Have a call of a tool decided about. Nothing else is shown meanwhile."""
+        verdict: ToolVerdict = self._decide_tool(offered) if self._decide_tool is not None else "no"
+        self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except BrokenPipeError:
+            self._on_output_lost()
+            self._stop("nobody reads standard output any more")
+        except OSError as error:
+            self._on_output_lost()
+            hint = "free some disk space"
+            if self._stores and self.run.trace.stored:
+                hint = f"the answer so far is in the trace: conductor trace show {self.run.id}"
+            self.error = ConductorError(f"standard output cannot be written: {error.strerror}", hint=hint)
+            self._stop(self.error.message, self.error.hint, "output_failed")
+        except Exception as error:  # noqa: BLE001 - a bug in a view; `close` raises it on the event loop's thread
+            self._fault = self._fault or error
+            self._stop("the run cannot be shown any more")
+
+    def _stop(self, message: str, hint: str = "", reason: FailureReason = "output_closed") -> None:
+        failure = Failure(kind="cancelled", message=message, hint=hint, reason=reason)
+        self._loop.call_soon_threadsafe(lambda: self.run.stop("cancelled", failure=failure))

@@ -1,0 +1,305 @@
+"""The state of a chat: the conductor that stays open, the conversation so far, and what its runs have cost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from conductor_cli.app.conductor_factory import LoadedModels, OpenedConductor, open_conductor
+from conductor_cli.app.driver import RunResult
+from conductor_cli.app.learning import rate_run
+from conductor_cli.app.rehearsal import check_question
+from conductor_cli.app.worker_selection import offered_workers, policy_objection
+from conductor_cli.cli.chat_prompt import ChatEnded
+from conductor_cli.cli.options import GlobalOptions, RunOptions
+from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.session import Session
+from conductor_cli.core.continuation import continue_conversation, first_turn_to_send, reset_from_step
+from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
+from conductor_cli.core.learning import Rating, Verdict
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.question import File, PastTurn, Question
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import NO_USAGE, Usage
+from conductor_cli.run import Conductor
+from conductor_cli.state.attachments import Attachments
+
+TERMINATED: Final = 143
+"""The exit code of a run that SIGTERM ended."""
+
+
+class ChatSession:
+    """One conversation. It opens nothing before `begin`, which needs a running event loop. Close it.
+
+    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files` those to attach to
+    the next question.
+    """
+
+    def __init__(
+        self, common: GlobalOptions, options: RunOptions, *, only: Sequence[str] = (), system: str = ""
+    ) -> None:
+        self._common, self._options = common, options
+        self.flags: dict[str, Any] = options.settings()
+        self.only = tuple(only)
+        self.system = system
+        self.rehearsal = options.rehearsal
+        self.files: list[File] = []
+        self.turns: list[Trace] = []
+        self.runs: list[Trace] = []
+        self.draft = ""
+        """What the next prompt begins with."""
+        self._continued: Trace | None = None
+        self._attachments: Attachments | None = None
+        self.session = self._session(self.flags)
+        self.changed: Callable[[], None] = lambda: None
+        """Called when something that the prompt shows has changed."""
+        self.failed: Callable[[ConductorError], None] = lambda _: None
+        """Called when the conductor could not be opened in the background."""
+        self.named: Callable[[str], None] = lambda _: None
+        """Called with a line about the planner and the workers, when the planner is open and whenever another plans."""
+        self._planner_name = ""
+        self._loaded = LoadedModels()
+        self._opened: OpenedConductor | None = None
+        self._lock = asyncio.Lock()
+        """Held while the conductor is opened or replaced."""
+        self._loading: asyncio.Task[None] | None = None
+        self._shown_remarks: set[str] = set()
+        self._seen_workers: dict[str, str] = {}
+        self._first_sent = 0  # the first turn that goes along with the next question
+
+    def _session(self, flags: Mapping[str, Any]) -> Session:
+        session = Session(self._common, self._options, flags)
+        # What was attached stays attached when a setting changes.
+        self._attachments = session.attachments = self._attachments or session.attachments
+        if self._continued is not None:
+            session.keep_policy(self._continued)
+        return session
+
+    def continue_run(self, earlier: Trace) -> None:
+        """Continue the conversation of a stored run, under the policy that it began with."""
+        self.turns.append(earlier)
+        self._continued = earlier
+        self.session = self._session(self.flags)
+
+    def begin(self) -> None:
+        """Begin to open the conductor and load its model in the background."""
+        self._loading = asyncio.create_task(self._load())
+
+    async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
+        return await open_conductor(
+            session.settings, only=only, seed=self._options.seed, rehearsal=self.rehearsal,
+            loaded=self._loaded, attachments=session.attachments, learning="explore",
+        )  # fmt: skip
+
+    async def _load(self) -> None:
+        """Open the conductor, and have a local model read the part of the prompt that is the same for every question.
+
+        What goes wrong while it reads is reported with the first question.
+        """
+        try:
+            conductor = await self.open()
+        except ConductorError as error:
+            self.failed(error)
+            return
+        if conductor.name != self._planner_name:
+            self._planner_name = conductor.name
+            self.named(f"{without_file_hash(conductor.name)} plans for {', '.join(conductor.pool.names)}")
+        opened = self._opened
+        if opened is not None and opened.planner is not None and opened.planner.kind == "llama":
+            with suppress(ConductorError):
+                await opened.conductor.prepare()
+            self.changed()
+
+    def _use(self, opened: OpenedConductor) -> None:
+        """Use this conductor from now on."""
+        self._leave()
+        self._opened = opened
+        self._seen_workers |= {worker.name: worker.about for worker in opened.conductor.pool}
+        self.changed()
+
+    def _leave(self) -> None:
+        """Close the record of what was spent, of the conductor in use; its models stay open."""
+        if self._opened is not None:
+            self._opened.leave()
+            if self._opened.problem:
+                print_notice(self._opened.problem)
+
+    @property
+    def conductor(self) -> Conductor | None:
+        """The conductor, None while it is not open."""
+        return self._opened.conductor if self._opened is not None else None
+
+    def choosable_workers(self) -> dict[str, str]:
+        """The workers that this chat may choose from, each with what is known about it."""
+        listed: tuple[Worker, ...] = ()
+        if not self.rehearsal:
+            with suppress(ConductorError):
+                listed = offered_workers(self.session.settings)
+        allowed = {
+            worker.name: worker.about for worker in listed if not policy_objection(self.session.settings, worker)
+        }
+        return allowed | self._seen_workers
+
+    async def open(self) -> Conductor:
+        """Wait for the conductor. Where opening it has failed, try again. Raises `ConductorError`."""
+        async with self._lock:
+            if self._opened is None:
+                self._use(await self._open(self.session, self.only))
+            assert self._opened is not None
+            return self._opened.conductor
+
+    async def ready(self) -> Conductor:
+        """Wait until the conductor is open and its model loaded. Raises `ConductorError`."""
+        if self._loading is not None:
+            await asyncio.shield(self._loading)
+        return await self.open()
+
+    async def change(self, flags: Mapping[str, Any], only: Sequence[str] | None = None) -> None:
+        """Use other settings from now on; None resets one. Open models stay open.
+
+        Raises `ConductorError`, and then nothing has changed.
+        """
+        wanted = {name: value for name, value in {**self.flags, **flags}.items() if value is not None}
+        chosen = self.only if only is None else tuple(only)
+        session = self._session(wanted)
+        async with self._lock:
+            opened = await self._open(session, chosen)
+            try:
+                opened.conductor.check_limits()
+            except ConductorError:
+                opened.leave()
+                raise
+            self.session, self.flags, self.only = session, wanted, chosen
+            self._use(opened)
+        # What is still loading was for the settings before.
+        if self._loading is not None:
+            self._loading.cancel()
+        self.begin()
+
+    async def close(self) -> None:
+        """Close the models and stop recording spending."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.gather(self._loading, return_exceptions=True)
+        self._leave()
+        await self._loaded.close()
+
+    # Runs
+
+    async def ask(self, text: str, *, plan_only: bool = False) -> RunResult:
+        """Ask a question as the next of the conversation, or only plan it; the plan can be run by `finish`."""
+        question, remark = self._make_question(text)
+        return await self._run(question, remark, plan_only=plan_only)
+
+    async def redo(self, number: int, worker: str | None) -> None:
+        """Run step `number` of the last run again, on `worker` if it is given, and the steps that depend on it."""
+        earlier = reset_from_step(self.last, number, worker, only_dependents=True)
+        if worker is not None:
+            (await self.open()).pool.subset([worker])
+        await self._resume(earlier, reviews=False)
+
+    async def finish(self) -> None:
+        """Run what the last run did not finish. Raises `UsageError` where it is complete."""
+        last = self.last
+        if last.state == "finished" and last.error is None and not last.partial and last.answer:
+            hint = f"to repeat a step: /redo N [worker], N from 1 to {len(last.steps)}" if last.steps else ""
+            raise UsageError("the last run is complete", hint=hint)
+        await self._resume(last)
+
+    async def _resume(self, earlier: Trace, *, reviews: bool = True) -> None:
+        # A run that repeats or finishes the last turn takes its place in the conversation.
+        replaces = bool(self.turns) and self.turns[-1].run == earlier.run
+        await self._run(earlier.question, reviews=reviews, replaces=replaces, resume=earlier)
+
+    async def _run(
+        self,
+        question: Question,
+        remark: str = "",
+        *,
+        reviews: bool = True,
+        replaces: bool = False,
+        plan_only: bool = False,
+        resume: Trace | None = None,
+    ) -> RunResult:
+        """Run a question and note the run. Raises `ChatEnded` where the process was told to terminate."""
+        conductor = await self.open()
+        # Each remark is shown once in a chat, not with every question.
+        remarks = tuple(text for text in conductor.notices if text not in self._shown_remarks)
+        self._shown_remarks.update(remarks)
+        conductor = replace(conductor, notices=(*remarks, remark) if remark else remarks)
+        job = self.session.job(
+            question, plan_only=plan_only, reviews=reviews, resume=resume, streams=sys.stdout.isatty()
+        )
+        result = await self.session.run_job(conductor, job, chat=True)
+        if result.exit_code == TERMINATED:
+            raise ChatEnded(TERMINATED)
+        trace = result.run.trace
+        self.runs.append(trace)
+        if trace.answer:
+            self.files.clear()
+            self.turns[len(self.turns) - replaces :] = [trace]
+        return result
+
+    async def rate(self, verdict: Verdict, step: int) -> Rating:
+        """Rate the last run, or with `step` one step of it; the planner reads the new cards from now on.
+
+        Raises `ConductorError`.
+        """
+        rating = rate_run(self.session.settings, self.last, verdict, step=step)
+        await self.change({})
+        return rating
+
+    @property
+    def last(self) -> Trace:
+        """The newest run. Raises `UsageError` where there is none."""
+        found = self.runs[-1:] or self.turns[-1:]
+        if not found:
+            raise UsageError("no question was asked yet", hint="type a question")
+        return found[0]
+
+    def status(self) -> list[str]:
+        """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
+        is_loading = self._loading is not None and not self._loading.done()
+        parts = ["loading"] if is_loading else []
+        parts.append(self.session.settings["conductor.mode"])
+        if self.conductor is not None:
+            parts.append(format_count(len(self.conductor.pool), "worker"))
+        if self.files:
+            parts.append(format_count(len(self.files), "file"))
+        return [*parts, format_cost(self.spent()) or "$0.00"]
+
+    # The conversation
+
+    def _make_question(self, text: str) -> tuple[Question, str]:
+        """The next question with the conversation, and a remark where older turns are no longer sent with it."""
+        question = Question(text=text, system=self.system, files=tuple(self.files))
+        if self.rehearsal:
+            check_question(question)
+        if not self.turns or self.rehearsal:
+            return question, ""
+        question = continue_conversation(question, self.turns[-1], keep_system=not self.system)
+        asked = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns]
+        turns = (*self.turns[0].question.history, *asked)
+        tokens, before = self.session.settings["chat.context"], self._first_sent
+        self._first_sent = first_turn_to_send(turns, before, tokens)
+        question = replace(question, history=turns[self._first_sent :])
+        if self._first_sent == before:
+            return question, ""
+        length, dropped = format_count(tokens, "token"), format_count(self._first_sent, "turn")
+        return question, f"the conversation is longer than {length}: its first {dropped} are no longer sent"
+
+    def undo(self) -> Trace:
+        """Remove the last turn and return it. Raises `UsageError` where there is none."""
+        if not self.turns:
+            raise UsageError("there is nothing to undo", hint="type a question")
+        self._first_sent = 0
+        return self.turns.pop()
+
+    def spent(self) -> Usage:
+        """What the runs of this chat have used."""
+        return sum((trace.usage for trace in self.runs), NO_USAGE)

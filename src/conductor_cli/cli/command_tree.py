@@ -1,0 +1,101 @@
+"""The tree of commands: `app` holds the options before a command, `COMMANDS` says where each command is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from conductor_cli import __version__
+from conductor_cli.cli.chat_banner import is_interactive
+from conductor_cli.cli.options import Color, GlobalOptions
+from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.typer_classes import CommandGroup, CommandTable
+from conductor_cli.core.errors import UsageError
+
+COMMANDS: Final[CommandTable] = {
+    "Everyday": {
+        "ask": ("conductor_cli.cli.ask:ask_command", "Ask a question and print the answer."),
+        "chat": ("conductor_cli.cli.chat:chat_command", "Hold a conversation in the terminal."),
+        "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
+        "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
+    },
+    "Setup": {
+        "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),
+        "doctor": ("conductor_cli.cli.doctor:doctor_command", "Check the installation, the model and every worker."),
+        "config": ("conductor_cli.cli.config:app", "Show and change settings."),
+        "completions": ("conductor_cli.cli.completions:completions_command", "Print the completion script of a shell."),
+    },
+    "Models, workers and keys": {
+        "model": ("conductor_cli.cli.model:app", "Download and choose the model that plans."),
+        "workers": ("conductor_cli.cli.workers:app", "List, add and test the models that answer."),
+        "tools": ("conductor_cli.cli.tools:app", "Add and test tools that workers may call (MCP)."),
+        "keys": ("conductor_cli.cli.keys:app", "Store and check the API keys of providers."),
+    },
+    "Records": {
+        "trace": ("conductor_cli.cli.trace:app", "List, show, replay, rate and rerun stored runs."),
+        "cost": ("conductor_cli.cli.cost:cost_command", "Show what was spent, by day, provider and worker."),
+    },
+    "Advanced": {
+        "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
+        "eval": ("conductor_cli.cli.eval:eval_command", "Compare ways of using the workers on the same cases."),
+        "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
+        "launch": ("conductor_cli.cli.serve:launch_command", "Start a coding client over a server of its own."),
+        "mcp": ("conductor_cli.cli.serve:mcp_command", "Serve ask, plan, run and trace to other programs (MCP)."),
+        "train": ("conductor_cli.cli.train:train_command", "Train a conductor model by reinforcement learning."),
+    },
+}
+
+
+class RootGroup(CommandGroup):
+    """The commands of this program."""
+
+    table = COMMANDS
+    everywhere = ("config", "color", "debug", "quiet")
+
+
+app = typer.Typer(
+    name="conductor",
+    cls=RootGroup,
+    help="Plan, run and show how a team of models answers a question.\n\n"
+    "conductor COMMAND --help explains a command. All options below but --version may also follow it.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
+    "7 partial answer, 8 no worker reachable, 130 interrupted, 143 terminated.",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"conductor {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def conductor(
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings file to use instead of config.toml.")
+    ] = None,
+    color: Annotated[Color | None, typer.Option("--color", help="When to use colour: auto, always or never.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Log internals to stderr and show tracebacks.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors on stderr.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Plan, run and show how a team of models answers a question."""
+    del version
+    context.obj = GlobalOptions(config=config, color=color, debug=debug, quiet=quiet)
+    if context.invoked_subcommand is not None:
+        return
+    if is_interactive():
+        from conductor_cli.cli.chat_loop import start_chat  # prompt_toolkit: only where a chat begins
+
+        raise typer.Exit(start_chat(context.obj, quiet=context.obj.quiet))
+    print_notice(context.get_help())
+    raise typer.Exit(UsageError("").exit_code)

@@ -1,0 +1,309 @@
+"""Runs the command of a command line, and turns every error into at most three lines and an exit code.
+
+What Typer finds wrong is said in our words: what was expected, and what was probably meant.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError, nearest
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+
+if TYPE_CHECKING:
+    from typer.exceptions import TyperException
+
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    r"Input should be a valid integer.*": "takes a whole number",
+    r"Input should be a (?:valid|finite) number.*": "takes a number",
+    r"Input should be greater than or equal to (\S+)": "must be at least {}",
+    r"Input should be greater than (\S+)": "must be more than {}",
+    r"Input should be less than or equal to (\S+)": "must be at most {}",
+    r"Input should be less than (\S+)": "must be less than {}",
+}
+"""What Pydantic, which reads values for Typer, says of one, and what we say."""
+
+_CHOICE: Final = re.compile(r"'(?P<given>.*)' is not one of (?P<known>'.*')", re.DOTALL)
+
+_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "rm": ("remove", "delete", "del", "uninstall", "unset"),
+    "list": ("ls", "all"),
+    "show": ("info", "view", "inspect", "cat"),
+    "add": ("new", "create", "set"),
+    "set": ("add", "store", "login", "save"),
+    "test": ("check", "ping", "verify"),
+    "pull": ("download", "install", "get"),
+    "use": ("select", "choose", "switch", "set"),
+    "chat": ("repl", "shell", "talk"),
+    "ask": ("prompt", "query"),
+    "setup": ("init", "install", "configure", "login", "auth"),
+    "config": ("settings", "set"),
+    "trace": ("history", "log", "logs", "runs"),
+    "completions": ("completion",),
+    "--help": ("help",),
+    "--version": ("version",),
+}
+"""Words of other tools for commands of this one. Which command is meant depends on the group, in this order."""
+
+_DROPPED: Final[Mapping[str, str]] = {
+    "config get": "conductor config show SECTION.KEY",
+    "config path": "conductor config show",
+    "model path": "conductor model list --json",
+    "model prepare": "nothing: model pull and the first question do it",
+    "pools show": "conductor pools list NAME",
+    "pools use": "conductor config set conductor.pool NAME",
+    "trace path": "conductor trace show RUN --json | jq .trace",
+    "trace search": "conductor trace list TEXT",
+    "workers enable": "conductor workers add NAME",
+    "workers disable": "conductor config set policy.deny NAME",
+}
+"""Commands of the release before, and what to use instead."""
+
+_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "--model": ("--conductor", "--conductor NAME is the model that plans; --workers A,B are those that answer"),
+    **dict.fromkeys(("--keep-local", "--local", "--offline"), ("--local-only", "did you mean --local-only?")),
+    "--files-only": ("--local-only", "it is a setting: conductor config set policy.files_only A,B"),
+    **dict.fromkeys(
+        ("--api-key", "--key"),
+        ("", "a key is stored, and not given on a command line: conductor keys set PROVIDER"),
+    ),
+    "--output": ("--format", "the answer goes to standard output: conductor ask … > FILE"),
+    **dict.fromkeys(
+        ("--train", "--router", "--embeddings"),
+        ("--systems", "routers are no longer trained by eval; compare with --systems keyword,conductor-mini"),
+    ),
+    "--count": ("--state", "it was dropped; use instead: -n N"),
+    "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
+    "--fetch": ("--file", "it was dropped: --file takes an address, too"),
+    "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
+    "--again": ("--parallel", "it was dropped; to measure again: another --seed, or --out FILE"),
+    **{
+        option: ("--set", f"it was dropped; use instead: --set {key}={value}")
+        for option, key, value in (
+            ("--key-env", "key_env", "NAME"), ("--temperature", "temperature", "T"), ("--cwd", "cwd", "DIR"),
+            ("--max-tokens", "max_tokens", "N"), ("--reasoning-effort", "reasoning_effort", "WORD"),
+            ("--thinking-budget", "thinking_budget", "N"), ("--seconds", "seconds", "S"), ("--tag", "tags", "A,B"),
+            ("--network", "network", "true"), ("--no-network", "network", "false"), ("--price", "price", "IN,OUT"),
+            ("--no-sandbox", "sandbox", "false"), ("--accepts", "accepts", "A,B"), ("--unset", "SETTING", ""),
+            ("--only", "only", "A,B"), ("--read-only", "read_only", "A,B"), ("--header", "headers", "'NAME: VALUE'"),
+            ("--trust", "trust", "true"), ("--no-trust", "trust", "false"), ("--local", "local", "true"),
+            ("--no-local", "local", "false"), ("--group", "group", "N"), ("--rate", "rate", "R"),
+            ("--plan-tokens", "max_plan_tokens", "N"), ("--offer", "max_workers", "N"),
+            ("--cost-weight", "cost_weight", "W"), ("--vllm", "vllm", "true"),
+        )
+    },
+}  # fmt: skip
+"""Options of other tools and of earlier releases: the option that a command must have for the hint to fit, the hint.
+
+Dropped ones answer for one release.
+"""
+
+
+MAX_COMMAND: Final = 20
+"""Characters of a word that is repeated as an unknown command."""
+
+
+def explain_typer_error(error: TyperException) -> UsageError:
+    """Return the error as one of ours. It holds nothing of a value that may be a key."""
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "conductor"
+    said = error.format_message().replace("Value error, ", "").replace("argument(s)", "argument").rstrip(".")
+    message, hint = said[:1].lower() + said[1:], ""
+    option, parameter = getattr(error, "option_name", ""), getattr(error, "param", None)
+    kind = type(error).__name__
+    if option and kind == "NoSuchOption":
+        message, hint = f"there is no option {option}", _suggest_option(option, context)
+    elif found := re.match(r"No such command '(.*?)'", said, re.DOTALL):
+        # A key that was typed in the wrong place must not be repeated.
+        shown = repr(found[1]) if len(found[1]) <= MAX_COMMAND and "=" not in found[1] else "of that name"
+        message, hint = f"there is no command {shown}", _suggest_command(found[1], context)
+    elif parameter is not None and kind == "BadParameter":
+        shown, wrong = max(parameter.opts, key=len), error.message.removeprefix("Value error, ").rstrip(".")
+        if found := _CHOICE.fullmatch(wrong):
+            known = re.findall(r"'([^']*)'", found["known"])
+            meant = nearest(found["given"], known)
+            listed = f"{', '.join(known[:-1])} or {known[-1]}" if len(known) > 1 else known[0]
+            message = f"{shown} takes {listed}, not {found['given']!r:.40}"
+            hint = f"did you mean {meant}?" if meant else ""
+        for pattern, words in _EXPECTED.items():
+            if found := re.fullmatch(pattern, wrong, re.DOTALL):
+                message = f"{shown} {words.format(*found.groups())}"
+    return UsageError(message, hint=hint if "--help" in hint else f"{hint}\nsee: {path} --help".strip())
+
+
+def _suggest_option(name: str, context: Any) -> str:  # noqa: ANN401 - Typer's own class of contexts
+    """What was probably meant by an option that a command does not have."""
+    parameters = context.command.params if context is not None else ()
+    known = {each for parameter in parameters for each in parameter.opts if each.startswith("--")}
+    needs, hint = _OPTIONS.get(name, ("", ""))
+    if hint and (not needs or needs in known):
+        return hint
+    near = nearest(name, sorted(known))
+    return f"did you mean {near}?" if near else ""
+
+
+def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
+    """What was probably meant by a command that a group does not have."""
+    path, known = context.command_path, context.command.list_commands(context)
+    if instead := _DROPPED.get(f"{path} {name}".removeprefix("conductor ")):
+        return f"it was dropped; use instead: {instead}"
+    words = (*known, "--help") if context.parent is not None else (*known, "--help", "--version")
+    synonyms = (word for word, others in _COMMANDS.items() if name.lower() in others and word in words)
+    meant = next(synonyms, "") or nearest(name, known)
+    return f"did you mean {path} {meant}?" if meant else f"known: {', '.join(known)}"
+
+
+_PROCESSES: Final = ("thread or process", "end other programs, or raise the limit on processes: ulimit -u")
+_FILES: Final = ("open file", "close other programs, or raise the limit on open files: ulimit -n")
+_EXHAUSTED: Final = {errno.EAGAIN: _PROCESSES, errno.EMFILE: _FILES, errno.ENFILE: _FILES}
+"""What is used up, by the number of the system's error, and what to do."""
+
+
+class _RedactingFormatter(logging.Formatter):
+    """Log lines and tracebacks without API keys, since libraries log what they send."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return KNOWN_SECRETS.redact(super().format(record))
+
+
+def run_and_exit(*, chat: bool = False) -> NoReturn:
+    """Run the command that `sys.argv` names and exit. `chat`: it is a chat, with no option but `--rehearsal`."""
+    ending = _Ending()
+    try:
+        open_streams()
+        if not _is_debug(sys.argv[1:]):
+            forbid_core_dumps()
+        ending.code = run_command_line(sys.argv[1:], chat=chat)
+    except KeyboardInterrupt:
+        ending.code = 130
+    except SystemExit as error:
+        ending.code = error.code if isinstance(error.code, int) else None
+        raise
+    sys.exit(ending.code)
+
+
+class _Ending:
+    """Ends the process at the end of its exit, after all that was registered later, and never takes Python down.
+
+    A thread may still be at work, in an import or a check that hangs, or its Python code is over and it frees what C
+    libraries keep for it. At its end a process runs the exit handlers of these libraries, and under such a thread they
+    damage the heap: OpenSSL's handler frees the tables that the end of a thread reads. `os._exit` runs none of them.
+    """
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        """The exit code; None where something else ends the process."""
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        if self.code is None:
+            return
+        with suppress(OSError, ValueError):  # otherwise Python says at its own end that a stream cannot be written
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(self.code)
+
+
+def run_command_line(arguments: Sequence[str], *, chat: bool = False) -> int:
+    """Run one command and return its exit code. Errors go to stderr."""
+    debug = _is_debug(arguments)
+    if debug:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_RedactingFormatter("%(relativeCreated)7d ms %(name)s: %(message)s"))
+        logging.basicConfig(level=logging.DEBUG, handlers=[handler])
+    try:
+        if chat:
+            # Typer would take as long to find no options as the prompt takes to load.
+            from conductor_cli.cli.chat_loop import start_chat
+
+            return start_chat(rehearsal="--rehearsal" in arguments)
+        from conductor_cli.cli.command_tree import app
+
+        return app(list(arguments), prog_name="conductor", standalone_mode=False) or 0
+    except Exception as error:
+        if debug:
+            logging.getLogger(__name__).exception("the command failed")
+        return _report(error)
+
+
+def _is_debug(arguments: Sequence[str]) -> bool:
+    return "--debug" in takewhile("--".__ne__, arguments)
+
+
+def forbid_core_dumps() -> None:
+    """Have a crash of this process and of those that it starts leave no copy of its memory, which holds keys.
+
+    As gpg-agent does, by the soft limit, which a program that is started may raise again. Not by PR_SET_DUMPABLE, as
+    ssh-agent does: then the user's own debugger and strace would be refused too.
+    """
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # POSIX only
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _report(error: Exception) -> int:
+    """Print an error and return its exit code."""
+    from typer.exceptions import TyperException
+
+    from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
+
+    if isinstance(error, TyperException):
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print_notice(error.format_message())
+        else:
+            print_error(explain_typer_error(error))
+        return UsageError("").exit_code
+    if not isinstance(error, ConductorError):
+        closed = stdout_problem() if isinstance(error, OSError) else None
+        # The failed write may still be in the buffer of stdout, which Python would flush at exit and fail again.
+        if isinstance(error, OSError):
+            leave_stdout()
+        error = closed or _unexpected(error)
+    print_error(error)
+    return error.exit_code
+
+
+def _unexpected(error: Exception) -> ConductorError:
+    """An error that no command expected: the system's refusal, else a bug of this program."""
+    # A full pipe that may not be waited for has the number of a process too many, with other words.
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED and error.strerror == os.strerror(error.errno):
+        said, hint = _EXHAUSTED[error.errno]
+        return ConfigError(f"the system allows no further {said}", hint=hint)
+    if isinstance(error, OSError) and error.strerror:
+        file = f"{error.filename}: " if error.filename else ""
+        return ConductorError(f"{file}{error.strerror}", hint="check the disk and the file permissions")
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        said, hint = _PROCESSES
+        return ConfigError(f"the system allows no further {said}", hint=hint)
+    message = f"this is a bug in conductor: {type(error).__name__}: {error}"
+    return ConductorError(message, hint="run it again with --debug and report what it prints")
+
+
+def open_streams() -> None:
+    """Make the three streams usable: closed ones lead to the null device, and every character can be written.
+
+    A closed stream must not stay closed: the next file opened, a trace for example, would get its number. A closed
+    standard output is opened for reading, so that a command which has something to print there fails.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        # A pipe may have a narrow encoding, and one letter must not lose an answer. A terminal keeps its own encoding.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")

@@ -1,0 +1,462 @@
+"""What a chat does with each message, which is a question or a slash command, until the person leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from conductor_cli.app.planner_resolution import has_no_model
+from conductor_cli.app.traces import describe_offer
+from conductor_cli.cli.chat_banner import is_plain_terminal
+from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
+from conductor_cli.cli.chat_session import ChatSession
+from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
+from conductor_cli.cli.model import offer_model
+from conductor_cli.cli.options import check_flags
+from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table
+from conductor_cli.cli.session import pasted_file
+from conductor_cli.cli.terminal_input import handle_signal, on_signal
+from conductor_cli.config import find_setting, format_value
+from conductor_cli.config.schema import SETTINGS
+from conductor_cli.core.continuation import check_step_exists
+from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
+from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.learning import Verdict, describe_rating
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.trace import Trace, describe_left_out
+from conductor_cli.models.presets import recipient_of
+from conductor_cli.state.run_list import run_names, terminal_width
+from conductor_cli.views import choose_progress
+from conductor_cli.views.base import Stdout
+from conductor_cli.views.console import Printer, page_screen
+from conductor_cli.views.plan_text import plan_lines
+from conductor_cli.views.run_text import describe_file, question_line
+from conductor_cli.views.text_layout import BLANK
+from conductor_cli.views.trace_text import step_lines, trace_lines
+
+KEYS: Final = (
+    ("Enter", "ask"),
+    ("Alt-Enter, or \\ Enter", "start a new line; pasted text keeps its lines"),
+    ("Ctrl-X Ctrl-E", "continue in your editor ($VISUAL, $EDITOR)"),
+    ("Up, Ctrl-R", "find earlier messages"),
+    ("/, Tab", "list the commands, complete a command, worker, step, run or file"),
+    ("Ctrl-C", "stop the run and keep finished steps; at the prompt: clear the line"),
+    ("Ctrl-D, Ctrl-Z", "leave, suspend"),
+)
+MODES: Final = {
+    "mini": "one worker, without a plan",
+    "auto": "a plan of up to five steps",
+    "ultra": "the planner reasons first and reviews the answer",
+}
+
+
+def shorten_question(run: Trace, length: int = 60) -> str:
+    """The beginning of a run's question, on one line."""
+    line = question_line(run)
+    return line if len(line) <= length else f"{line[: length - 4]} ..."
+
+
+def describe_conversation(turns: Sequence[Trace]) -> str:
+    """How many questions a conversation has."""
+    count = len(turns) + sum(len(run.question.history) for run in turns[:1])
+    return f"the conversation has {format_count(count, 'question')}"
+
+
+Offer = Iterable[tuple[str, str]]
+"""What Tab may offer: words, each with a description."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlashCommand:
+    """One command. `act` gets the words after its name; `offers` has what Tab offers for each of them, in order."""
+
+    name: str
+    takes: str = ""
+    help: str
+    act: Callable[[ChatSession, str], Awaitable[None]]
+    offers: tuple[Callable[[ChatSession], Offer], ...] = ()
+    takes_file: bool = False
+
+
+ALL: Final = "all"
+"""What `/workers` takes for every worker."""
+
+LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.") and not item.name.endswith("_day"))
+
+
+def find_command(line: str) -> tuple[SlashCommand, str] | None:
+    """The command of a line and the words after its name; None for a question. Raises `UsageError`.
+
+    A line that is only the path of a file attaches it, as if `/file` stood before it.
+    A line such as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its name.
+    """
+    path = pasted_file(line)
+    if path is not None:
+        return COMMANDS["file"], path
+    name, _, rest = line.removeprefix("/").partition(" ")
+    # A bare slash is looked up as a command too, so that its error lists what there is.
+    if not line.startswith("/") or not (name.isalpha() or not name):
+        return None
+    if name not in COMMANDS:
+        near = get_close_matches(name, COMMANDS, n=1)
+        hint = "/help lists the commands; to ask it as a question, put a space first"
+        raise UsageError(f"unknown command /{name}", hint=f"did you mean /{near[0]}?" if near else hint)
+    return COMMANDS[name], rest.strip()
+
+
+async def _mode(chat: ChatSession, rest: str) -> None:
+    if rest:
+        if rest not in MODES:
+            raise UsageError(f"unknown mode {rest!r:.40}", hint=f"known: {', '.join(MODES)}")
+        await chat.change({"conductor.mode": rest})
+    mode = chat.session.settings["conductor.mode"]
+    print_notice(f"{mode}: {MODES[mode]}")
+
+
+async def _workers(chat: ChatSession, rest: str) -> None:
+    names = tuple(rest.replace(",", " ").split())
+    if names:
+        await chat.change({}, () if names == (ALL,) else names)
+    conductor = await chat.open()
+    rows = [[worker.name, recipient_of(worker), worker.about or worker.model_name] for worker in conductor.pool]
+    print_table((Column("WORKER", shrink=12), Column("READ BY", shrink=12, drop=1), "ABOUT"), rows)
+    for name, failure in conductor.unavailable.items():
+        print_notice(describe_left_out(name, failure))
+
+
+async def _plan(chat: ChatSession, rest: str) -> None:
+    if not rest:
+        raise UsageError("/plan needs a question", hint="/trace shows the plan of the last run")
+    result = await chat.ask(rest, plan_only=True)
+    if result.exit_code == 0 and isinstance(result.run.trace.plan, Plan):
+        around = chat.session.output_context
+        printer = Printer(Stdout(around.stdout), around)
+        printer.print([BLANK, *plan_lines(describe_offer(result.run), printer.screen), BLANK])
+        print_notice("/redo runs this plan; another question gets a new plan")
+
+
+async def _redo(chat: ChatSession, rest: str) -> None:
+    number, _, worker = rest.partition(" ")
+    if not number:
+        await chat.finish()
+    elif number.isdecimal():
+        await chat.redo(int(number), worker.strip() or None)
+    else:
+        hint = "for example: /redo 2, or on another worker: /redo 2 NAME"
+        raise UsageError(f"{rest!r:.40} is not a step", hint=hint)
+
+
+async def _trace(chat: ChatSession, rest: str) -> None:
+    step = int(rest) if rest.isdecimal() and len(rest) == 1 else None
+    store = chat.session.store
+    run = chat.last if step is not None or not rest else store.trace(store.find(rest))
+    if step is not None:
+        check_step_exists(run, step)
+    screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
+    lines = trace_lines(run, screen=screen) if step is None else step_lines(run, step, screen=screen)
+    print_page(lines, chat.session.output_context)
+
+
+def _rating(verdict: Verdict) -> Callable[[ChatSession, str], Awaitable[None]]:
+    async def rate(chat: ChatSession, rest: str) -> None:
+        if rest and not rest.isdecimal():
+            raise UsageError(
+                f"{rest!r:.40} is not a step", hint=f"for example: /{verdict}, or of one step: /{verdict} 2"
+            )
+        print_notice(describe_rating(await chat.rate(verdict, int(rest or 0))))
+
+    return rate
+
+
+async def _cost(chat: ChatSession, rest: str) -> None:
+    del rest
+    rows = [(str(number), run.usage, shorten_question(run)) for number, run in enumerate(chat.runs, start=1)]
+    rows.append(("all", chat.spent(), ""))
+    cells = [[run, f"{usage.calls:,}", f"{usage.tokens:,}", format_cost(usage), text] for run, usage, text in rows]
+    columns = (Column("RUN"), Column("CALLS", drop=2), Column("TOKENS", drop=1), Column("COST", shrink=10))
+    print_table((*columns, Column("QUESTION", shrink=16)), cells)
+    print_notice("for other days and runs: conductor cost")
+
+
+async def _limits(chat: ChatSession, rest: str) -> None:
+    key, _, value = rest.partition(" ")
+    name = f"limits.{key}"
+    if key:
+        known = [limit.name for limit in LIMITS]
+        if name not in known or not value:
+            hint = f"for example: /limits calls 5; - resets it; known: {', '.join(known)}".replace("limits.", "")
+            raise UsageError(f"/limits takes a limit and its value, not {rest!r:.40}", hint=hint)
+        try:
+            new = None if value == "-" else find_setting(name).parse(value.removeprefix("$"))
+        except ConfigError as error:
+            raise UsageError(error.message, hint=error.hint) from None
+        await chat.change({name: new} if new is None else check_flags({name: new}, "/limits"))
+    settings, rows = chat.session.settings, []
+    for limit in LIMITS:
+        origin = settings.origins[limit.name].replace("command line", "this chat")
+        rows.append([limit.name.removeprefix("limits."), format_value(settings[limit.name]), origin, limit.help])
+    print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
+
+
+async def _file(chat: ChatSession, rest: str) -> None:
+    if rest == "-":
+        chat.files.clear()
+    elif rest:
+        # On this thread, so that a signal ends it.
+        chat.files.append(chat.session.attach(pasted_file(rest) or rest))
+    old = [file for run in chat.turns[-1:] for file in run.question.files]
+    for file in old:
+        print_notice(f"{describe_file(file)} was sent, and goes with later questions too")
+    for file in chat.files:
+        print_notice(f"{describe_file(file)} goes with the next question")
+    if not chat.files and not old:
+        print_notice("no file is attached")
+
+
+async def _save(chat: ChatSession, rest: str) -> None:
+    if not chat.turns:
+        raise UsageError("there is nothing to save yet", hint="type a question")
+    earlier = [(turn.question, turn.answer) for turn in chat.turns[0].question.history]
+    parts = [f"# Conversation of run {chat.turns[-1].run}"]
+    for number, (question, answer) in enumerate(
+        [*earlier, *((run.question.text, run.answer) for run in chat.turns)], 1
+    ):
+        parts += [f"## Question {number}", question, f"## Answer {number}", answer]
+    path = Path(rest or f"chat-{chat.turns[0].run}.md").expanduser()  # noqa: ASYNC240 - a moment
+    try:
+        with path.open("x", encoding="utf-8") as file:  # nothing is overwritten
+            file.write("\n\n".join([*parts, ""]))
+    except OSError as error:
+        hint = "name another file: /save FILE"
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
+    print_notice(f"saved as {path}")
+
+
+async def _undo(chat: ChatSession, rest: str) -> None:
+    del rest
+    print_notice(f"removed: {shorten_question(chat.undo())}")
+    print_notice(describe_conversation(chat.turns))
+
+
+async def _edit(chat: ChatSession, rest: str) -> None:
+    chat.draft = rest or (chat.runs[-1].question.text if chat.runs else "")
+
+
+async def _help(chat: ChatSession, rest: str) -> None:
+    del chat, rest
+    print_table(("COMMAND", ""), [(f"/{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()])
+    print_line()
+    print_table(("KEY", ""), KEYS)
+
+
+async def _exit(chat: ChatSession, rest: str) -> None:
+    del chat, rest
+    raise ChatEnded
+
+
+def _offer_pool(chat: ChatSession) -> Offer:
+    """The workers that a run of this chat may use."""
+    if chat.conductor is not None:
+        return [(worker.name, worker.about) for worker in chat.conductor.pool]
+    return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
+
+
+def _offer_steps(chat: ChatSession) -> Offer:
+    last = chat.runs[-1:] or chat.turns[-1:]
+    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for run in last for record in run.steps]
+
+
+def _offer_steps_and_runs(chat: ChatSession) -> Offer:
+    runs: list[str] = []
+    with suppress(OSError):
+        runs = run_names(str(chat.session.settings.paths.traces))
+    return [*_offer_steps(chat), *((run, "") for run in runs)]
+
+
+COMMANDS: Final = {command.name: command for command in (
+    SlashCommand(name="help", help="list commands and keys", act=_help),
+    SlashCommand(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
+            offers=(lambda _: MODES.items(),)),
+    SlashCommand(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
+            offers=(lambda chat: [*chat.choosable_workers().items(), (ALL, "every worker of the settings")],)),
+    SlashCommand(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
+    SlashCommand(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
+            act=_redo, offers=(_offer_steps, _offer_pool)),
+    SlashCommand(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
+            offers=(_offer_steps_and_runs,)),
+    SlashCommand(name="good", takes="[N]", help="rate the last answer, or that of step N: the workers' cards change",
+            act=_rating("good"), offers=(_offer_steps,)),
+    SlashCommand(name="bad", takes="[N]", help="rate the last answer, or that of step N, as bad", act=_rating("bad"),
+            offers=(_offer_steps,)),
+    SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
+    SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
+            offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
+    SlashCommand(name="file", takes="[PATH|-]", help="attach a text, an image or a PDF; - removes them", act=_file,
+            takes_file=True),
+    SlashCommand(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
+    SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
+    SlashCommand(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
+    SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
+)}  # fmt: skip
+
+
+class SlashCompleter(Completer):
+    """Completes lines that begin with a slash; questions are left alone."""
+
+    def __init__(self, chat: ChatSession) -> None:
+        self._chat = chat
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """The completions of the word before the cursor."""
+        name, space, rest = document.text_before_cursor.removeprefix("/").partition(" ")
+        if not document.text.startswith("/") or "\n" in document.text:
+            return
+        command, offered, typed = COMMANDS.get(name), list[tuple[str, str]](), f"/{name}"
+        if not space:
+            offered = [(f"/{command.name}", command.help) for command in COMMANDS.values()]
+        elif command is not None and command.takes_file:
+            yield from self._paths.get_completions(Document(rest), complete_event)
+        elif command is not None:
+            # `/workers` takes any number of names with commas between them; each can be named once, `all` only alone.
+            before, _, last = rest.rpartition(",")
+            named = {*map(str.strip, before.split(",")), ALL} if before else set()
+            words = last.lstrip().split(" ") if before else last.split(" ")
+            typed = words[-1]
+            for offer in command.offers[len(words) - 1 : len(words)]:
+                offered = [(word, about) for word, about in offer(self._chat) if word not in named]
+        for word, about in offered:
+            if word.startswith(typed):
+                takes = COMMANDS[word[1:]].takes if not space else ""
+                shown = f"{word} {takes}".rstrip()
+                # What follows a command is typed without another key.
+                yield Completion(
+                    f"{word} " if takes else word,
+                    start_position=-len(typed),
+                    display=shown,
+                    display_meta=one_line(about),
+                )
+
+
+PATIENCE: Final = 0.3
+"""Seconds of waiting for the conductor before a notice says so."""
+
+NO_MODEL: Final = """\
+There is no conductor model yet, the one that plans.
+  conductor setup              proposes what is missing
+  conductor model pull         downloads the default one
+  conductor chat --rehearsal   answers with tiny demo models"""
+
+LEAVING: Final = frozenset({"exit", "quit", "/quit"})
+"""Messages that end the chat, like Ctrl-D and `/exit`."""
+
+
+async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> int:
+    """Do what each message asks for; returns the exit code. `reading` is the prompt, which waits for the first one."""
+    settings = chat.session.settings
+    prompt.connect(chat.status, SlashCompleter(chat), settings.paths.state if chat.session.stores_traces else None)
+    chat.changed = prompt.refresh
+    if not chat.session.quiet and not is_plain_terminal():  # there the log of each run names the planner
+        chat.named = prompt.tell
+    chat.failed = lambda error: prompt.above(lambda: print_error(error))
+    if chat.turns and not chat.session.quiet:
+        prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
+    try:
+        if not chat.rehearsal and has_no_model(settings):
+            reading = await _find_model(chat, prompt, reading)
+        if chat.rehearsal or not has_no_model(settings):
+            chat.begin()
+        while True:
+            await _handle(chat, prompt, await reading)
+            print_notice("")
+            reading, chat.draft = asyncio.create_task(prompt.read(chat.draft)), ""
+    except ChatEnded as ended:
+        if not ended.code and not chat.session.quiet:
+            last = chat.turns[-1] if chat.turns else None
+            if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
+                print_notice(f"to go on with this chat: conductor chat --continue-from {last.run}")
+        return ended.code
+    finally:
+        await chat.close()
+
+
+async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
+    """Do what a message asks for: a command, or a question."""
+    text, before = message.strip(), len(chat.runs)
+    if text in LEAVING:
+        raise ChatEnded
+    # The live tree shows the question itself.
+    progress = choose_progress("answer", chat.session.settings["output.progress"], chat.session.output_context)
+    echoed = message.startswith("/") or progress != "tree"
+    if echoed:
+        prompt.echo(text)
+    # What is typed during a run is hidden, so that it does not disturb the display, unless the run asks for approval.
+    typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
+    try:
+        found = find_command(message)
+        if found is None and chat.conductor is None and not chat.rehearsal and not _offer_model(chat):
+            return
+        with typing:
+            if found is not None:
+                command, rest = found
+                await command.act(chat, rest)
+            elif await _wait_for_model(chat):
+                await chat.ask(text)
+    except ConductorError as error:
+        if not echoed:  # no run has shown it
+            prompt.echo(text)
+        print_error(error)
+    if len(chat.runs) > before and chat.last.error is not None and len(chat.last.done()) < len(chat.last.steps):
+        first = "/limits NAME VALUE, then " if chat.last.error.kind == "limit" else ""
+        chat.session.tell(f"  to finish it here: {first}/redo")
+
+
+async def _find_model(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> asyncio.Task[str]:
+    """Say that no model plans and what to do, and offer to download one. Returns the prompt, which waits again."""
+    if chat.session.quiet or reading.done():
+        return reading
+    typed = await prompt.stop(reading)
+    print_notice(NO_MODEL)
+    # What was typed already is a question, and must not become the answer to ours: it is offered again after that.
+    if not typed and not has_typed_text():
+        try:
+            _offer_model(chat, explained=True)
+        except ConductorError as error:
+            print_error(error)
+    return asyncio.create_task(prompt.read(typed))
+
+
+def _offer_model(chat: ChatSession, *, explained: bool = False) -> bool:
+    """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
+    try:
+        with handle_signal(signal.SIGINT, signal.default_int_handler), end_on_ctrl_d():
+            offer_model(chat.session.settings, quiet=chat.session.quiet, explained=explained)
+    except KeyboardInterrupt:
+        print_notice("")
+        return False
+    return True
+
+
+async def _wait_for_model(chat: ChatSession) -> bool:
+    """Wait until the conductor's model is loaded; false if Ctrl-C went back to the prompt. Raises `ConductorError`."""
+    waiting = asyncio.ensure_future(chat.ready())
+    with on_signal(signal.SIGINT, waiting.cancel):
+        if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
+            print_notice("the conductor model is still loading; Ctrl-C goes back to the prompt")
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            return False
+    return True

@@ -1,0 +1,211 @@
+"""Typer's commands and groups as this program has them.
+
+Their help shows whole sentences, many options under headings, and examples. The options of the program may also follow
+the name of a command, several files one `--file`. The modules of commands are imported only when one of them is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command, get_group
+
+from conductor_cli.cli.examples import EXAMPLES
+from conductor_cli.cli.options import FILE_LIKE, HEADINGS, GlobalOptions, is_address
+from conductor_cli.core.errors import UsageError
+
+CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
+"""Headings of the help; under each, by the name of a command, `module:attribute` and one line of help.
+
+The attribute is a function with Typer's annotations, or a `typer.Typer` with commands of its own.
+"""
+
+MANY: Final = 14
+"""Options from which on they are shown under headings. Fewer are read faster as one list."""
+
+UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
+"""Stands for a hyphen while lines are broken, so that a word such as an option stays whole."""
+
+WIDEST_NAME: Final = 30
+"""Columns for the name of an option; a longer one has its explanation on the next line."""
+
+
+class LeafCommand(TyperCommand):
+    """A command without commands of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - Typer's own context
+        """Read the words of the command line, also several files after one `--file`."""
+        files = next((each.opts for each in self.params if "--file" in each.opts), ())
+        return super().parse_args(ctx, with_each_file(args, files))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write arguments and options."""
+        write_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the examples of the command."""
+        write_examples(ctx, formatter)
+
+
+class CommandGroup(TyperGroup):
+    """A command with commands of its own; of those in `table` the help is shown without importing them.
+
+    A command whose declaration has a `rich_help_panel` stands under that heading.
+    """
+
+    table: ClassVar[CommandTable] = {}
+    everywhere: ClassVar[Sequence[str]] = ()
+    """The group's own options that each command takes too, by their names in Python."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - what Typer gives every group
+        super().__init__(**attributes)
+        self._targets = {name: target for rows in self.table.values() for name, (target, _) in rows.items()}
+        for heading, rows in self.table.items():
+            for name, (_, text) in rows.items():
+                self.commands[name] = TyperCommand(name, help=text, rich_help_panel=heading)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401
+        """Return the command of this name; its module is imported the first time."""
+        target = self._targets.pop(cmd_name, None)
+        if target is not None:
+            command = self.commands[cmd_name] = load_command(cmd_name, target)
+            accept_everywhere([option for option in self.params if option.name in self.everywhere], command)
+        return super().get_command(ctx, cmd_name)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the options, then the commands under their headings, each with its whole first sentence."""
+        write_options(self, ctx, formatter)
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, below in self.commands.items():
+            if not below.hidden:
+                heading = getattr(below, "rich_help_panel", None) or "Commands"
+                sections.setdefault(heading, []).append((name, below.get_short_help_str(1000)))
+        write_sections(sections, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the text at the end, or the examples of the group."""
+        if self.epilog:
+            super().format_epilog(ctx, formatter)
+        else:
+            write_examples(ctx, formatter)
+
+
+def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+    """Write arguments and options; many of them under the headings of `HEADINGS`."""
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+    rows: dict[str, tuple[str, str]] = {}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None and parameter.param_type_name == "argument":
+            # Typer writes the type of an argument after its name, in the words of Python.
+            sections["Arguments"].append((getattr(parameter, "display_name_raw", record[0]), record[1]))
+        elif record is not None:
+            rows[max(parameter.opts, key=len)] = record
+    if len(rows) >= MANY:
+        for heading, names in HEADINGS.items():
+            sections[heading] = [rows.pop(name) for name in names if name in rows]
+    write_sections(sections | {"Options": list(rows.values())}, formatter)
+
+
+def write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: Any) -> None:  # noqa: ANN401
+    """Write names with their explanations under headings, all in the same columns."""
+    width = min(WIDEST_NAME, max(len(name) for rows in sections.values() for name, _ in rows))
+    start = len(formatter.buffer)
+    for heading, rows in sections.items():
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text.replace("-", UNBROKEN)) for name, text in rows])
+    formatter.buffer[start:] = [piece.replace(UNBROKEN, "-") for piece in formatter.buffer[start:]]
+
+
+def write_examples(ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+    """Write the examples of a command, each in two lines, and where the options of every command are listed."""
+    if found := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  # {text}\n  {line}\n" for text, line in found))
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text("For the options that every command takes, see: conductor --help")
+
+
+def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return the words with the option of these `names` before every file.
+
+    A shell turns `-f *.md` into `-f` and many words. The words after an `-f FILE` that name existing files are attached
+    too, up to the first that does not, up to an option, or up to `--`. Raises `UsageError` where that first word is a
+    directory or looks like a file, since it would silently become a part of the question.
+    """
+    given: list[str] = []
+    rest = list(words)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        given.append(word)
+        if word not in names or not rest:
+            continue
+        given.append(rest.pop(0))
+        while rest and not rest[0].startswith("-") and (is_address(rest[0]) or _is_file(rest[0])):
+            given += [word, rest.pop(0)]
+        if rest and not rest[0].startswith("-"):
+            hint = "words of the question go before -f, or after --"
+            if Path(rest[0]).is_dir():
+                raise UsageError(f"{rest[0]} is a directory", hint=f"-f takes files; {hint}")
+            if FILE_LIKE.fullmatch(rest[0]):
+                raise UsageError(f"there is no file {rest[0]}", hint=f"check its name; {hint}")
+    return given + rest
+
+
+def _is_file(text: str) -> bool:
+    """Whether something that can be attached has this name, be it a file or a pipe."""
+    return Path(text).exists() and not Path(text).is_dir()
+
+
+def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: ANN401
+    """Let a command, and those below it, take options of the program after its name as well as before it.
+
+    They are shown in the help of the program only. What stands later on the line counts.
+    """
+
+    def take(context: typer.Context, parameter: TyperOption, value: Any) -> None:  # noqa: ANN401 - what Typer read
+        if value:
+            context.obj = replace(context.obj or GlobalOptions(), **{str(parameter.name): value})
+
+    for option in options:
+        copied: Any = copy(option)
+        copied.hidden, copied.expose_value, copied.callback = True, False, take
+        command.params.append(copied)
+    for below in getattr(command, "commands", {}).values():
+        accept_everywhere(options, below)
+
+
+def load_command(name: str, target: str) -> Any:  # noqa: ANN401
+    """Import `module:attribute` and make a command of it."""
+    module, _, attribute = target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        _prepare(found)
+        command: Any = get_group(found)
+    else:
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name, cls=LeafCommand)(found)
+        command = get_command(single)
+    command.name = name
+    return command
+
+
+def _prepare(app: typer.Typer) -> None:
+    """Let a command, and all below it, look like those of this program."""
+    app.rich_markup_mode = None  # Typer's default would import Rich for a help text
+    app.info.cls = CommandGroup
+    for below in app.registered_commands:
+        below.cls = LeafCommand
+    for group in app.registered_groups:
+        group.cls = CommandGroup
+        if group.typer_instance is not None:
+            _prepare(group.typer_instance)

@@ -1,0 +1,48 @@
+"""Reading TOML and JSON that somebody else may have written: refused before parsing where it would take too much.
+
+The parsers of the standard library take time and memory that grow with the square of the parts of a TOML key, and some
+hundred bytes for each value. So size, parts and values are counted first, in one pass that ends early. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+MAX_TOML: Final = 256 << 10
+"""Bytes of a TOML file. The worst file of that size takes less than 100 MB."""
+
+MAX_KEY_PARTS: Final = 16  # Parts of a TOML key, as `a.b.c` has three; no setting has more than four
+MAX_JSON_VALUES: Final = 50_000  # Values and names in a JSON file, whatever the length of its texts
+
+_PART: Final = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY: Final = re.compile(rf"{_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
+_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{,]', re.DOTALL)
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """The tables of a TOML file. Raises `ValueError` with a reason for one that is not valid or takes too much."""
+    import tomllib  # completions that need no file start without it
+
+    if len(data) > MAX_TOML:
+        raise ValueError(f"it is larger than {MAX_TOML >> 10} KiB")
+    text = data.decode("utf-8-sig")
+    if text.count(".") >= MAX_KEY_PARTS and (found := _LONG_KEY.search(text)):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ValueError(f"a key of more than {MAX_KEY_PARTS} parts (at line {line})")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("tables or lists are nested too deeply") from None
+
+
+def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
+    """The value of a JSON file. Raises `ValueError` with a reason for one that is not valid or takes too much."""
+    for number, _ in enumerate(_JSON_TOKEN.finditer(text)):
+        if number >= MAX_JSON_VALUES:
+            raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("objects or lists are nested too deeply") from None

@@ -1,0 +1,165 @@
+"""A piece of our own work in a child process with bounded time and memory: bytes in, JSON values out.
+
+What reads foreign data or runs foreign code may take for ever, ask for gigabytes, print, or end its process. So it is a
+module of its own with a function `answer`, which takes bytes and gives JSON values. This module is both sides: the
+parent starts it as a script, and the child limits itself, loads the other module by its path and writes a line for each
+value. `-P` keeps files in the working directory from being imported in the place of libraries, `-B` writes no bytecode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+if TYPE_CHECKING:  # the child imports little, so that it starts fast
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_VARIABLES: Final = frozenset({"PATH", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""The variables that a child gets, besides Python's own: no keys."""
+
+
+class ChildLimits(NamedTuple):
+    """The seconds until the parent ends the child, and what the system holds it to, if `memory` is not 0.
+
+    `memory` is in bytes of address space, `cpu_seconds` is processor time. Then it cannot write files either.
+    """
+
+    seconds: float
+    memory: int = 0
+    cpu_seconds: int = 0
+
+
+class ChildStopped(Exception):
+    """A child did not end by itself as it should: it could not be started, needed too much time, or broke down.
+
+    `values` are those that it gave before.
+    """
+
+    def __init__(self, why: Literal["start", "time", "broken"], message: str, written: bytes = b"") -> None:
+        super().__init__(message)
+        self.why = why
+        self.values = _parse_lines(written)
+
+
+def run_child(
+    script: Path, data: bytes, limits: ChildLimits, *, environ: Mapping[str, str] | None = None, session: bool = True
+) -> list[Any]:
+    """Return what the `answer` of a module gives for `data`. Raises `ChildStopped`.
+
+    Without an `environ` the child has few variables. It is in a session of its own, so that a Ctrl-C at the terminal is
+    for conductor alone, unless it may have to ask at the terminal.
+    """
+    import subprocess
+
+    try:
+        child = subprocess.Popen(  # noqa: S603 - ourselves
+            _command(script, limits), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=_environment() if environ is None else environ, start_new_session=session,
+        )  # fmt: skip
+    except OSError as error:
+        raise ChildStopped("start", error.strerror or "unknown error") from None
+    try:
+        written = child.communicate(data, timeout=limits.seconds)[0]
+    except subprocess.TimeoutExpired as late:
+        raise ChildStopped("time", f"no end within {limits.seconds:g} s", late.output or b"") from None
+    finally:
+        if child.returncode is None:
+            _end(child.pid, session=session)
+        # What it has started may hold the pipes open: close our ends instead of reading to the end.
+        for pipe in (child.stdin, child.stdout):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr] # both are pipes
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(1)
+    return _read_values(child.returncode, written)
+
+
+async def run_child_beside(script: Path, data: bytes, limits: ChildLimits) -> list[Any]:
+    """Return the same beside other tasks. The child ends with the task that waits for it. Raises `ChildStopped`."""
+    import asyncio
+    from asyncio.subprocess import DEVNULL, PIPE
+
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *_command(script, limits), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_environment(),
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise ChildStopped("start", error.strerror or "unknown error") from None
+    try:
+        async with asyncio.timeout(limits.seconds):
+            written, _ = await child.communicate(data)
+    except TimeoutError:
+        raise ChildStopped("time", f"no end within {limits.seconds:g} s") from None
+    finally:
+        if child.returncode is None:
+            _end(child.pid, session=True)
+        await child.wait()
+    return _read_values(child.returncode, written)
+
+
+def _command(script: Path, limits: ChildLimits) -> list[str]:
+    return [sys.executable, "-P", "-B", __file__, str(script), str(limits.memory), str(limits.cpu_seconds)]
+
+
+def _environment() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
+
+
+def _end(process: int, *, session: bool) -> None:
+    """Kill a child, and what it has started, as far as that is in its session."""
+    import signal
+
+    with suppress(ProcessLookupError, PermissionError):
+        if session and os.name == "posix":
+            os.killpg(process, signal.SIGKILL)
+        else:
+            os.kill(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def _read_values(code: int | None, written: bytes) -> list[Any]:
+    if code != 0:
+        raise ChildStopped("broken", f"it ended with {code}", written)
+    return _parse_lines(written)
+
+
+def _parse_lines(written: bytes) -> list[Any]:
+    values = []
+    for line in written.splitlines():
+        with suppress(ValueError):  # a line that is not whole
+            values.append(json.loads(line))
+    return values
+
+
+def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
+    """Limit this process, and write what a module answers to the bytes on stdin."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    # Some libraries print. Only our values may reach the parent.
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    data = sys.stdin.buffer.read()
+    with suppress(ImportError):
+        import resource  # POSIX only
+
+        limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": cpu_seconds, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
+        for name, most in limits.items() if memory else ():
+            # There may be a stricter limit already, and not every system has each of them.
+            with suppress(ValueError, OSError, AttributeError):
+                resource.setrlimit(getattr(resource, name), (most, most))
+    spec = spec_from_file_location("answering", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for value in module.answer(data):
+        out.write(json.dumps(value) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    answer_as_child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

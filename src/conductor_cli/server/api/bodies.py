@@ -1,0 +1,364 @@
+"""The bodies of requests as pydantic models: what all APIs share, and an error that names the field. Pure.
+
+A model declares what an API reads; other fields of an object are left unread, and null counts as left out. What a model
+cannot say (a tool that was chosen and is not there) is checked where its body becomes a `ClientRequest`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from conductor_cli.core.chat import Attachment, Message, ToolCall
+from conductor_cli.core.media import PDF, SUFFIXES, describe_refused, image_size, media_type_of
+from conductor_cli.core.prompt_text import fence
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.schema_check import CheckStopped, find_schema_fault
+from conductor_cli.server.api.request import ClientRequest, RequestError
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+MISSING: Final = "missing_required_parameter"
+
+_PROBLEMS: Final = {
+    "missing": "is missing", "union_tag_not_found": "is missing", "string_type": "must be a string",
+    "int_type": "must be a whole number", "float_type": "must be a number", "finite_number": "must be a number",
+    "bool_type": "must be true or false", "list_type": "must be an array", "dict_type": "must be an object",
+    "model_type": "must be an object", "model_attributes_type": "must be an object",
+    "greater_than": "must be more than {gt}", "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}", "too_short": "is empty", "string_too_short": "is empty",
+    "too_long": "has more than {max_length} entries", "string_too_long": "is longer than {max_length} characters",
+    "literal_error": "is {input}, which is not known: it can be {expected}",
+    "union_tag_invalid": "is {input}, which cannot be served: it can be {expected_tags}",
+    "extra_forbidden": "is not known: there are {known}", "string_unicode": "is not text",
+}  # fmt: skip
+"""What is wrong with a field, by pydantic's word for it."""
+
+
+class Body(BaseModel):
+    """An object of a request."""
+
+    model_config = ConfigDict(strict=True)
+
+
+Many = Annotated[list[T], Field(fail_fast=True)]
+"""An array. Only its first fault is looked for: a body may have a million."""
+
+
+def read_body(model: type[M], body: Mapping[str, Any]) -> M:
+    """Return a body as a model. Raises `RequestError` for its first fault."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        param, text, code = describe_fault(error, model, body)
+        raise refused(param, text, code) from None
+
+
+def describe_fault(error: ValidationError, model: type[BaseModel], body: object) -> tuple[str, str, str]:
+    """Return the field of the first fault, what is wrong with it, and a code. The value itself may be megabytes."""
+    fault = error.errors(include_url=False)[0]
+    kind, values = fault["type"], dict(fault.get("ctx", {}))
+    left_out = fault["input"] is None and kind.endswith("_type")
+    # What is not in the body is the name of a member of a union, unless it is what is missing.
+    param, value = "", body
+    for place, part in enumerate(fault["loc"]):
+        if isinstance(part, int) and isinstance(value, list):
+            param, value = f"{param}[{part}]", value[part]
+        elif isinstance(value, dict) and part in value:
+            param, value = f"{param}.{part}", value[part]
+        elif kind == "missing" and place == len(fault["loc"]) - 1:
+            param = f"{param}.{part}"
+    if kind.startswith("union_tag"):
+        param, value = f"{param}.type", values.get("tag")
+    param = one_line(param.removeprefix("."))[:200]
+    if left_out:
+        kind = "missing"
+    if kind not in _PROBLEMS:
+        return param, fault["msg"], kind if kind in _CODES else "invalid_value"
+    values |= {
+        "input": quoted(value) if isinstance(value, str) else "of another type",
+        "known": ", ".join(model.model_fields),
+    }
+    code = {"union_tag_invalid": "unsupported_content", "missing": MISSING, "union_tag_not_found": MISSING}.get(kind)
+    return param, _PROBLEMS[kind].format_map(values), code or ("invalid_type" if "_type" in kind else "invalid_value")
+
+
+def refused(param: str, message: str, code: str = "invalid_value") -> RequestError:
+    """The error for a field that cannot be served. `message` goes on after its name."""
+    return RequestError(400, code, f"{param} {message}", param=param)
+
+
+def quoted(value: str) -> str:
+    """The beginning of a client's own word, fit for an error message."""
+    return f"'{one_line(value[:200])[:60]}'"
+
+
+_CODES: Final = frozenset({
+    "empty_image_file", "invalid_base64_image", "invalid_image", "invalid_image_url", "invalid_type",
+    "unknown_parameter", "unsupported_content", "unsupported_file", "unsupported_image_media_type",
+    "unsupported_parameter",
+})  # fmt: skip
+
+
+def fault(message: str, code: str = "invalid_value") -> PydanticCustomError:
+    """What a validator raises for a value that cannot be served. `message` goes on after the name of the field."""
+    assert code == "invalid_value" or code in _CODES
+    return PydanticCustomError(code, "{message}", {"message": message})
+
+
+def impossible(why: str) -> AfterValidator:
+    """Refuse any value but an empty one: a client would miss what the field does."""
+
+    def refuse(value: Any) -> None:  # noqa: ANN401 - any JSON value
+        if value:
+            raise fault(why, "unsupported_parameter")
+
+    return AfterValidator(refuse)
+
+
+# Fields of all APIs
+
+
+def _dollars(value: object) -> Decimal:
+    try:
+        cost = (
+            Decimal(str(value)) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else Decimal(0)
+        )
+    except InvalidOperation:
+        cost = Decimal(0)
+    if not cost.is_finite() or cost <= 0:
+        raise fault("must be an amount of US dollars above 0")
+    return cost
+
+
+class OwnOptions(Body):
+    """Options of this server. A limit can only narrow those of the settings."""
+
+    max_cost: Annotated[Decimal, BeforeValidator(_dollars, json_schema_input_type=float | str)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, value: object) -> object:
+        """A misspelt limit would be none."""
+        unknown = next((name for name in value if name != "max_cost"), None) if isinstance(value, dict) else None
+        if unknown is not None:
+            raise fault(f"has no field {quoted(str(unknown))}; it has max_cost", "unknown_parameter")
+        return value
+
+
+class Asking(Body):
+    """What each API has in the body of a request for an answer."""
+
+    model: str
+    stream: bool | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    conductor: OwnOptions | None = None
+
+    @property
+    def max_cost(self) -> Decimal | None:
+        return self.conductor.max_cost if self.conductor is not None else None
+
+
+Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
+ToolName = Annotated[str, Field(min_length=1, max_length=128)]
+
+StopTexts = Annotated[
+    Many[str],
+    Field(max_length=16),
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
+]
+
+
+def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
+    """The texts that are not empty, each once."""
+    return tuple(dict.fromkeys(text for text in texts or () if text))
+
+
+def as_parts(content: object) -> object:
+    """A content as a list: a text is one part of it."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+class AnswerFormat(Body):
+    """`response_format` of Chat Completions, `text.format` of Responses, `output_config.format` of Messages."""
+
+    type: str
+    form_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    json_schema: dict[str, Any] | None = None
+
+    def read(self, where: str) -> dict[str, Any]:
+        """Return the fields of `ClientRequest` that say the form of the answer. Raises `RequestError`."""
+        if self.type == "json_object":
+            return {"json_only": True}
+        if self.type == "text":
+            return {}
+        if self.type != "json_schema":
+            known = "text, json_object or json_schema"
+            raise refused(f"{where}.type", f"{quoted(self.type)} is not known: it can be {known}")
+        schema = self.form_schema
+        if self.json_schema is not None:
+            where, schema = f"{where}.json_schema", self.json_schema.get("schema")
+        if not isinstance(schema, dict):
+            raise refused(f"{where}.schema", "is missing or no object", MISSING)
+        return {"schema": schema, "schema_field": f"{where}.schema"}
+
+
+async def require_schema(request: ClientRequest) -> None:
+    """Raise `RequestError` unless what a request has as a JSON Schema is one, and is checked in time."""
+    if request.schema is None:
+        return
+    try:
+        problem = await find_schema_fault(request.schema)
+    except CheckStopped as stopped:
+        raise refused(request.schema_field, f"cannot be checked: {stopped}", "invalid_json_schema") from None
+    if problem:
+        raise refused(request.schema_field, f"is not a valid JSON Schema: {problem}", "invalid_json_schema")
+
+
+# Images and documents
+
+
+_DATA_URL: Final = re.compile(r"data:[^,]{0,200},", re.IGNORECASE)
+
+_ENDINGS: Final[Mapping[str, str]] = {kind: suffix for suffix, kind in SUFFIXES.items() if suffix != "jpeg"}
+
+KEEPS_NO_FILES: Final = "must be in the request itself: this server keeps no files and fetches none"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What a message carries: an image, whose `size` is in pixels, a PDF document, or a file of `text`."""
+
+    data: bytes
+    media_type: str
+    size: tuple[int, int] = (0, 0)
+    text: str | None = None
+
+
+def read_image(data: bytes) -> Upload:
+    """Return the bytes of an image with its size. Raises for anything else, as a validator does."""
+    found = media_type_of(data)
+    if not found.startswith("image/"):
+        what = describe_refused(data) or ("a PDF document" if found == PDF else "not an image")
+        raise fault(f"is {what}; images are PNG, JPEG, GIF or WebP", "unsupported_image_media_type")
+    size = image_size(data, found)
+    if size is None:
+        raise fault("is a damaged or truncated image", "invalid_image")
+    return Upload(data, found, size)
+
+
+def read_document(data: bytes) -> Upload:
+    """Return the bytes of a PDF, an image or a text. Raises for anything else, as a validator does."""
+    found = media_type_of(data)
+    if found.startswith("image/"):
+        return read_image(data)
+    if found == PDF:
+        return Upload(data, found)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        what = describe_refused(data) or "neither a PDF document, an image, nor a text in UTF-8"
+        raise fault(f"is {what}", "unsupported_file")
+    return Upload(data, found, text=text)
+
+
+def bytes_of_url(url: str) -> bytes:
+    """The bytes of a data URL (RFC 2397) in base64: links are not fetched."""
+    head = _DATA_URL.match(url)
+    if head is None:
+        is_link = url[:8].lower().startswith(("http:", "https:"))
+        what = "is a link, and this server fetches none" if is_link else "is not a data URL"
+        raise fault(f"{what}: send data:image/png;base64,…", "invalid_image_url")
+    if not head[0].lower().endswith(";base64,"):
+        raise fault("must be in base64: data:image/png;base64,…", "invalid_base64_image")
+    return bytes_of_base64(url[head.end() :])
+
+
+def bytes_of_base64(text: str) -> bytes:
+    """The bytes of a base64 text, which may be broken into lines."""
+    try:
+        data = base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise fault("is not valid base64", "invalid_base64_image") from None
+    if not data:
+        raise fault("is empty", "empty_image_file")
+    return data
+
+
+def uploaded(decode: Callable[[str], bytes], read: Callable[[bytes], Upload]) -> BeforeValidator:
+    """Read a text, or the `url` of an object, as an upload."""
+
+    def validate(value: object) -> Upload:
+        text = value.get("url") if isinstance(value, dict) else value
+        if text is None:
+            raise fault(KEEPS_NO_FILES, "unsupported_content")
+        if not isinstance(text, str):
+            raise fault("must be a string", "invalid_type")
+        return read(decode(text))
+
+    return BeforeValidator(validate, json_schema_input_type=str | dict[str, Any])
+
+
+class AttachmentCollector:
+    """Collects what the messages of one request carry. `blobs` are the bytes by their SHA-256.
+
+    What is sent twice, as in each turn of a conversation, is one attachment with one name.
+    """
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self._known: dict[str, Attachment] = {}
+
+    def keep(self, upload: Upload, name: str | None = None) -> str | Attachment:
+        """An attachment; for a file of text, the quoted text."""
+        name = one_line(name or "")
+        if upload.text is not None:
+            return fence("file", upload.text, name=name or "file")
+        sha256 = hashlib.sha256(upload.data).hexdigest()
+        if sha256 not in self._known:
+            kind = "document" if upload.media_type == PDF else "image"
+            own = f"{kind}-{len(self._known) + 1}.{_ENDINGS[upload.media_type]}"
+            self.blobs[sha256] = upload.data
+            self._known[sha256] = Attachment(
+                name=name[:200] or own, media_type=upload.media_type, sha256=sha256, size=len(upload.data),
+                width=upload.size[0], height=upload.size[1],
+            )  # fmt: skip
+        return self._known[sha256]
+
+    def take(self, parts: Iterable[Part] | None) -> tuple[list[str], tuple[Attachment, ...], list[ToolCall | Message]]:
+        """What the parts of a content become: texts, what they carry, and calls or results."""
+        found = [each for part in parts or () for each in part.take(self)]
+        texts = [each for each in found if isinstance(each, str) and each]
+        carried = dict.fromkeys(each for each in found if isinstance(each, Attachment))
+        return texts, tuple(carried), [each for each in found if isinstance(each, (ToolCall, Message))]
+
+
+class Part(Body):
+    """A part of a content."""
+
+    def take(self, files: AttachmentCollector) -> Iterator[str | Attachment | ToolCall | Message]:
+        """Yield what the part is sent on as; nothing where no worker could read it."""
+        del files
+        yield from ()
+
+
+class TextPart(Part):
+    """A text, under the name of any API."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+    def take(self, _: AttachmentCollector) -> Iterator[str]:
+        yield self.text

@@ -1,0 +1,214 @@
+"""What both of OpenAI's APIs have in the body of a request: options, parts of a content, tools and their choice.
+
+Chat Completions puts a function, a file or a schema into an object of its own, `{"type": "function", "function":
+{"name": …}}`; Responses does not. Both forms of a tool are read in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from conductor_cli.core.chat import Attachment, Message, Tool, ToolChoice
+from conductor_cli.server.api.bodies import (
+    MISSING,
+    Asking,
+    AttachmentCollector,
+    Body,
+    Many,
+    Part,
+    StopTexts,
+    TextPart,
+    ToolName,
+    Upload,
+    as_parts,
+    bytes_of_base64,
+    bytes_of_url,
+    quoted,
+    read_document,
+    read_image,
+    refused,
+    unique_texts,
+    uploaded,
+)
+
+_MODES: Final[Mapping[str, ToolChoice]] = {"auto": "auto", "none": "none", "required": "required"}
+
+TEXT_ONLY: Final = "can only be text in a message of this role"
+
+
+# The parts of a content
+
+
+class _RefusalPart(Part):
+    type: Literal["refusal"]
+    refusal: str
+
+    def take(self, _: AttachmentCollector) -> Iterator[str]:
+        yield self.refusal
+
+
+class _ImagePart(Part):
+    type: Literal["image_url", "input_image"]
+    image_url: Annotated[Upload, uploaded(bytes_of_url, read_image), Field(default=None, validate_default=True)]
+
+    def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
+        yield files.keep(self.image_url)
+
+
+def _bytes_of_file(text: str) -> bytes:
+    return bytes_of_url(text) if text[:5].lower() == "data:" else bytes_of_base64(text)
+
+
+class _FileObject(Part):
+    file_data: Annotated[Upload, uploaded(_bytes_of_file, read_document), Field(default=None, validate_default=True)]
+    filename: str | None = None
+
+    def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
+        yield files.keep(self.file_data, self.filename)
+
+
+class _ChatFilePart(Part):
+    type: Literal["file"]
+    file: _FileObject
+
+    def take(self, files: AttachmentCollector) -> Iterator[str | Attachment]:
+        return self.file.take(files)
+
+
+class _InputFilePart(_FileObject):
+    type: Literal["input_file"]
+
+
+_Part = Annotated[TextPart | _RefusalPart | _ImagePart | _ChatFilePart | _InputFilePart, Field(discriminator="type")]
+Content = Annotated[Many[_Part], BeforeValidator(as_parts, json_schema_input_type=str | list[dict[str, Any]])]
+
+
+# Tools
+
+
+class _FunctionSpec(Body):
+    name: ToolName | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _ToolEntry(_FunctionSpec):
+    """A tool. Those that are no functions are left out."""
+
+    type: str
+    function: _FunctionSpec | None = None
+
+
+class _Named(Body):
+    name: str
+
+
+class _Allowed(Body):
+    mode: str | None = None
+    tools: Many[ToolChoiceField]
+
+
+class ToolChoiceField(Body):
+    """A choice among the tools: a mode, one function, or a mode and the functions that are allowed."""
+
+    type: str
+    name: str | None = None
+    function: _Named | None = None
+    mode: str | None = None
+    tools: Many[ToolChoiceField] | None = None
+    allowed_tools: _Allowed | None = None
+
+    def named(self, where: str, tools: Mapping[str, Tool]) -> Tool:
+        """The function that this names. Raises `RequestError` where the request has none of this name."""
+        if self.function is not None:
+            where = f"{where}.function"
+        name = self.function.name if self.function is not None else self.name
+        if name is None:
+            raise refused(f"{where}.name", "is missing", MISSING)
+        if name not in tools:
+            raise refused(f"{where}.name", f"is no tool of this request: {quoted(name)}")
+        return tools[name]
+
+
+class _StreamOptions(Body):
+    include_usage: bool | None = None
+    include_events: bool | None = None
+
+
+class OpenAIAsking(Asking):
+    """Fields of both APIs. What only steers a model's sampling is read and not used."""
+
+    tools: Many[_ToolEntry] | None = None
+    tool_choice: (
+        Annotated[
+            ToolChoiceField,
+            BeforeValidator(
+                lambda value: {"type": "mode", "mode": value} if isinstance(value, str) else value,
+                json_schema_input_type=str | dict[str, Any],
+            ),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: bool | None = None
+    stop: StopTexts | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    store: bool | None = None
+    stream_options: _StreamOptions | None = None
+
+    def read_options(self) -> dict[str, Any]:
+        """Return the fields of `ClientRequest` that both APIs have in common. Raises `RequestError`."""
+        tools = dict[str, Tool]()
+        for number, entry in enumerate(self.tools or ()):
+            spec, where = entry.function or entry, f"tools[{number}]{'.function' if entry.function else ''}.name"
+            if entry.type != "function":
+                continue
+            if spec.name is None:
+                raise refused(where, "is missing", MISSING)
+            if spec.name in tools:
+                raise refused(where, f"is the name of two tools: {quoted(spec.name)}")
+            parameters = spec.parameters or {"type": "object", "properties": {}}
+            tools[spec.name] = Tool(name=spec.name, description=spec.description or "", parameters=parameters)
+        kept, choice = self._choose(tools)
+        options = self.stream_options or _StreamOptions()
+        return {
+            "model": self.model, "tools": kept, "tool_choice": choice, "temperature": self.temperature,
+            "parallel_tool_calls": self.parallel_tool_calls is not False, "stop": unique_texts(self.stop),
+            "stream": bool(self.stream), "include_events": bool(options.include_events), "max_cost": self.max_cost,
+            "store": self.store is not False,
+        }  # fmt: skip
+
+    def _choose(self, tools: dict[str, Tool]) -> tuple[tuple[Tool, ...], ToolChoice | Tool]:
+        choice = self.tool_choice or ToolChoiceField(type="mode", mode="auto")
+        where = "tool_choice"
+        if choice.type == "function":
+            return tuple(tools.values()), choice.named(where, tools)
+        if choice.type == "allowed_tools":
+            inner = choice if choice.allowed_tools is None else choice.allowed_tools
+            where = where if inner is choice else f"{where}.allowed_tools"
+            if inner.tools is None:
+                raise refused(f"{where}.tools", "is missing", MISSING)
+            allowed = [
+                each.named(f"{where}.tools[{number}]", tools)
+                for number, each in enumerate(inner.tools)
+                if each.type == "function"
+            ]
+            tools, mode, where = {tool.name: tool for tool in allowed}, inner.mode or "auto", f"{where}.mode"
+        elif choice.type == "mode":
+            mode = choice.mode or "auto"
+        else:
+            known = "function or allowed_tools"
+            raise refused(f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}")
+        if mode not in _MODES:
+            raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
+        if mode == "required" and not tools:
+            raise refused(where, "is required, but the request has no tool of type function")
+        return tuple(tools.values()), _MODES[mode]
+
+
+def with_system_text(texts: Sequence[str], talk: Iterable[Message]) -> tuple[Message, ...]:
+    """A conversation after all system texts, which become one message."""
+    system = "\n\n".join(text for text in texts if text)
+    return (*([Message(role="system", content=system)] if system else []), *talk)

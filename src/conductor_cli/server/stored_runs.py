@@ -1,0 +1,91 @@
+"""Which stored runs another program may see, and the list of them.
+
+Whoever asks a server may hand on what it reads, to anywhere. A run whose rules kept its texts on this machine, or from
+some providers, is therefore shown only to who asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from conductor_cli.core.errors import ConductorError, PolicyError
+from conductor_cli.core.events import RunStarted
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.trace import Trace
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.run_summary import make_stored_run
+from conductor_cli.state.stored_run import RunQuery, StoredRun, stored_run_data
+from conductor_cli.state.trace_store import TraceStore
+
+HIDDEN: Final = "(not shown: its rules keep it from other programs)"
+
+ANYONE: Final = "serve"
+"""The origin of a run that was asked of a server without keys; see `origins.py`."""
+
+
+def may_see(origin: str, run: RunStarted | Trace) -> bool:
+    """Whether a run exists for a client of this origin: its own ones do. Without keys it is the owner, who has all."""
+    return origin in (ANYONE, run.origin)
+
+
+def may_read(origin: str, run: RunStarted | Trace) -> bool:
+    """Whether the texts of a run that `may_see` are shown, too."""
+    return run.origin == origin or not restricts_texts(run.policy)
+
+
+def restricts_texts(policy: Policy) -> bool:
+    """Whether a policy says who may read a question or its files."""
+    return policy.local_only or bool(policy.files_only) or bool(policy.allow) or bool(policy.deny)
+
+
+def confidential(run: str) -> PolicyError:
+    """The error for a run that a client may not see."""
+    return PolicyError(
+        f"run {run} is not shown to other programs: its rules keep its texts from some recipients",
+        hint=f"look at it on a terminal: conductor trace show {run}",
+    )
+
+
+def first_event(store: TraceStore, run: str) -> RunStarted | None:
+    """The beginning of a stored run; None where it cannot be read."""
+    with suppress(ConductorError, OSError):
+        first = next(iter(store.events(run, pieces=False)), None)
+        return first if isinstance(first, RunStarted) else None
+    return None
+
+
+def newest_runs(
+    store: TraceStore, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
+) -> tuple[list[dict[str, Any]], bool, str | None]:
+    """The newest runs that match as JSON objects, whether there are more, and the last that was looked at.
+
+    Raises `OSError`.
+    """
+    rows, more = RunIndex(str(store.directory)).newest(query, count)
+    found = []
+    for row in rows:
+        first = first_event(store, row.run) if row.state != "unreadable" else None
+        shown = row.state == "unreadable" or (first is not None and is_readable(first))
+        if shown or not query.terms:  # that a text is found in a run says something about it, too
+            found.append(run_row(row, shown=shown))
+    return found, more, rows[-1].run if rows else None
+
+
+def run_row(row: StoredRun, *, shown: bool) -> dict[str, Any]:
+    """A run of a list as a JSON object, without its question where it is not `shown`."""
+    data = stored_run_data(row, "")
+    names = ("run", "time", "state", "question", "workers", "cost", "unpriced", "tokens", "seconds")
+    return {name: data[name] for name in names} | ({} if shown else {"question": HIDDEN}) | {"shown": shown}
+
+
+def select_live(traces: Iterable[Trace], query: RunQuery, origin: str) -> Iterator[dict[str, Any]]:
+    """The runs that no file has and that match, as JSON objects; a list begins with them, so they have no `before`."""
+    for trace in traces:
+        if not trace.run or query.before or not may_see(origin, trace):
+            continue
+        row, shown = make_stored_run(trace, trace.run, live=True, problem=""), may_read(origin, trace)
+        texts = f"{row.question} {row.subtasks} {row.answers}".casefold()
+        if query.state in ("", row.state) and all(shown and term.casefold() in texts for term in query.terms):
+            yield run_row(row, shown=shown) | {"stored": False}

@@ -1,0 +1,149 @@
+"""Tools as they are offered to workers, and what a call gave, in the form of `core`. Pure.
+
+Names are such as every provider takes, descriptions and schemas are bounded; of a result there are text, images, and a
+line for whatever is neither.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.chat import Attachment, Tool
+from conductor_cli.core.media import SUFFIXES, image_size, media_type_of
+from conductor_cli.core.terminal_text import one_line, sanitize
+from conductor_cli.core.tools import OfferedTool, ToolResult
+from conductor_cli.tools.servers import ToolServer
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult, ContentBlock, ImageContent
+
+
+MAX_TOOLS: Final = 100
+"""Tools of one server that are offered. Providers take 128 tools in a request, and a model chooses badly among many."""
+MAX_OFFERED_NAME: Final = 64
+MAX_DESCRIPTION: Final = 2000
+MAX_SCHEMA: Final = 20_000
+"""Characters of the JSON Schema of a tool's arguments; one with a larger schema takes any object."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTool:
+    """A tool as its server lists it. `read_only` is the server's own word."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    read_only: bool
+
+
+def offer_tools(servers: Iterable[tuple[ToolServer, Iterable[ListedTool]]]) -> tuple[OfferedTool, ...]:
+    """Return the tools of several servers, each under a name of its own.
+
+    A name that two of them have gets the server's name before it; one that is not allowed in requests is changed.
+    """
+    found: dict[str, OfferedTool] = {}
+    for server, tools in servers:
+        for listed in tools:
+            offered = _offer(server, listed)
+            name = offered.tool.name
+            if name in found:
+                name = _fit(f"{server.name}_{listed.name}")
+            if name in found:
+                name = _with_digest(name, f"{server.name}/{listed.name}/{len(found)}")
+            found[name] = replace(offered, tool=replace(offered.tool, name=name))
+    return tuple(found.values())
+
+
+def _offer(server: ToolServer, listed: ListedTool) -> OfferedTool:
+    parameters = dict(listed.parameters)
+    if len(json.dumps(parameters, default=str)) > MAX_SCHEMA:
+        parameters = {"type": "object"}
+    return OfferedTool(
+        tool=Tool(
+            name=_fit(listed.name),
+            description=sanitize(listed.description)[:MAX_DESCRIPTION],
+            parameters={"type": "object", "properties": {}} | parameters,
+        ),
+        server=server.name,
+        own_name=listed.name,
+        read_only=server.is_read_only(listed.name, hint=listed.read_only),
+        allowed=server.allows(listed.name),
+    )
+
+
+def _fit(name: str) -> str:
+    """Return a name of letters, digits, dashes and underscores, of a length that every provider takes."""
+    fitting = _NOT_IN_NAMES.sub("_", name).strip("_") or "tool"
+    return fitting if len(fitting) <= MAX_OFFERED_NAME else _with_digest(fitting, name)
+
+
+def _with_digest(name: str, unique: str) -> str:
+    digest = hashlib.sha256(unique.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{name[: MAX_OFFERED_NAME - 9]}_{digest}"
+
+
+Keep = Callable[[bytes], str]
+"""Keeps the bytes of an attachment and returns their SHA-256 in hexadecimal digits."""
+
+MAX_IMAGES: Final = 8
+MAX_IMAGE: Final = 5 << 20  # Bytes of an image: what every provider takes
+
+
+def read_result(result: CallToolResult, name: str, keep: Keep | None) -> ToolResult:
+    """Return the result of the tool `name`: the text of all its parts, and its images if somebody keeps their bytes.
+
+    Structured content counts where there is no other.
+    """
+    lines, images = [], list[Attachment]()
+    for part in result.content:
+        image = _read_image(part, name, len(images), keep) if part.type == "image" else None
+        if image is not None:
+            images.append(image)
+        lines.append(_part_text(part) if image is None else f"[image {image.name}]")
+    if not lines and result.structured_content is not None:
+        lines = [json.dumps(result.structured_content, ensure_ascii=False, default=str)]
+    text = "\n".join(line for line in lines if line)
+    return ToolResult(text=text or "(no output)", error=bool(result.is_error), attachments=tuple(images))
+
+
+def _read_image(part: ImageContent, name: str, before: int, keep: Keep | None) -> Attachment | None:
+    """Return an image with its bytes kept; None for one that is damaged, too large or one too many."""
+    if keep is None or before >= MAX_IMAGES or len(part.data) > MAX_IMAGE * 4 // 3 + 4:
+        return None
+    try:
+        data = base64.b64decode(part.data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    # What the server says of it does not count.
+    media_type = media_type_of(data)
+    size = image_size(data, media_type) if media_type.startswith("image/") else None
+    if size is None:
+        return None
+    suffix = next(end for end, kind in SUFFIXES.items() if kind == media_type)
+    return Attachment(
+        name=f"{one_line(name)[:40]}-{before + 1}.{suffix}", media_type=media_type, sha256=keep(data), size=len(data),
+        width=size[0], height=size[1],
+    )  # fmt: skip
+
+
+def _part_text(part: ContentBlock) -> str:
+    match part.type:
+        case "text":
+            return part.text
+        case "image" | "audio":
+            kib = len(part.data) * 3 // 4 / 1024
+            return f"[{part.type}, {one_line(part.mime_type):.60}, {kib:.0f} KiB, which cannot be passed on]"
+        case "resource_link":
+            return f"[resource {one_line(part.name):.100}: {one_line(str(part.uri)):.500}]"
+        case "resource":
+            text = getattr(part.resource, "text", None)
+            return text if isinstance(text, str) else f"[resource {one_line(str(part.resource.uri)):.500}, not text]"

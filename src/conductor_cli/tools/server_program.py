@@ -1,0 +1,185 @@
+"""A server of tools as a program: started with few variables, bounded in what it may write, ended with its children.
+
+The SDK has a transport of its own for this; it takes up to six seconds to end a program that ignores its end, reads
+lines of any length, and leaves standard error to whoever owns it. Replies over HTTP are bounded here, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import Process
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.guarded_program import GuardedProgram, can_run_programs
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncByteStream
+    from mcp.client._transport import TransportStreams
+
+
+MAX_MESSAGE: Final = 16 << 20  # Bytes of one message. A program that sends a longer one is ended
+MAX_GARBAGE: Final = 1000
+"""Lines that are no message, such as a program's own remarks. After so many of them it is ended."""
+KEPT_STDERR: Final = 4096  # Bytes of standard error that are kept, for the reason why a program ended
+GRACE: Final = 0.3
+"""Seconds that a program has to end by itself after its input ends. Then it gets SIGTERM, and SIGKILL after 0.5."""
+KILLED: Final = 0.8
+"""Seconds in which the guard has killed what does not end. It goes on by itself where that is too short."""
+
+
+class ServerProgram:
+    """One program that serves tools. `problem` says why it cannot be used any more; empty while it can."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._command = command
+        self._env = env
+        self._stderr = b""
+        self._stderr_ended = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.problem = ""
+
+    @asynccontextmanager
+    async def transport(self) -> AsyncGenerator[TransportStreams, None]:
+        """The program's messages in both directions. Raises `OSError` where it cannot be started."""
+        import anyio
+        from mcp.client.stdio import get_default_environment
+        from mcp.shared.message import SessionMessage
+        from mcp.types import jsonrpc_message_adapter
+
+        if not can_run_programs():
+            raise OSError(0, "programs run on Linux and macOS; on Windows use WSL")
+        environ = {**get_default_environment(), **self._env}
+        program = await GuardedProgram.start(self._command, environ=environ, limit=MAX_MESSAGE)
+        process = program.process
+        to_session, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write_stream, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+
+        async def watch() -> None:
+            await program.watch()
+            self._ended.set()
+
+        async def read_stderr() -> None:
+            assert process.stderr is not None
+            while piece := await process.stderr.read(KEPT_STDERR):
+                self._stderr = (self._stderr + piece)[-KEPT_STDERR:]
+            self._stderr_ended.set()
+
+        async def read() -> None:
+            assert process.stdout is not None
+            garbage = 0
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                async with to_session:
+                    while line := await self._next_line(program, process.stdout):
+                        message: SessionMessage | Exception
+                        try:
+                            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                        except (ValueError, RecursionError) as error:
+                            message = error
+                        garbage += isinstance(message, Exception)
+                        if garbage > MAX_GARBAGE:
+                            self.problem = f"it wrote {format_count(garbage, 'line')} that are no message"
+                            return
+                        await to_session.send(message)
+
+        async def write() -> None:
+            assert process.stdin is not None
+            async with from_session:
+                async for message in from_session:
+                    text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                    try:
+                        process.stdin.write(text.encode() + b"\n")
+                        await process.stdin.drain()
+                    except (OSError, RuntimeError):  # RuntimeError: the pipe is closed
+                        return
+
+        try:
+            async with anyio.create_task_group() as group:
+                for work in (watch, read, write, read_stderr):
+                    group.start_soon(work)
+                try:
+                    yield read_stream, write_stream
+                finally:
+                    # It and all that it has started end: first by the end of its input, then by its guard.
+                    with anyio.CancelScope(shield=True):
+                        if process.stdin is not None:
+                            with suppress(OSError, RuntimeError):
+                                process.stdin.close()
+                        if not await _ended(process, GRACE):
+                            program.end()
+                            await _ended(process, KILLED)
+                    group.cancel_scope.cancel()
+        finally:
+            program.close()
+            # Our ends of the pipes, also of those that something which left the group holds open. No public name
+            # reaches the transport; the SDK does the same.
+            pipes = getattr(process, "_transport", None)
+            with suppress(PermissionError):
+                if pipes is not None:
+                    pipes.close()
+            for stream in (to_session, read_stream, write_stream, from_session):
+                stream.close()
+
+    async def _next_line(self, program: GuardedProgram, stdout: asyncio.StreamReader) -> bytes:
+        """Return the next line; empty at the end, or where the program is not read any further."""
+        try:
+            line = await stdout.readuntil(b"\n")
+        except asyncio.IncompleteReadError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._stderr_ended.wait()
+                    await self._ended.wait()
+            self.problem = self.problem or self._how_it_ended(program)
+            return b""
+        except asyncio.LimitOverrunError:
+            self.problem = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
+            return b""
+        except OSError as error:
+            self.problem = f"it cannot be read: {error.strerror}"
+            return b""
+        return line
+
+    def _how_it_ended(self, program: GuardedProgram) -> str:
+        """By its last words; without any, by its exit code or signal, as far as those are known by now."""
+        ending = program.ending
+        if self._ended.is_set() and ending.problem:
+            return f"{self._command[0]} cannot be started: {ending.problem}"
+        lines = [one_line(line) for line in self._stderr.decode("utf-8", "replace").splitlines()]
+        if last := next((line for line in reversed(lines) if line), ""):
+            return f"it has ended: {last:.200}"
+        if ending.signal is not None:
+            return f"it has ended by signal {ending.signal}"
+        return f"it has ended with exit code {ending.code}" if ending.code else "it has ended"
+
+
+async def _ended(process: Process, seconds: float) -> bool:
+    """Return whether the guard ends in time, which it does after the program and all that it has started."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    while process.returncode is None and loop.time() < due:  # noqa: ASYNC110 - wait() would wait for pipes as well
+        await asyncio.sleep(0.005)
+    return process.returncode is not None
+
+
+def bounded_stream(stream: AsyncByteStream, too_long: Callable[[str], None]) -> AsyncByteStream:
+    """Return the same bytes up to `MAX_MESSAGE`. Then `too_long` is told why, and reading raises `httpx2.ReadError`."""
+    from httpx2 import AsyncByteStream, ReadError
+
+    class Bounded(AsyncByteStream):
+        async def __aiter__(self) -> AsyncGenerator[bytes, None]:
+            read = 0
+            async for piece in stream:
+                read += len(piece)
+                if read > MAX_MESSAGE:
+                    why = f"it sent a message of more than {MAX_MESSAGE >> 20} MiB"
+                    too_long(why)
+                    raise ReadError(why)
+                yield piece
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()

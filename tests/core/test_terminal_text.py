@@ -1,0 +1,193 @@
+"""Text from outside, made safe for a terminal."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core.terminal_text import (
+    Column,
+    StreamSanitizer,
+    crop_text,
+    display_width,
+    escape_json,
+    escape_unseen,
+    is_blank,
+    is_sanitized,
+    one_line,
+    render_table,
+    reveal,
+    sanitize,
+    without_controls,
+    wrap_text,
+)
+
+PIECES = st.sampled_from(
+    ["\x1b", "\x1b[", "31m", "\x1b]8;;http://a", "\x1b\\", "\x07", "\x9b", "2J", "\r", "\n", "\x00", "\x9d", "a", " ",
+     "é", "\u202e", "\u2028", "\ud83d", "\x1bP", "\x85", ";", "\\"]
+)  # fmt: skip
+NASTY = st.lists(PIECES | st.characters(), max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain text, é, 漢, 👩‍👩‍👧", "plain text, é, 漢, 👩‍👩‍👧"), ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x1b[31mred\x1b[0m", "red"), ("\x1b[2J\x1b[H\x1b[?25lgone", "gone"), ("\x9b31mred", "red"),
+        ("\x1b]0;title\x07text", "text"), ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;ZXZpbA==\x07clipboard", "clipboard"), ("\x1bP$q\x1b\\dcs", "dcs"),
+        ("\x1b(0charset \x1bc reset", "charset  reset"),
+        ("\x1b]no end\nthe next line stays", "no end\nthe next line stays"),
+        ("nul\x00 bell\x07 back\x08 del\x7f", "nul bell back del"), ("over\rwritten\r\nline", "over\nwritten\nline"),
+        ("abc\u202efed\u2069", "abcfed"), ("half \ud83d a pair", "half \ufffd a pair"),
+    ],
+)  # fmt: skip
+def test_clean(text: str, expected: str) -> None:
+    """Sequences and controls go, line ends become newlines, everything printable stays."""
+    assert sanitize(text) == expected
+
+
+@given(NASTY)
+def test_nothing_is_left_to_obey(pieces: list[str]) -> None:
+    text = sanitize("".join(pieces))
+    assert not [c for c in text if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
+    assert not set(text) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+    assert sanitize(text) == text
+
+
+@given(st.text())
+def test_printable_text_is_left_alone(text: str) -> None:
+    if is_sanitized(text):
+        assert sanitize(text) is text
+
+
+@given(NASTY, st.integers(1, 4))
+def test_pieces_are_cleaned_as_the_whole_is(pieces: list[str], size: int) -> None:
+    text = "".join(pieces)
+    cleaner = StreamSanitizer()
+    shown = "".join(cleaner.feed(text[i : i + size]) for i in range(0, len(text), size))
+    assert shown + cleaner.close() == sanitize(text)
+
+
+def test_a_sequence_that_never_ends_is_not_held_for_ever() -> None:
+    cleaner = StreamSanitizer()
+    assert cleaner.feed("a\x1b]8;;http://b") == "a"
+    assert cleaner.feed("\nnext") == "8;;http://b\nnext"
+
+
+@given(NASTY)
+def test_any_text_becomes_one_line(pieces: list[str]) -> None:
+    text = one_line("".join(pieces))
+    assert text.splitlines() in ([], [text])
+    assert "\t" not in text
+    assert "  " not in text
+
+
+@given(NASTY)
+def test_json_says_the_same(pieces: list[str]) -> None:
+    value = {"text": "".join(pieces)}
+    line = escape_json(json.dumps(value, ensure_ascii=False))
+    assert is_sanitized(line)
+    assert json.loads(line) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rm\u200b -rf", "rm⟨U+200B⟩ -rf"),
+        ("a\u202eb\u2069c", "a⟨U+202E⟩b⟨U+2069⟩c"),
+        ("left\u200e right\u200f arabic\u061c", "left⟨U+200E⟩ right⟨U+200F⟩ arabic⟨U+061C⟩"),
+        ("ok\U000e0069\U000e0067", "ok⟨U+E0069⟩⟨U+E0067⟩"),
+        ("ok" + "\U000e0041" * 60, "ok⟨U+E0041⟩⟨U+E0041⟩⟨U+E0041⟩⟨and 57 more that cannot be seen⟩"),
+        ("filler \u3164 and soft\u00adhyphen", "filler ⟨U+3164⟩ and soft⟨U+00AD⟩hyphen"),
+        ("👩\u200d👧 and \u0645\u06cc\u200c\u062e", "👩\u200d👧 and \u0645\u06cc\u200c\u062e"),
+        ("plain, é, 漢", "plain, é, 漢"),
+    ],
+)
+def test_what_nobody_can_see_is_named(text: str, expected: str) -> None:
+    assert reveal(text) == expected
+    assert reveal(expected) == expected
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\u200b\u200d", "\U000e0041\ufeff", "\u3164", "\u2800", "\u202e \u2069"])
+def test_text_without_anything_to_see_is_blank(text: str) -> None:
+    assert is_blank(text)
+    assert not is_blank(f"{text}a")
+
+
+@given(NASTY)
+def test_nothing_that_a_terminal_obeys_is_left_and_all_else_is(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    kept = without_controls(text)
+    assert not [c for c in kept if unicodedata.category(c) == "Cc" and c not in "\n\t\r\x0b\x0c"]
+    if not [c for c in text if unicodedata.category(c) == "Cc" and c not in "\n\t\r\x0b\x0c"]:
+        assert kept == text
+
+
+@given(NASTY)
+def test_escapes_in_a_plan_file_change_no_value(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    line = escape_unseen(json.dumps(text, ensure_ascii=False))
+    assert json.loads(line) == text
+    assert not set(line) & set("\u200b\u200e\u202e\u2066\U000e0041")
+
+
+COLUMNS = (Column("NAME"), Column("SIZE", right=True, drop=1), Column("SOURCE", drop=2), Column("TITLE", shrink=10))
+ROWS = [["alpha", "12", "somewhere", "a long title that has to give way"], ["b", "3,456", "", "short"]]
+
+
+def test_all_columns_without_a_limit() -> None:
+    assert render_table(COLUMNS, ROWS) == [
+        "NAME    SIZE  SOURCE     TITLE",
+        "alpha     12  somewhere  a long title that has to give way",
+        "b      3,456             short",
+    ]
+
+
+def test_the_widest_column_is_cropped_before_a_column_is_dropped() -> None:
+    assert render_table(COLUMNS, ROWS, 40)[1] == "alpha     12  somewhere  a long title t…"
+    assert render_table(COLUMNS, ROWS, 33) == [
+        "NAME    SIZE  TITLE", "alpha     12  a long title that …", "b      3,456  short", "not shown here: SOURCE",
+    ]  # fmt: skip
+    assert render_table(COLUMNS, ROWS, 20)[::3] == ["NAME   TITLE", "not shown here: SIZ…"]
+
+
+@pytest.mark.parametrize("width", range(9, 60))
+def test_columns_that_cannot_shrink_are_cropped_in_the_end(width: int) -> None:
+    fixed = (Column("NAME"), Column("KIND"), Column("STATE"))
+    lines = render_table(fixed, [["a-long-name", "another-long-word", "not installed, default"]], width)
+    assert len(lines) == 2
+    assert max(map(display_width, lines)) <= width
+    assert width < 17 or lines[1].startswith("a-long-name  ")
+
+
+def test_a_wrapping_column_takes_several_lines() -> None:
+    rows = [["a-name", "12", "some words, and then some more"]]
+    assert render_table((Column("NAME"), Column("SIZE"), Column("NOTE", wrap=True)), rows, 38) == [
+        "NAME    SIZE  NOTE",
+        "a-name  12    some words, and then",
+        "              some more",
+    ]
+    assert wrap_text("see /a/very/long/path now", 8) == ["see", "/a/very/long/path", "now"]
+
+
+@pytest.mark.parametrize("width", [20, 33, 40, 59, 80])
+def test_no_line_is_wider_than_the_screen(width: int) -> None:
+    rows = [["x", "1", "y", "世界" * 60]]
+    assert max(map(display_width, render_table(COLUMNS, rows, width))) <= width
+
+
+def test_cells_of_a_table_are_sanitized() -> None:
+    assert render_table((Column("A"),), [["x\x1b[2J\ny"]]) == ["A", "x y"]
+
+
+def test_an_empty_table_has_its_head() -> None:
+    assert render_table(COLUMNS, [], 80) == ["NAME  SIZE  SOURCE  TITLE"]
+
+
+def test_wide_letters_take_two_cells() -> None:
+    assert (display_width("世界a"), crop_text("世界世界", 5), crop_text("abc", 3)) == (5, "世界…", "abc")

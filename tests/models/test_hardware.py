@@ -1,0 +1,77 @@
+"""What is found out about a machine: from files in Linux's own forms, and from this machine itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.models import hardware
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the files are those of Linux")
+
+MIB = 1 << 20
+
+
+@LINUX
+def test_a_container_limits_memory_and_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    stat_lines = f"anon 5\ninactive_file {MIB}\n"
+    files = {"memory.max": 4 * MIB, "memory.current": 3 * MIB, "memory.stat": stat_lines, "cpu.max": "100000 100000"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(f"{content}\n")
+    assert hardware.read_memory() == hardware.Memory(total=4 * MIB, available=2 * MIB)
+    assert hardware.physical_cores() == 1
+    (tmp_path / "memory.current").write_text(f"{9 * MIB}\n")
+    assert hardware.read_memory().available == 0
+
+
+@LINUX
+def test_no_limit_and_garbage_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("many\n")
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert hardware.read_memory().total > 64 * MIB
+    assert hardware.physical_cores() >= 1
+
+
+def test_this_machine_has_memory() -> None:
+    """Some memory, and no more of it available than there is."""
+    found = hardware.read_memory()
+    assert 0 < found.available <= found.total
+
+
+def program(place: Path, body: str) -> dict[str, str]:
+    """An `nvidia-smi` of ours, on a path of its own."""
+    path = place / "bin/nvidia-smi"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"PATH": f"{path.parent}{os.pathsep}{os.defpath}"}
+
+
+@LINUX
+def test_nvidia_smi_names_the_gpus(tmp_path: Path) -> None:
+    found = hardware.find_gpus(program(tmp_path, "echo 'NVIDIA A, B'; echo 'NVIDIA Old'"))
+    assert [gpu.name for gpu in found if gpu.kind == "cuda"] == ["NVIDIA A, B", "NVIDIA Old"]
+
+
+@LINUX
+@pytest.mark.parametrize("body", ["echo 'Failed, to start'; exit 9", "exec sleep 60"])
+def test_a_program_that_fails_or_hangs_finds_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    monkeypatch.setattr(hardware, "NVIDIA_SMI_SECONDS", 0.2)
+    assert not [gpu for gpu in hardware.find_gpus(program(tmp_path, body)) if gpu.kind == "cuda"]
+
+
+@LINUX
+def test_an_amd_gpu_is_known_by_its_maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "DRM", tmp_path)
+    for number, maker in enumerate(("0x8086", "0x1002")):
+        folder = tmp_path / f"renderD{number}/device"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{maker}\n")
+    assert [gpu.kind for gpu in hardware.find_gpus({"PATH": ""})] == ["rocm"]

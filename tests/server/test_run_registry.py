@@ -1,0 +1,383 @@
+"""Runs that outlive their connections: joining, leaving, waiting for a turn, and the end of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from subprocess import Popen
+from typing import Any
+
+import httpx
+import pytest
+
+from conductor_cli.core.errors import UsageError
+from conductor_cli.server import http as http_module
+from conductor_cli.server import process, run_registry
+from conductor_cli.server.run_registry import RegistryLimits
+from conductor_cli.state.trace_store import TraceStore
+from tests.cli.stage import Stage, refuses, says
+from tests.server.plain_api import PlainApi, PlainEncoder, Serving, serving
+from tests.servers import Script, SeenStep, Wire, delta, usage
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = PlainApi()
+    monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+
+
+class Gate:
+    """A model that says one word, waits until it is opened, and says another."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
+    @property
+    def script(self) -> Script:
+        async def script(_: SeenStep, wire: Wire) -> None:
+            await wire.head()
+            await wire.frames(delta("First "))
+            while not self._open.is_set() and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+                await asyncio.sleep(0.01)
+            await wire.frames(delta("second."), delta(finish="stop"), usage(), "[DONE]")
+
+        return script
+
+
+def until(holds: Callable[[], object]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        time.sleep(0.01)
+    pytest.fail("it never held")
+
+
+def read_until_text(server: Serving) -> str:
+    with server.open() as response:
+        for line in response.iter_lines():
+            if json.loads(line)[0] == "text":
+                break
+        return str(response.headers["x-request-id"])
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> None:
+    monkeypatch.setattr(run_registry, "RegistryLimits", partial(RegistryLimits, **limits))
+
+
+def test_a_client_that_comes_back_goes_on_with_its_run_and_pays_once(stage: Stage) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        run = read_until_text(server)
+        until(lambda: not server.registry.find(run).readers)  # type: ignore[union-attr]
+        again = ThreadPoolExecutor().submit(server.ask)
+        until(lambda: server.registry.find(run).readers)  # type: ignore[union-attr]
+        gate.open()
+        answer = again.result()
+    assert (answer.headers["x-request-id"], answer.json()["text"]) == (run, "First second.")
+    assert len(stage.asked("alpha")) == 1
+
+
+def test_an_answer_that_was_lost_at_its_end_is_there_for_a_while(stage: Stage) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        run = read_until_text(server)
+        gate.open()
+        until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
+        lost, anew = server.stream(), server.ask()
+    assert "".join(text for kind, text in lost if kind == "text") == "First second."
+    assert anew.headers["x-request-id"] != run
+    assert len(stage.asked("alpha")) == 2
+
+
+def test_equal_requests_at_one_moment_are_runs_of_their_own(stage: Stage) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        asked = [pool.submit(server.ask) for _ in range(3)]
+        until(lambda: len(stage.asked("alpha")) == 3)
+        again = [pool.submit(ask_with, server, {"x-stainless-retry-count": "1"}) for _ in range(3)]
+        until(lambda: [len(served.readers) for served in server.registry.going_on] == [2, 2, 2])
+        gate.open()
+        runs = [{each.result().headers["x-request-id"] for each in sent} for sent in (asked, again)]
+    assert len(runs[0]) == 3
+    assert runs[0] == runs[1]
+
+
+def ask_with(server: Serving, headers: dict[str, str], question: str = "Why?") -> httpx.Response:
+    return httpx.post(f"{server.url}/v1/chat/completions", json={"question": question}, headers=headers, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("headers", "resend", "runs"),
+    [
+        ({"idempotency-key": "one"}, 60.0, 1),
+        ({"thread-id": "one"}, 0.0, 1),
+        ({"x-claude-code-session-id": "one"}, 0.0, 1),
+        ({"x-session-id": "one"}, 0.0, 1),
+        ({"x-session-id": "one"}, 60.0, 2),
+        ({"x-stainless-retry-count": "0"}, 0.0, 2),
+    ],
+)
+def test_a_request_sent_again_is_joined_while_its_first_reader_is_there(
+    stage: Stage, headers: dict[str, str], resend: float, runs: int
+) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        hub = server.registry
+        hub.limits.resend = resend
+        first = pool.submit(ask_with, server, headers)
+        until(lambda: hub.going_on)
+        second = pool.submit(ask_with, server, headers)
+        until(lambda: sum(len(served.readers) for served in hub.going_on) == 2)
+        gate.open()
+        answers = [each.result() for each in (first, second)]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == runs
+    assert [answer.json()["text"] for answer in answers] == ["First second."] * 2
+
+
+def test_equal_requests_of_two_sessions_are_two_runs(stage: Stage) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        server.registry.limits.resend = 0.0
+        asked = [pool.submit(ask_with, server, {"thread-id": name}) for name in ("one", "two")]
+        until(lambda: len(stage.asked("alpha")) == 2)
+        gate.open()
+        assert len({each.result().headers["x-request-id"] for each in asked}) == 2
+
+
+def test_a_run_that_failed_is_tried_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, grace=0.0)
+    stage.models["alpha"] = stage.models["beta"] = refuses(400)
+    with serving() as server:
+        assert server.ask().status_code == 502
+        stage.models["alpha"] = Gate().script
+        run = read_until_text(server)
+        until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
+        stage.models["alpha"] = says("Because.")
+        again = ask_with(server, {"x-stainless-retry-count": "1"})
+    assert (again.status_code, again.json()["text"]) == (200, "Because.")
+
+
+def test_a_run_that_nobody_reads_is_stopped(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, grace=0.0)
+    stage.models["alpha"] = Gate().script
+    with serving() as server:
+        run = read_until_text(server)
+        assert stage.asked("alpha")[0].closed.wait(5)
+        until(lambda: server.registry.find(run).ended)  # type: ignore[union-attr]
+    assert TraceStore(stage.traces).ended(run).error.kind == "cancelled"  # type: ignore[union-attr]
+
+
+def test_requests_wait_for_their_turn_and_too_many_are_refused(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, queue=1)
+    monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(server.ask, "One?")
+        until(lambda: stage.asked("alpha"))
+        second = pool.submit(server.ask, "Two?")
+        until(lambda: len(server.registry.going_on) == 2)
+        third = server.ask("Three?")
+        assert len(stage.asked("alpha")) == 1
+        gate.open()
+        assert [each.result().status_code for each in (first, second)] == [200, 200]
+    assert (third.status_code, third.json()["error"]["code"], third.headers["retry-after"]) == (429, "busy", "5")
+
+
+def test_who_sends_many_requests_does_not_keep_others_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDUCTOR_LLM_SERVE_PARALLEL", "1")
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    keys = {name: stage.inside("serve", "keys", "add", name).out.split()[-1] for name in ("many", "few")}
+    with serving() as server, ThreadPoolExecutor() as pool:
+        asked = []
+        for count, name in enumerate(("many", "many", "many", "many", "few"), start=1):
+            headers = {"authorization": f"Bearer {keys[name]}"}
+            asked.append(pool.submit(ask_with, server, headers, question=f"Why {name}?"))
+            until(lambda count=count: len(server.registry.going_on) == count)  # type: ignore[misc]
+        gate.open()
+        assert [each.result().status_code for each in asked] == [200] * 5
+    assert ["few" in seen.body.decode() for seen in stage.asked("alpha")].index(True) == 2
+
+
+def test_silence_is_filled_with_signs_of_life(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        server.registry.limits.heartbeat = 0.05
+        with server.open() as response:
+            kinds = []
+            for line in response.iter_lines():
+                kind, text = json.loads(line)
+                kinds.append(kind)
+                if kinds.count("heartbeat") == 3:
+                    gate.open()
+    assert kinds[0] == "begin"
+    assert (kind, text) == ("end", "First second.")
+
+
+def long_answer(server: Serving, gate: Gate) -> tuple[httpx.Response, bytes]:
+    server.registry.limits.heartbeat = 0.05
+    url, body = f"{server.url}/v1/chat/completions", b""
+    with httpx.stream("POST", url, json={"question": "Why?"}, timeout=30) as response:
+        for data in response.iter_raw():
+            body += data
+            if body.count(b"\n") >= 2:
+                gate.open()
+    return response, body
+
+
+def test_a_whole_answer_that_takes_long_begins_with_line_ends(stage: Stage) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    with serving() as server:
+        response, body = long_answer(server, gate)
+    assert body.startswith(b"\n\n")
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    assert json.loads(body)["text"] == "First second."
+    assert json.loads(body)["run"] == response.headers["x-request-id"]
+
+
+def test_an_error_after_the_line_ends_has_the_form_of_the_api(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+
+    async def script(_: SeenStep, wire: Wire) -> None:
+        await wire.head()
+        while not gate.is_open and not wire.gone.is_set():  # noqa: ASYNC110 - another thread opens it
+            await asyncio.sleep(0.01)
+        await wire.frames(delta("Half of "))
+        wire.cut()
+
+    stage.models["alpha"] = stage.models["beta"] = script
+    with serving() as server:
+        response, body = long_answer(server, gate)
+        monkeypatch.setattr(PlainEncoder, "whole", fail)
+        gate = Gate()
+        stage.models["alpha"] = gate.script
+        other, fault = long_answer(server, gate)
+    assert (response.status_code, json.loads(body)["error"]["code"]) == (200, "workers_failed")
+    assert (other.status_code, json.loads(fault)["error"]["code"]) == (200, "internal_error")
+    assert "a prompt" not in caplog.text
+
+
+def fail(*_: object) -> bytes:
+    raise ValueError("a prompt")
+
+
+@pytest.mark.parametrize("broken", ["text", "end", "heartbeat"])
+def test_a_stream_whose_encoder_fails_has_an_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    monkeypatch.setattr(PlainEncoder, broken, fail)
+    with serving() as server:
+        if broken == "heartbeat":
+            server.registry.limits.heartbeat = 0.05
+        else:
+            gate.open()
+        pieces = server.stream()
+    assert pieces[-1] == ("failed", "internal_error")
+    logged = [record.getMessage() for record in caplog.records if "cannot be written" in record.getMessage()]
+    assert len(logged) == 1
+    assert "ValueError at test_run_registry.py:" in logged[0]
+    assert "a prompt" not in caplog.text
+
+
+def test_an_encoder_that_cannot_tell_its_failure_is_replaced(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[PlainEncoder]()
+
+    def encoder(*_: object) -> PlainEncoder:
+        made.append(PlainEncoder())
+        if len(made) == 1:
+            monkeypatch.setattr(made[0], "text", fail)
+            monkeypatch.setattr(made[0], "failed", fail)
+        return made[-1]
+
+    monkeypatch.setattr(PlainApi, "encoder", encoder)
+    stage.models["alpha"] = says("Because.")
+    with serving() as server:
+        assert server.stream()[-1] == ("failed", "internal_error")
+
+
+@pytest.fixture
+def started(stage: Stage) -> Iterator[tuple[str, Popen[bytes]]]:
+    with stage.start("serve", "--port", "0") as command:
+        assert command.stdout is not None
+        url = command.stdout.readline().decode().split()[-1]
+        try:
+            yield url, command
+        finally:
+            command.kill()
+
+
+def test_a_server_that_ends_lets_running_requests_end(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
+    url, command = started
+    gate = Gate()
+    stage.models["alpha"] = gate.script
+    body = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(httpx.post, f"{url}/v1/chat/completions", json=body, timeout=30)
+        until(lambda: stage.asked("alpha"))
+        command.send_signal(signal.SIGTERM)
+        until(lambda: httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).status_code == 503)
+        gate.open()
+        assert asked.result().json()["choices"][0]["message"]["content"] == "First second."
+    assert command.wait(20) == 128 + signal.SIGTERM
+
+
+def test_a_second_signal_ends_at_once(stage: Stage, started: tuple[str, Popen[bytes]]) -> None:
+    url, command = started
+    stage.models["alpha"] = Gate().script
+    body = {"model": "conductor", "stream": True, "messages": [{"role": "user", "content": "Why?"}]}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=30) as response:
+        lines = response.iter_lines()
+        for line in lines:
+            if "First" in line:
+                break
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        command.send_signal(signal.SIGINT)
+        rest = "\n".join(lines)
+    assert '"error"' in rest
+    assert command.wait(20) == 128 + signal.SIGINT
+    assert TraceStore(stage.traces).ended(response.headers["x-request-id"]).error is not None
+
+
+def test_a_missing_extra_is_one_line(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "find_spec", lambda package: None if package == "starlette" else package)
+    done = stage.inside("serve")
+    assert (done.code, done.out) == (3, "")
+    assert 'pip install "conductor-llm[serve]"' in done.err
+
+
+def test_without_a_port_a_free_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = process.listen_at("127.0.0.1", 0)
+    number = taken.getsockname()[1]
+    monkeypatch.setattr(process, "PORT", number)
+    other = process.listen_at("127.0.0.1", None)
+    assert other.getsockname()[1] != number
+    with pytest.raises(UsageError, match=f"127.0.0.1:{number}"):
+        process.listen_at("127.0.0.1", number)
+    taken.close()
+    other.close()

@@ -1,0 +1,87 @@
+"""The bytes of attachments: in memory, on disk once, found again, and deleted only when no trace names them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import ModelError
+from conductor_cli.state.attachments import Attachments
+
+
+def named(data: bytes, name: str = "a.png") -> Attachment:
+    digest = hashlib.sha256(data).hexdigest()
+    return Attachment(name=name, media_type="image/png", sha256=digest, size=len(data))
+
+
+def trace(place: Path, run: str, *attachments: Attachment) -> None:
+    """A trace as far as it names attachments."""
+    lines = [json.dumps({"sha256": each.sha256}, separators=(",", ":")) for each in attachments]
+    place.mkdir(exist_ok=True)
+    (place / f"{run}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_bytes_are_on_the_disk_only_after_they_were_stored(tmp_path: Path) -> None:
+    first, second = Attachments(tmp_path / "kept"), Attachments(tmp_path / "kept")
+    first.add(b"one")
+    one = named(b"one")
+    assert first.read(one) == b"one"
+    assert not (tmp_path / "kept").exists()
+    assert not second.holds(one)
+    first.store([one])
+    assert second.holds(one)
+    assert first.read(one) == second.read(one) == b"one"
+
+
+def test_missing_and_changed_bytes_are_an_error_that_names_the_file(tmp_path: Path) -> None:
+    kept = Attachments(tmp_path)
+    kept.add(b"one")
+    one = named(b"one", "chart.png")
+    kept.store([one])
+    [path] = [path for path in tmp_path.glob("??/*") if path.is_file()]
+    path.write_bytes(b"two")
+    with pytest.raises(ModelError, match=r"chart\.png was changed"):
+        kept.read(one)
+    path.unlink()
+    with pytest.raises(ModelError, match=r"chart\.png cannot be read"):
+        kept.read(one)
+
+
+def test_a_hash_that_is_a_path_reads_nothing(tmp_path: Path) -> None:
+    """A plan file is edited by hand: its hash never leads out of the directory."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    kept = Attachments(tmp_path / "kept")
+    for digest in ("../secret", "../../secret", str(tmp_path / "secret"), ""):
+        assert not kept.holds(Attachment(name="x", media_type="image/png", sha256=digest, size=6))
+
+
+def test_prune_deletes_what_no_trace_names(tmp_path: Path) -> None:
+    kept, traces = Attachments(tmp_path / "kept"), tmp_path / "traces"
+    for data in (b"one", b"two!"):
+        kept.add(data)
+    one, two = named(b"one"), named(b"two!")
+    trace(traces, "a", one, two)
+    trace(traces, "b", one)
+    kept.store([one, two])
+    assert kept.prune(traces) == 0
+    assert [kept.prunable(traces, runs) for runs in ((), ("a",), ("b",), ("a", "b"))] == [0, 4, 0, 7]
+    (traces / "a.jsonl").unlink()
+    assert kept.prune(traces) == len(b"two!")
+    assert (kept.holds(one), kept.holds(two)) == (True, False)
+    (traces / "b.jsonl").unlink()
+    assert kept.prune(traces) == len(b"one")
+
+
+def test_traces_that_cannot_be_read_keep_all_bytes(tmp_path: Path) -> None:
+    """Where it is not known what a trace names, nothing is deleted."""
+    kept, traces = Attachments(tmp_path / "kept"), tmp_path / "traces"
+    kept.add(b"one")
+    kept.store([named(b"one")])
+    traces.mkdir()
+    (traces / "a.jsonl").mkdir()  # reading it is an OSError
+    assert kept.prune(traces) == 0
+    assert kept.holds(named(b"one"))

@@ -1,0 +1,491 @@
+"""Limits over all runs of a day, enforced across processes, and reading back what was spent."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.core.errors import ConfigError, LimitReached
+from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
+from conductor_cli.core.pool import DayLimits, Limits, Worker
+from conductor_cli.core.usage import NO_USAGE, Price, Usage, with_cost
+from conductor_cli.state.spending import FILE, USER, DailySpend, Spender, checkpoint, read_spent
+
+DEAR = Price(input=Decimal(1), output=Decimal(10))
+ANN = Worker(name="ann", kind="openai", model="gpt-x", price=DEAR)
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+class OneRun:
+    """A run with its ledger and the spending of the day; the clock is set by the test."""
+
+    def __init__(self, place: Path, limits: DayLimits, now: datetime = NOON, client: Spender = USER) -> None:
+        self.now = now
+        self.ledger = Ledger(Limits())
+        self.spend = DailySpend(place, limits, client=client, now=lambda: self.now)
+
+    def reserve(self, read: int = 100, answer: int = 1000) -> Reservation | None:
+        def decide(today: DayBudget) -> Reservation | None:
+            return self.ledger.reserve(read, answer, DEAR, today=today)
+
+        return self.spend.reserve(decide, self.ledger.release, ANN)
+
+    def settle(self, reservation: Reservation, written: int) -> None:
+        usage = with_cost(Usage(tokens_in=100, tokens_out=written, calls=1), DEAR)
+        self.ledger.settle(reservation, usage)
+        self.spend.settle(reservation, usage)
+
+    def call(self, written: int = 1000) -> Reservation:
+        room = self.reserve()
+        assert room is not None
+        self.settle(room, written)
+        return room
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "spending"
+
+
+def cents(amount: int) -> DayLimits:
+    return DayLimits(cost=Decimal(amount) / 100)
+
+
+def test_runs_of_a_day_share_its_limit(place: Path) -> None:
+    OneRun(place, cents(2)).call()
+    later = OneRun(place, cents(2))
+    assert later.call(written=900).answer == 980
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200 leaves no room for another call") as caught:
+        later.reserve()
+    assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
+
+
+def test_a_client_has_a_limit_of_its_own(place: Path) -> None:
+    phone, laptop = (Spender(name=name, cost=Decimal("0.02")) for name in ("phone", "laptop"))
+    OneRun(place, DayLimits(), client=phone).call()
+    OneRun(place, DayLimits()).call()
+    OneRun(place, DayLimits(), client=phone).call(written=900)
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200"):
+        OneRun(place, DayLimits(), client=phone).reserve()
+    assert OneRun(place, DayLimits(), client=laptop).call().answer == 1000
+    with pytest.raises(LimitReached, match=r"today's limit of \$0.0400"):
+        OneRun(place, cents(4), client=laptop).reserve()
+
+
+def test_a_file_of_an_earlier_version_is_read_and_goes_on(place: Path) -> None:
+    """It lacks the columns of clients and of failed calls; what it says counts as the user's."""
+    OneRun(place, cents(100)).call()
+    with closing(sqlite3.connect(place / FILE)) as database:
+        for column in ("client", "failed"):
+            database.execute(f"ALTER TABLE calls DROP COLUMN {column}")
+    before = read_spent(place, NOON.date(), "key")
+    assert [(row.key, row.usage.cost, row.failed.calls) for row in before] == [("", Decimal("0.0101"), 0)]
+    OneRun(place, cents(100), client=Spender(name="ann", cost=Decimal(1))).call()
+    after = read_spent(place, NOON.date(), "key")
+    assert [(row.key, row.usage.calls) for row in after] == [("", 1), ("ann", 1)]
+    assert OneRun(place, cents(100)).spend.today().cost == Decimal("0.0202")
+
+
+def test_what_others_hold_is_not_there(place: Path) -> None:
+    """A call under way in another run holds its most; when it ends, what it did not use is there again."""
+    one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
+    room = one.reserve(answer=600)
+    assert room is not None
+    cut = other.reserve()
+    assert cut is not None
+    assert cut.answer == 380
+    one.settle(room, 10)
+    other.settle(cut, 10)
+    assert other.spend.today().cost == Decimal("0.0004")
+
+
+def test_a_run_waits_for_its_own_calls_only(place: Path) -> None:
+    """Its own call may leave room, so it waits; nobody knows when another run's will end."""
+    one, other = OneRun(place, cents(1)), OneRun(place, cents(1))
+    assert one.reserve(answer=950) is not None
+    assert one.reserve() is None
+    with pytest.raises(LimitReached):
+        other.reserve()
+
+
+def test_tokens_and_calls_have_limits_too(place: Path) -> None:
+    OneRun(place, DayLimits(tokens=2000)).call()
+    with pytest.raises(LimitReached, match="today's limit of 1,200 tokens"):
+        OneRun(place, DayLimits(tokens=1200)).reserve()
+    with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
+        OneRun(place, DayLimits(calls=1)).reserve()
+    run = OneRun(place, DayLimits(calls=2))
+    assert run.reserve() is not None
+    with pytest.raises(LimitReached, match="today's limit of 2 worker calls"):
+        OneRun(place, DayLimits(calls=2)).reserve()
+
+
+def test_midnight_gives_a_new_day(place: Path) -> None:
+    """And a call counts for the day on which it began, wherever it ends."""
+    run = OneRun(place, cents(1), NOON.replace(hour=23, minute=59))
+    room = run.reserve(answer=980)
+    assert room is not None
+    run.now += timedelta(minutes=2)
+    assert run.reserve(answer=980) is not None
+    run.settle(room, 980)
+    rows = read_spent(place, date(2026, 1, 1))
+    assert [(str(row.day), row.usage.cost, row.open) for row in rows] == [
+        ("2026-11-22", Decimal("0.0099"), 0), ("2026-11-23", Decimal("0.0099"), 1),
+    ]  # fmt: skip
+
+
+def test_failed_calls_are_told_from_the_others(place: Path) -> None:
+    run = OneRun(place, DayLimits())
+    run.call(written=100)
+    room = run.reserve()
+    assert room is not None
+    run.spend.settle(room, with_cost(Usage(tokens_in=100, calls=1), DEAR), failed=True)
+    (row,) = read_spent(place, NOON.date())
+    assert (row.usage.calls, row.usage.cost) == (2, Decimal("0.0012"))
+    assert (row.failed.calls, row.failed.cost) == (1, Decimal("0.0001"))
+
+
+def test_without_limits_a_call_counts_for_its_first_day_too(place: Path) -> None:
+    run = OneRun(place, DayLimits(), NOON.replace(hour=23, minute=59))
+    room = run.reserve()
+    assert room is not None
+    run.now += timedelta(minutes=2)
+    run.settle(room, 5)
+    assert [row.day for row in read_spent(place, date(2026, 1, 1))] == [date(2026, 11, 22)]
+
+
+def test_a_clock_that_goes_back_opens_no_new_day(place: Path) -> None:
+    """Back over midnight, what was spent after it still counts."""
+    run = OneRun(place, cents(1), NOON)
+    run.call(written=980)
+    run.now -= timedelta(hours=13)
+    with pytest.raises(LimitReached):
+        run.reserve()
+    run.now -= timedelta(days=1)
+    assert run.reserve() is not None
+
+
+HOLDER = """
+import sys
+from decimal import Decimal
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.state.test_daily_spend import OneRun, cents
+run = OneRun(Path(sys.argv[1]), cents(1))
+assert run.reserve(answer=980) is not None
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(place: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds nearly all of a cent."""
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", HOLDER, str(place), root]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_call_of_a_killed_process_counts(place: Path, holder: subprocess.Popen[bytes]) -> None:
+    """Its provider may charge for it, so the most that it may cost counts, in the limit and in what is shown."""
+    with pytest.raises(LimitReached):
+        OneRun(place, cents(1)).reserve()
+    holder.kill()
+    holder.wait()
+    with pytest.raises(LimitReached):
+        OneRun(place, cents(1)).reserve()
+    (row,) = read_spent(place, NOON.date())
+    assert (row.worker, row.calls, row.open, row.usage.calls, row.usage.cost) == ("ann", 1, 1, 1, Decimal("0.0099"))
+
+
+def test_a_file_that_was_only_just_created_is_read(place: Path) -> None:
+    """A process that is killed at its first write leaves an empty file: nothing is spent, and the next call counts."""
+    place.mkdir()
+    (place / FILE).touch()
+    assert read_spent(place, NOON.date()) == ()
+    OneRun(place, cents(1)).call(written=5)
+    assert len(read_spent(place, NOON.date())) == 1
+
+
+HALF_DONE = """
+import os, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA journal_mode = DELETE")
+database.execute("PRAGMA cache_size = 1")
+database.execute("BEGIN IMMEDIATE")
+for number in range(500):
+    database.execute("INSERT INTO calls (day, worker_call, cost) VALUES ('2026-11-22', 1, 5)")
+os._exit(9)
+"""
+
+
+def test_what_a_killed_process_left_half_done_is_undone_by_a_reader(place: Path) -> None:
+    """The journal that SQLite has left must be played back, which needs to write. `conductor cost` was refused."""
+    run = OneRun(place, cents(1))
+    run.call(written=5)
+    run.spend.close()
+    subprocess.run([sys.executable, "-c", HALF_DONE, str(place / FILE)], check=False)
+    assert (place / f"{FILE}-journal").stat().st_size > 0
+    assert [row.usage.calls for row in read_spent(place, NOON.date())] == [1]
+
+
+TWO_KEYS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.state.test_daily_spend import DayLimits, OneRun, Spender
+runs = [OneRun(Path(sys.argv[1]), DayLimits(), client=Spender(name=name)) for name in ("phone", "laptop")]
+for run in runs:
+    run.spend.checkpoints = sys.argv[3] == "True"
+for line in sys.stdin:
+    for run in runs:
+        for _ in range(int(line)):
+            run.call()
+    print("written", flush=True)
+"""
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_reading_between_the_calls_of_a_server_loses_none_of_them(place: Path, *, checkpoints: bool) -> None:
+    """Two records are open in one process. Another process that reads must not delete the log they still write to."""
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", TWO_KEYS, str(place), root, str(checkpoints)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for written, more in ((1, 1), (7, 6)):
+            server.stdin.write(b"%d\n" % more)
+            assert server.stdout.readline() == b"written\n"
+            assert [row.calls for row in read_spent(place, NOON.date(), by="key")] == [written, written]
+        server.stdin.write(b"1\n")
+        assert server.stdout.readline() == b"written\n"
+        server.kill()
+    rows = read_spent(place, NOON.date(), by="key")
+    assert [(row.key, row.calls, row.open) for row in rows] == [("laptop", 8, 0), ("phone", 8, 0)]
+
+
+def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> None:
+    run = OneRun(place, DayLimits())
+    assert run.reserve() is not None
+    assert run.spend.reserve(lambda _: Reservation(answer=9, tokens=9, cost=Decimal(0), call=False), print) is not None
+    conductor, ann = read_spent(place, NOON.date())
+    assert (ann.worker, ann.open, ann.usage.cost) == ("ann", 1, Decimal("0.0101"))
+    assert (conductor.worker, conductor.open, conductor.usage.unpriced, conductor.usage.cost) == (
+        "conductor", 1, 1, None,
+    )  # fmt: skip
+
+
+SPENDER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from conductor_cli.core.errors import LimitReached
+from tests.state.test_daily_spend import OneRun, cents
+run = OneRun(Path(sys.argv[1]), cents(5))
+sys.stdin.readline()
+try:
+    while True:
+        room = run.reserve(answer=300)
+        run.settle(room, room.answer)
+except LimitReached:
+    pass
+"""
+
+
+def test_processes_at_once_never_overspend(place: Path) -> None:
+    root = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-c", SPENDER, str(place), root]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(3)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    today = OneRun(place, cents(5)).spend.today()
+    assert Decimal("0.045") < today.cost <= Decimal("0.05")
+    assert today.calls >= 15
+
+
+OPENER = """
+import sys
+from pathlib import Path
+from conductor_cli.state.spending import DailySpend
+for number in range(int(sys.argv[2])):
+    sys.stdin.readline()
+    spend = DailySpend(Path(sys.argv[1]) / str(number))
+    spend.today()
+    spend.close()
+    print("opened", flush=True)
+"""
+
+
+def test_processes_at_once_open_a_new_database(place: Path) -> None:
+    rounds = 30
+    command = [sys.executable, "-c", OPENER, str(place), str(rounds)]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0))
+            for _ in range(3)
+        ]
+        for _ in range(rounds):
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write(b"\n")
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"opened\n"
+
+
+def test_without_limits_calls_are_written_down_anyway(place: Path) -> None:
+    run = OneRun(place, DayLimits())
+    run.call(written=5)
+    room = run.reserve()
+    assert room is not None
+    run.spend.settle(room, NO_USAGE)
+    (row,) = read_spent(place, NOON.date())
+    assert (row.day, row.provider, row.worker, row.model) == (NOON.date(), "openai", "ann", "gpt-x")
+    assert (row.usage.tokens_in, row.usage.tokens_out, row.usage.cost) == (100, 5, Decimal("0.00015"))
+
+
+def test_closing_leaves_only_the_database(place: Path) -> None:
+    run = OneRun(place, cents(1))
+    run.call(written=5)
+    run.spend.close()
+    assert [path.name for path in place.iterdir()] == [FILE]
+    assert (place / FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("tokens", [10**12, 10**18, 10**30])
+def test_an_absurd_number_of_tokens_uses_the_limits_up(place: Path, tokens: int) -> None:
+    """A worker that states it must not switch the limits off, nor break what `conductor cost` reads."""
+    limits = DayLimits(calls=2, tokens=10**9, cost=Decimal(100))
+    run = OneRun(place, limits)
+    for _ in range(2):
+        room = run.reserve()
+        assert room is not None
+        run.spend.settle(room, with_cost(Usage(tokens_out=tokens, calls=1), DEAR))
+        run.ledger.release(room)
+        run.spend.limits = DayLimits(calls=9)
+    today = run.spend.today()
+    assert (today.calls, today.tokens >= 2 * 10**12, today.cost >= 1000) == (2, True, True)
+    for limit in (DayLimits(calls=2), DayLimits(tokens=10**9), DayLimits(cost=Decimal(100))):
+        with pytest.raises(LimitReached):
+            OneRun(place, limit).reserve()
+    assert read_spent(place, NOON.date())[0].usage.calls == 2
+
+
+@pytest.mark.parametrize("cost", ["Infinity", "1E+999999", "9" * 400, "1E-999999", "-0"])
+def test_an_absurd_cost_never_gives_money_or_calls_back(place: Path, cost: str) -> None:
+    """A call and its tokens count whatever its cost is said to be, and no cost lowers the sum of the others."""
+    run = OneRun(place, DayLimits(calls=9, cost=Decimal(10**9)))
+    run.call(written=1000)
+    before = run.spend.today()
+    room = run.reserve()
+    assert room is not None
+    run.spend.settle(room, Usage(tokens_out=60, calls=1, cost=Decimal(cost)))
+    today = run.spend.today()
+    assert (today.calls, today.tokens) == (before.calls + 1, before.tokens + 60)
+    assert before.cost <= today.cost <= before.cost + 10**6
+    assert run.spend.take_problem() == ""
+    assert read_spent(place, NOON.date())[0].usage.calls == 2
+
+
+def test_a_database_that_was_removed_is_begun_again(place: Path) -> None:
+    run = OneRun(place, cents(1))
+    run.call(written=980)
+    for path in place.iterdir():
+        path.unlink()
+    assert run.reserve() is not None
+
+
+def test_a_database_that_another_run_has_begun_again_is_noticed(place: Path) -> None:
+    """No run goes on with the file that was removed, where its limit would not be held."""
+    one, other = OneRun(place, cents(2)), OneRun(place, cents(2))
+    one.call(written=100)
+    other.call(written=100)
+    for path in place.iterdir():
+        path.unlink()
+    one.call()
+    other.call(written=900)
+    assert read_spent(place, NOON.date())[0].calls == 2
+    with pytest.raises(LimitReached):
+        other.reserve()
+
+
+def test_a_database_that_another_process_holds_is_an_error_after_a_bounded_wait(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run ends with the work that is done, and says what is locked."""
+    monkeypatch.setattr("conductor_cli.state.spending.BUSY_SECONDS", 0.2)
+    run = OneRun(place, cents(1))
+    run.call(written=5)
+    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LimitReached, match=r"today's limit cannot be enforced: .*: database is locked"):
+            run.reserve()
+    assert run.reserve() is not None
+
+
+@pytest.mark.parametrize("wrong", ["a file", "a directory", "not a database"])
+def test_a_limit_that_cannot_be_enforced_is_refused(place: Path, wrong: str) -> None:
+    """Before anything is called, and at the next call if that happens later. Without limits there is a notice."""
+    if wrong == "a file":
+        place.write_text("x")
+    elif wrong == "a directory":
+        (place / FILE).mkdir(parents=True)
+    else:
+        place.mkdir()
+        (place / FILE).write_text("x" * 4096)
+    run = OneRun(place, cents(1))
+    with pytest.raises(ConfigError, match="the limits per day cannot be enforced"):
+        run.spend.check()
+    with pytest.raises(LimitReached, match="today's limit cannot be enforced"):
+        run.reserve()
+    free = OneRun(place, DayLimits())
+    free.spend.check()
+    free.call()
+    assert free.spend.take_problem().startswith("what was spent is not recorded")
+    assert free.spend.take_problem() == ""
+    if wrong != "a file":
+        with pytest.raises(ConfigError, match="cannot be read"):
+            read_spent(place, NOON.date())
+
+
+def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
+    """Where a server moves the log itself, nothing is moved by a call, and moving loses nothing and makes it small."""
+    spend = DailySpend(place, now=lambda: NOON)
+    spend.checkpoints = False
+    log = place / f"{FILE}-wal"
+    sizes = []
+    for _ in range(2):
+        for _ in range(1200):  # SQLite itself would move 1,000 pages
+            room = spend.reserve(lambda _: Reservation(answer=1, tokens=1, cost=Decimal(0), call=True), lambda _: None)
+            assert room is not None
+            spend.settle(room, Usage(calls=1, tokens_in=1, tokens_out=1))
+        sizes.append(log.stat().st_size)
+        checkpoint(place)
+    assert sizes[0] > 2400 * 1024
+    assert sizes[1] <= sizes[0] * 1.2
+    assert sum(row.usage.calls for row in read_spent(place, NOON.date())) == 2400
+    spend.close()
+
+
+def test_moving_the_log_creates_no_database(place: Path) -> None:
+    """A file that the user removed is begun again by the next call, which makes it readable by its owner only."""
+    place.mkdir()
+    checkpoint(place)
+    assert list(place.iterdir()) == []

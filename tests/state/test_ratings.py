@@ -1,0 +1,82 @@
+"""The file of ratings: what is read of it, whatever is in it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core.learning import Rating, RatingShare
+from conductor_cli.core.serialization import dump
+from conductor_cli.state.ratings import NEWEST, RatingsFile
+
+
+def made(number: int) -> Rating:
+    share = RatingShare(worker="a", key="k", step=1, kind="math", weight=0.5, good=True)
+    return Rating(run=f"run-{number}", step=0, verdict="good", by="user", time=float(number), shares=(share,))
+
+
+def test_what_was_added_is_read_in_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ratings.jsonl"
+    assert RatingsFile(path).read().ratings == ()
+    for number in range(3):
+        RatingsFile(path).add(made(number))
+    assert RatingsFile(path).read().ratings == tuple(map(made, range(3)))
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"step": "1"}, {"verdict": "fine"}, {"verdict": []}, {"by": None}, {"time": "now"}, {"time": float("nan")},
+     {"shares": 1}, {"shares": [1]}, {"shares": [{"worker": "a"}]}, {"run": 7}],
+)  # fmt: skip
+def test_a_line_that_is_no_rating_is_counted_and_left_out(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "ratings.jsonl"
+    path.write_text(json.dumps(dump(made(1)) | changes) + "\n")
+    RatingsFile(path).add(made(2))
+    found = RatingsFile(path).read()
+    assert found.ratings == (made(2),)
+    assert "1 line is damaged; 1 rating could be read" in found.problem
+
+
+@pytest.mark.parametrize("weight", [0, 1.5, -1, "1"])
+def test_a_share_with_another_weight_is_damage(tmp_path: Path, weight: Any) -> None:
+    """One line must not decide about a worker for good."""
+    path = tmp_path / "ratings.jsonl"
+    data = dump(made(1))
+    data["shares"][0]["weight"] = weight
+    path.write_text(json.dumps(data) + "\n")
+    assert RatingsFile(path).read().ratings == ()
+
+
+def test_only_the_newest_part_of_a_large_file_is_read(tmp_path: Path) -> None:
+    """The line that is cut where it begins is no damage."""
+    path = tmp_path / "ratings.jsonl"
+    line = json.dumps(dump(made(1)))
+    path.write_text("\n".join([line] * (2 * NEWEST // len(line))) + "\n")
+    RatingsFile(path).add(made(2))
+    found = RatingsFile(path).read()
+    assert found.problem == ""
+    assert found.ratings[-1] == made(2)
+    assert 0 < len(found.ratings) <= NEWEST // len(line)
+
+
+def _add(path: Path, first: int) -> None:
+    for number in range(first, first + 50):
+        RatingsFile(path).add(made(number))
+
+
+def test_two_processes_may_add_at_the_same_time(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=_add, args=(path, first)) for first in (0, 50)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(20)
+    assert sorted(rating.time for rating in RatingsFile(path).read().ratings) == [
+        float(number) for number in range(100)
+    ]

@@ -1,0 +1,341 @@
+"""The index of stored runs always shows what the files contain."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import Question
+from conductor_cli.core.usage import Usage
+from conductor_cli.state import run_index, run_summary
+from conductor_cli.state import run_summary as summaries
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.run_list import run_lines
+from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun, normalize_terms, stored_run_data
+from conductor_cli.state.trace_store import TraceStore
+from tests.traces.stored import unpack
+
+STEP = Step(worker="alpha", subtask="Count the pears")
+
+
+def events(run: str, question: str, answer: str = "twelve", mode: ev.Mode = "auto") -> list[ev.Event]:
+    pool = Pool(workers=(Worker(name="alpha", kind="openai-compatible"),))
+    time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
+    return [
+        ev.RunStarted(
+            at=0.0, run=run, time=time, question=Question(text=question), pool=pool, limits=Limits(), mode=mode,
+            conductor="tiny", profile="prompted",
+        ),
+        ev.StepPlanned(at=0.1, step=1, worker="alpha", subtask=STEP.subtask, access=(), last=True),
+        ev.PlanReady(at=0.2, plan=Plan(steps=(STEP,)), usage=Usage(calls=1)),
+        ev.StepStarted(at=0.3, step=1, worker="alpha", attempt=1, prompt=()),
+        ev.StepDelta(at=0.4, step=1, attempt=1, text=answer),
+        ev.StepFinished(at=0.5, step=1, attempt=1, text=answer, usage=Usage(calls=1), finish="stop"),
+        ev.RunFinished(at=0.6, answer=answer, usage=Usage(calls=2)),
+    ]  # fmt: skip
+
+
+def put(store: TraceStore, day: int, question: str, *, until: int = 7, **more: str) -> str:
+    run = f"202611{day:02}-100000-00000a"
+    writer = store.open(run)
+    for event in events(run, question, **more)[:until]:  # type: ignore[arg-type]
+        writer.write(event)
+    writer.close()
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TraceStore:
+    return TraceStore(tmp_path / "traces")
+
+
+def newest(store: TraceStore, wanted: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
+    return RunIndex(str(store.directory)).newest(wanted, count)
+
+
+def listed(store: TraceStore, wanted: RunQuery = EVERY_RUN, count: int = 20) -> list[str]:
+    return [row.title for row in newest(store, wanted, count)[0]]
+
+
+def file_of(store: TraceStore) -> Path:
+    return store.directory.with_name("traces.index")
+
+
+def test_new_runs_are_listed_and_deleted_ones_are_not(store: TraceStore) -> None:
+    assert newest(store) == ([], False)
+    put(store, 1, "first")
+    assert listed(store) == ["first"]
+    second = put(store, 2, "second")
+    put(store, 3, "third", until=5)
+    assert listed(store) == ["third", "second", "first"]
+    assert [row.state for row in newest(store)[0]] == ["interrupted", "finished", "finished"]
+    assert (listed(store, count=2), newest(store, count=2)[1]) == (["third", "second"], True)
+    store.remove(second)
+    assert listed(store) == ["third", "first"]
+
+
+def test_a_row_describes_the_run(store: TraceStore) -> None:
+    put(store, 1, "How\nmany?")
+    (row,) = newest(store)[0]
+    assert (row.title, row.state, row.workers) == ("How many?", "finished", "alpha")
+    assert (row.seconds, row.size) == (0.6, store.path(row.run).stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "titles"),
+    [
+        (RunQuery(state="finished"), ["Äpfel und pears", "two"]), (RunQuery(state="interrupted"), ["one"]),
+        (RunQuery(worker="alpha"), ["Äpfel und pears", "two", "one"]), (RunQuery(worker="alph"), []),
+        (RunQuery(since="20261102-100000"), ["Äpfel und pears", "two"]), (RunQuery(terms=("TWELVE",)), ["two"]),
+        (RunQuery(terms=("äpfel",)), ["Äpfel und pears"]), (RunQuery(terms=("pears", "und")), ["Äpfel und pears"]),
+        (RunQuery(terms=("count the pears",)), ["Äpfel und pears", "two", "one"]),
+        (RunQuery(terms=("pears count",)), []), (RunQuery(terms=("wo",)), ["two"]), (RunQuery(terms=('"', "x")), []),
+        (RunQuery(terms=("pears",), state="interrupted"), ["one"]),
+    ],
+)  # fmt: skip
+def test_runs_are_filtered_and_searched(store: TraceStore, wanted: RunQuery, titles: list[str]) -> None:
+    put(store, 1, "one", until=4)
+    put(store, 2, "two", mode="mini")
+    put(store, 3, "Äpfel und pears", answer="none")
+    assert listed(store, wanted) == titles
+
+
+def test_search_terms_are_normalized() -> None:
+    assert normalize_terms(["a \n b", " ", "c"]) == ("a b", "c")
+
+
+@pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "newer", "older", "dropped"])
+def test_a_damaged_index_is_rebuilt(store: TraceStore, damage: str) -> None:
+    put(store, 1, "first")
+    put(store, 2, "second")
+    before = listed(store)
+    file = file_of(store)
+    if damage == "gone":
+        file.unlink()
+    elif damage in {"garbage", "cut"}:
+        file.write_bytes(b"no index " * 500 if damage == "garbage" else file.read_bytes()[:5000])
+    else:
+        statement = {
+            "newer": "PRAGMA user_version = 99",
+            "older": "PRAGMA user_version = -1",
+            "dropped": "DROP TABLE runs",
+        }
+        with sqlite3.connect(file) as known:
+            known.execute(statement[damage])
+        known.close()
+    assert listed(store) == before
+    assert listed(store, RunQuery(terms=("second",))) == ["second"]
+
+
+def test_only_the_owner_can_read_the_index(store: TraceStore) -> None:
+    put(store, 1, "first")
+    listed(store)
+    assert stat.S_IMODE(file_of(store).stat().st_mode) == 0o600
+
+
+def test_a_running_run_is_read_each_time(store: TraceStore) -> None:
+    run = "20261101-100000-00000a"
+    writer = store.open(run)
+    *first, last = events(run, "first")
+    for event in first:
+        writer.write(event)
+    os.utime(store.directory, ns=(1, 1))
+    assert newest(store)[0][0].state == "running"
+    writer.write(last)
+    writer.close()
+    assert newest(store)[0][0].state == "finished"
+
+
+def test_damaged_files_are_listed_with_the_problem(store: TraceStore) -> None:
+    run = put(store, 1, "damaged")
+    lines = unpack(store.path(run)).read_text().splitlines()
+    lines[2] = lines[2][:-4]
+    store.path(run).write_text("\n".join(lines) + "\n")
+    store.path("20261102-100000-00000a").write_text("hello\n")
+    store.path("20261103-100000-00000a").write_text('{"kind":"run_started","format":99}\n')
+    put(store, 4, "whole")
+    found, _ = newest(store)
+    assert [row.state for row in found] == ["finished", "unreadable", "unreadable", "finished"]
+    assert "line 1" in found[1].problem
+    assert "line 1" in found[2].problem
+    assert ("line 3" in found[3].problem, found[3].title) == (True, "damaged")
+
+
+def test_a_file_that_the_system_refuses_once_is_read_again(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many open files, for example: the run was listed as unreadable until the index was deleted."""
+    run, index = put(store, 1, "How many pears?"), RunIndex(str(store.directory))
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        (found,) = index.newest()[0]
+        assert (found.state, found.problem) == ("unreadable", f"{run} cannot be read: Too many open files")
+    assert [row.state for row in index.newest()[0]] == ["finished"]
+
+
+ABSURD: list[Any] = [
+    10**18, 10**30, 10**400, 2**63 - 1, -5, -1e30, 1e308, float("inf"), float("nan"), True, None, "12", "NaN",
+    "1E+999999999", "1E-999999999", "-5", "9" * 5000, [], [[]], {}, {"a": {}}, "\ud800",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ABSURD, ids=lambda value: f"{value!r:.14}")
+@pytest.mark.parametrize("name", ["tokens_in", "cost", "seconds"])
+def test_no_number_in_a_trace_breaks_the_list(store: TraceStore, name: str, value: object) -> None:
+    """Of a usage that is absurd, the other runs are listed all the same, and the file of it can be removed."""
+    run = put(store, 1, "absurd", until=6)
+    ending = ev.to_json(events(run, "absurd")[-1])
+    ending["usage"] = {"tokens_in": 2**63 - 1, "tokens_out": 2**63 - 1, "calls": 1, name: value}
+    with store.path(run).open("a") as file:
+        file.write(json.dumps(ending) + "\n")
+    put(store, 4, "whole")
+    found, _ = newest(store)
+    assert [row.title for row in found] == ["whole", "absurd"]
+    text = "\n".join(run_lines(found, 80, datetime.now(UTC)))
+    assert "whole" in text
+    assert len(text) < 2000
+    json.dumps([stored_run_data(row, "traces") for row in found], allow_nan=False).encode()
+    store.remove(run)
+    assert [row.title for row in newest(store)[0]] == ["whole"]
+
+
+def test_deleted_texts_are_removed_from_the_index(store: TraceStore) -> None:
+    run = put(store, 1, "a zeppelin")
+    put(store, 2, "other")
+    listed(store)
+    assert b"zeppelin" in file_of(store).read_bytes()
+    store.remove(run)
+    store.refresh()
+    assert b"zeppelin" not in file_of(store).read_bytes()
+
+
+def test_runs_are_listed_without_an_index_file(store: TraceStore) -> None:
+    put(store, 1, "first")
+    file_of(store).mkdir()
+    assert listed(store) == ["first"]
+    assert listed(store, RunQuery(terms=("fir",))) == ["first"]
+
+
+def _look(directory: str) -> list[str]:
+    return listed(TraceStore(Path(directory)))
+
+
+def test_processes_may_query_at_the_same_time(store: TraceStore) -> None:
+    for day in range(1, 29):
+        put(store, day, f"question {day}")
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        seen = pool.map(_look, [str(store.directory)] * 8)
+    assert seen == [[f"question {day}" for day in range(28, 8, -1)]] * 8
+
+
+def test_creating_the_index_takes_no_lock_from_another_thread(
+    store: TraceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may create it first. What that thread is writing stays locked for all other processes."""
+    put(store, 1, "first")
+    file, open_file, others = file_of(store), os.open, list[sqlite3.Connection]()
+
+    def overtaken(path: Any, *rest: Any, **more: Any) -> int:
+        if path == str(file) and not others:
+            others.append(sqlite3.connect(file, isolation_level=None))
+            others[0].execute("BEGIN IMMEDIATE")
+        return open_file(path, *rest, **more)
+
+    monkeypatch.setattr(os, "open", overtaken)
+    monkeypatch.setattr(run_index, "PATIENCE", 0.0)
+    assert listed(store) == ["first"]
+    (other,) = others
+    script = (
+        f"import sqlite3; sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    )
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    other.close()
+    assert process.stderr.endswith("database is locked\n")
+
+
+def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that were read before a crash are kept, and the next query continues from there."""
+    for day in range(1, 6):
+        put(store, day, f"question {day}")
+    whole, read = run_summary.summarize_run, list[str]()
+
+    def dies(directory: str, run: str) -> object:
+        read.append(run)
+        if len(read) == 4:
+            raise KeyboardInterrupt
+        return whole(directory, run)
+
+    monkeypatch.setattr(summaries, "BATCH", 2)
+    monkeypatch.setattr(summaries, "summarize_run", dies)
+    with pytest.raises(KeyboardInterrupt):
+        listed(store)
+    read.clear()
+
+    def again(directory: Any, run: str) -> Any:
+        read.append(run)
+        return whole(directory, run)
+
+    monkeypatch.setattr(summaries, "summarize_run", again)
+    assert len(listed(store)) == 5
+    assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]
+
+
+def test_runs_before_a_run_and_of_an_origin(store: TraceStore) -> None:
+    """A list goes on behind its last run, and can be of one origin alone."""
+    runs = [put(store, day, "How many pears?") for day in (1, 2, 3)]
+    writer = store.open("20261104-100000-00000a")
+    first, *others = events("20261104-100000-00000a", "How many plums?")
+    assert isinstance(first, ev.RunStarted)
+    for event in (replace(first, origin="key anna"), *others):
+        writer.write(event)
+    writer.close()
+    rows, more = newest(store, RunQuery(before=runs[2]), count=1)
+    assert ([row.run for row in rows], more) == ([runs[1]], True)
+    assert [row.origin for row in newest(store, RunQuery(origin="key anna"))[0]] == ["key anna"]
+    assert newest(store, RunQuery(before="gone")) == ([], False)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_many_files_are_read_by_several_processes(store: TraceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are those that one process makes; none is missing where a process dies, and none remains."""
+    monkeypatch.setattr(summaries, "BATCH", 2)
+    runs = [put(store, day, f"question {day}") for day in range(1, 13)]
+    own = os.getpid()
+    children = Path(f"/proc/{own}/task/{threading.get_native_id()}/children")
+    before = children.read_text()
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    whole = run_summary.summarize_run
+    seen = list[str]()
+
+    def dies_elsewhere(directory: str, run: str) -> StoredRun:
+        if run == runs[7] and os.getpid() != own:
+            os._exit(1)
+        seen.append(run)
+        return whole(directory, run)
+
+    found = [row for rows in summaries.summarize_runs(str(store.directory), runs) for row in rows]
+    assert found == [whole(str(store.directory), run) for run in runs]
+    monkeypatch.setattr(summaries, "summarize_run", dies_elsewhere)
+    assert [row for rows in summaries.summarize_runs(str(store.directory), runs) for row in rows] == found
+    assert runs[7] in seen
+    assert len(seen) < len(runs)
+    assert children.read_text() == before

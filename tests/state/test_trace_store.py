@@ -1,0 +1,327 @@
+"""Traces on disk: what was written can be read, also from a truncated file."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import Failure, UsageError
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits, Pool, Worker
+from conductor_cli.core.question import File, PastTurn, Question
+from conductor_cli.core.usage import Usage
+from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.trace_file import GZIP, TraceFollower, read_events
+from conductor_cli.state.trace_store import TraceStore
+from tests.traces.stored import unpack
+
+TRACES = Path(__file__).parents[1] / "traces"
+RUN = "20261120-101112-abcdef"
+
+numbers = st.integers(1, 5)
+words = st.text(max_size=40)
+usages = st.builds(
+    Usage, tokens_in=st.integers(0, 9999), tokens_out=st.integers(0, 9999),
+    cost=st.none() | st.decimals(0, 10, allow_nan=False, places=6), seconds=st.floats(0, 1e6),
+)  # fmt: skip
+steps = st.builds(Step, worker=words, subtask=words, access=st.lists(numbers, max_size=3).map(tuple))
+failures = st.builds(Failure, kind=st.sampled_from(["worker", "limit", "key"]), message=words, hint=words)
+at = st.floats(0, 1e6)
+plans = st.builds(Plan, steps=st.lists(steps).map(tuple), reasoning=words)
+middles = st.one_of(
+    st.builds(ev.PlanDelta, at=at, text=words),
+    st.builds(ev.PlanReady, at=at, plan=plans, usage=usages),
+    st.builds(ev.StepDelta, at=at, step=numbers, attempt=numbers, text=words, thinking=words),
+    st.builds(ev.StepFailed, at=at, step=numbers, attempt=numbers, error=failures, usage=usages, retry_in=st.none()),
+    st.builds(
+        ev.StepFinished, at=at, step=numbers, attempt=numbers, text=words, usage=usages,
+        finish=st.sampled_from(["stop", "length"]),
+    ),
+    st.builds(ev.NestedEvent, at=at, step=numbers, event=st.builds(ev.PlanDelta, at=at, text=words)),
+    st.builds(ev.Notice, at=at, text=words, step=numbers),
+)  # fmt: skip
+questions = st.builds(
+    Question, text=words, system=words, files=st.lists(st.builds(File, name=words, text=words), max_size=2).map(tuple),
+    history=st.lists(st.builds(PastTurn, question=words, answer=words), max_size=2).map(tuple),
+)  # fmt: skip
+
+
+HOW_MANY = Question(text="How many?")
+
+
+def begun(question: Question = HOW_MANY, **more: object) -> ev.RunStarted:
+    worker = Worker(name="alpha", kind="openai-compatible", options={"base_url": "http://127.0.0.1:1/v1"})
+    return ev.RunStarted(
+        at=0.0, run=RUN, time="2026-11-20T10:11:12.000+00:00", question=question, pool=Pool(workers=(worker,)),
+        limits=Limits(), mode="auto", conductor="tiny", profile="prompted", **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+ended = st.one_of(
+    st.builds(ev.RunFinished, at=at, answer=words, usage=usages, partial=st.booleans()),
+    st.builds(ev.RunFailed, at=at, error=failures, usage=usages),
+)
+streams = st.builds(
+    lambda first, middle, last: [first, *middle, last],
+    questions.map(begun), st.lists(middles, max_size=8), ended,
+)  # fmt: skip
+
+
+def state_of(store: TraceStore) -> str:
+    return summarize_run(str(store.directory), RUN).state
+
+
+def stored(events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool = True) -> TraceStore:
+    """Store events as a run; with `plain` its file is not compressed, so that a test can change its lines."""
+    store = TraceStore(folder)
+    writer = store.open(run)
+    for event in events:
+        writer.write(event)
+    writer.close()
+    if plain:
+        unpack(store.path(run))
+    return store
+
+
+@given(streams)
+def test_written_events_can_be_read_back(events: list[ev.Event]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder), plain=False)
+        assert store.path(RUN).read_bytes().startswith(GZIP)
+        assert list(store.events(RUN)) == events
+        assert state_of(store) == (
+            "failed" if isinstance(events[-1], ev.RunFailed) else "partial" if events[-1].partial else "finished"  # type: ignore[union-attr]
+        )
+
+
+@given(streams, st.data())
+def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(events, Path(folder))
+        whole = store.path(RUN).read_bytes()
+        cut = data.draw(st.integers(0, len(whole) - 1))
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read_events(store.path(RUN)))
+        assert found == events[: len(found)]
+        assert len(found) >= whole[:cut].count(b"\n")
+        state = state_of(store)
+        assert state == "interrupted" if len(found) < len(events) else state in ("finished", "partial", "failed")
+        if found:
+            assert store.trace(RUN).run == RUN
+
+
+def test_a_trace_can_be_cut_at_any_byte(tmp_path: Path) -> None:
+    events: list[ev.Event] = [
+        begun(Question(text="Wie viele Äpfel? 🍏")), ev.PlanDelta(at=0.1, text="alpha | - | zähle"),
+        ev.RunFinished(at=1.0, answer="drei – ✓", usage=Usage()),
+    ]  # fmt: skip
+    store = stored(events, tmp_path)
+    whole = store.path(RUN).read_bytes()
+    behind = whole.index(b"\n") - 20
+    for cut in (*range(0, behind, 10), *range(behind, len(whole))):
+        store.path(RUN).write_bytes(whole[:cut])
+        found = list(read_events(store.path(RUN)))
+        assert found == events[: len(found)], cut
+
+
+def test_a_lone_surrogate_survives(tmp_path: Path) -> None:
+    """JSON allows it, UTF-8 does not; it is read back as it was."""
+    events: list[ev.Event] = [begun(), ev.PlanDelta(at=0.1, text="half \ud83d a smile \u2028 \x85")]
+    store = stored(events, tmp_path)
+    assert list(store.events(RUN)) == events
+    assert store.path(RUN).read_bytes().decode().count("\n") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"a":' * 50_000, b"hello"])
+def test_a_file_without_a_complete_event_can_be_listed_and_removed(tmp_path: Path, content: bytes) -> None:
+    store = TraceStore(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert state_of(store) == "interrupted"
+    assert list(read_events(store.path(RUN))) == []
+    with pytest.raises(UsageError, match="has no complete event"):
+        store.trace(RUN)
+    store.remove(RUN)
+    assert store.runs() == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"\n", b'{"kind":"other"}\n', b"[1]\n", b"\xff\xfe\n", b'{"a":' * 50_000 + b"\n"]
+)
+def test_a_foreign_file_is_reported(tmp_path: Path, content: bytes) -> None:
+    store = TraceStore(tmp_path)
+    store.path(RUN).write_bytes(content)
+    assert state_of(store) == "unreadable"
+    with pytest.raises(UsageError, match="line 1"):
+        list(store.events(RUN))
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    store = stored([begun(), ev.PlanDelta(at=0.1, text="x"), ev.PlanDelta(at=2.0, text="y")], tmp_path)
+    lines = store.path(RUN).read_text().splitlines()
+    store.path(RUN).write_text("\n".join([lines[0], lines[1][:-5], lines[2], ""]))
+    _, notice, piece = store.events(RUN)
+    assert isinstance(notice, ev.Notice)
+    assert (notice.reason, "line 2" in notice.text) == ("trace_damaged", True)
+    assert piece == ev.PlanDelta(at=2.0, text="y")
+
+
+def test_a_trace_must_begin_with_the_start_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(ev.to_line(ev.PlanDelta(at=0.1, text="x")) + "\n")
+    with pytest.raises(UsageError, match="does not begin"):
+        list(read_events(path))
+
+
+def test_a_trace_of_another_version_is_an_error(tmp_path: Path) -> None:
+    store = stored([begun(format=ev.FORMAT + 1)], tmp_path)
+    with pytest.raises(UsageError, match=f"in format {ev.FORMAT}"):
+        list(store.events(RUN))
+
+
+def test_a_trace_is_followed_while_it_is_written(tmp_path: Path) -> None:
+    store, found = TraceStore(tmp_path), list[ev.Event]()
+    events: list[ev.Event] = [
+        begun(), ev.PlanDelta(at=0.1, text="a"), ev.PlanDelta(at=0.2, text="b"), ev.Notice(at=3.0, text="c"),
+        ev.RunFinished(at=4.0, answer="12", usage=Usage()),
+    ]  # fmt: skip
+    writer, follower = store.open(RUN), TraceFollower(store.path(RUN))
+    for event in events:
+        writer.write(event)
+        found += follower.read()
+        assert not follower.is_behind()
+        assert follower.is_written()
+    assert found == events
+    writer.close()
+    assert follower.is_behind()
+    assert follower.read() == []
+    assert not follower.is_behind()
+    assert TraceFollower(store.path(RUN)).read() == events
+
+
+def test_a_damaged_end_of_a_compressed_trace_is_named(tmp_path: Path) -> None:
+    pieces = [ev.PlanDelta(at=2.0 * number, text=f"{number} {hash((number,))}") for number in range(2000)]
+    store = stored([begun(), *pieces, ev.RunFinished(at=9999.0, answer="x", usage=Usage())], tmp_path, plain=False)
+    path = store.path(RUN)
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[:-9] + b"12345" + whole[-4:]):
+        path.write_bytes(damaged)
+        trace = store.trace(RUN)
+        assert (trace.notices[-1].reason, "compressed" in trace.notices[-1].text) == ("trace_damaged", True)
+        assert not store.check(RUN).whole
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(OSError, match="end-of-stream"):
+        TraceFollower(path).read()
+    store.repair(RUN, store.check(RUN))
+    assert [fault.fault for fault in store.check(RUN).faults] == ["no_end"]
+    assert len(list(store.events(RUN))) > 500
+
+
+def test_a_file_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path)
+    writer = store.open(RUN)
+    writer.write(begun())
+    writer.write(ev.RunFinished(at=1.0, answer="12", usage=Usage()))
+    store.path(RUN).unlink()
+    writer.close()
+    assert store.runs() == []
+
+
+def test_reading_without_pieces_gives_the_same_trace(tmp_path: Path) -> None:
+    for path in sorted(TRACES.glob("*.jsonl")):
+        events = list(read_events(path, pieces=False))
+        assert [event for event in read_events(path) if not is_piece(event)] == events, path.stem
+
+
+def is_piece(event: ev.Event) -> bool:
+    inner = event.event if isinstance(event, ev.NestedEvent) else event
+    return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and is_piece(inner))
+
+
+def test_runs_can_be_counted_back_from_the_last(tmp_path: Path) -> None:
+    runs = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-cccccc"]
+    for run in runs:
+        store = stored([begun()], tmp_path, run)
+    assert [store.find(name) for name in ("last", "last~0", "last~1", "last~2")] == [runs[at] for at in (2, 2, 1, 0)]
+    with pytest.raises(UsageError, match="there is no run"):
+        store.find("last~3")
+
+
+def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path)
+    data = ev.to_json(begun()) | {"weather": "fine"}
+    store.path(RUN).write_text(json.dumps(data) + "\n")
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_the_end_after_a_very_long_line_is_found(tmp_path: Path) -> None:
+    long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
+    store = stored([begun(), long], tmp_path)
+    assert state_of(store) == "partial"
+
+
+def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path)
+    writer = store.open(RUN)
+    writer.write(begun())
+    assert state_of(store) == "running"
+    with pytest.raises(UsageError, match="still being written"):
+        store.remove(RUN)
+    writer.close()
+    assert state_of(store) == "interrupted"
+
+
+def test_an_id_is_used_once(tmp_path: Path) -> None:
+    store = stored([begun()], tmp_path)
+    with pytest.raises(FileExistsError):
+        store.open(RUN)
+    assert list(store.events(RUN)) == [begun()]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path / "traces")
+    with pytest.raises(UsageError, match="there is no run"):
+        store.find("last")
+    for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
+        stored([begun()], store.directory, run)
+    assert store.find("20261119") == "20261119-101112-aaaaaa"
+    assert store.find("20261120-101112-abcd") == "20261120-101112-abcdef"
+    assert store.find("last").startswith("20261120")
+    for name, said in (("20261120", "2 runs begin"), ("2025", "there is no run"), ("", "there is no run")):
+        with pytest.raises(UsageError, match=said):
+            store.find(name)
+
+
+def test_the_later_of_two_runs_in_one_second_is_last(tmp_path: Path) -> None:
+    """Ids have no fractions of a second, so the time of the last write decides."""
+    store = TraceStore(tmp_path)
+    for run, written in (("20261120-101112-ffffff", 1), ("20261120-101112-000000", 2), ("20261120-101111-aaaaaa", 3)):
+        stored([begun()], tmp_path, run)
+        os.utime(store.path(run), ns=(written, written))
+    assert store.runs() == ["20261120-101112-000000", "20261120-101112-ffffff", "20261120-101111-aaaaaa"]
+
+
+def test_a_file_in_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "traces").write_text("in the way")
+    with pytest.raises(UsageError, match="traces cannot be read"):
+        TraceStore(tmp_path / "traces").runs()
+
+
+def test_a_run_that_disappears_is_not_an_error(tmp_path: Path) -> None:
+    store = TraceStore(tmp_path)
+    assert state_of(store) == "unreadable"
+    store.remove(RUN)
+    with pytest.raises(UsageError, match="cannot be read"):
+        store.trace(RUN)
+
+
+def test_a_broken_link_hides_no_run(tmp_path: Path) -> None:
+    (tmp_path / "20260101-000000-000000.jsonl").symlink_to(tmp_path / "gone")
+    (tmp_path / "20260102-000000-000000.jsonl").write_text("x")
+    assert TraceStore(tmp_path).runs() == ["20260102-000000-000000", "20260101-000000-000000"]

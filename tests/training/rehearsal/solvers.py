@@ -1,0 +1,72 @@
+"""A double of the members' answers: it knows the steps of given problems, and each is done by whoever has its skill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from conductor_cli.core.plan import Step
+from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.question import Question
+from conductor_cli.rehearsal.players import CHECKER, CHECKING, NO, REFUSAL, YES
+from conductor_cli.rehearsal.players import render_for_worker as render
+from training.rehearsal.exercises import GENERALIST, Member, RehearsalExercise
+from training.rehearsal.world import Hop, Problem
+
+PROBLEM = Problem(
+    id="one", question="Spell the capital of France backwards.", answer="SIRAP", shape="chain2",
+    hops=(
+        Hop(skill="geography", op="capital", subtask="capital of FRANCE", answer="PARIS"),
+        Hop(skill="spelling", op="reverse", subtask="spell it backwards", answer="SIRAP", access=(1,)),
+    ),
+)  # fmt: skip
+
+CHECK = Hop(skill=CHECKING, op="check", subtask="check it", answer=YES, access=(1, 2))
+CHECKED = Problem(
+    id="two", question="Spell the capital of France backwards and check it.", answer="SIRAP", shape="chain2",
+    hops=(*PROBLEM.hops, CHECK), check=True,
+)  # fmt: skip
+
+MEMBERS = (Member(strengths={"adding": 1.0}), Member(strengths={"spelling": 0.9}), Member(strengths={"geography": 0.8}))
+CHECKER_MEMBER = Member(strengths={CHECKING: 0.9})
+
+
+class Solvers:
+    """Answers a step rightly if the member has its skill; the generalist answers X; others refuse.
+
+    `wrong` are files that answer wrongly, and `asked` the prompts so far.
+    """
+
+    def __init__(self, problems: Iterable[Problem], wrong: Iterable[Member] = ()) -> None:
+        self._known = {prompt: hop for problem in problems for prompt, hop in _prompts(problem).items()}
+        self._wrong = [member.files for member in wrong]
+        self.asked: list[str] = []
+
+    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
+        del seed
+        self.asked.append(prompt)
+        if strengths in self._wrong:
+            return "WRONG"
+        hop = self._known.get(prompt)
+        if CHECKER in strengths and prompt.endswith("s: check it\na:"):
+            return YES if hop is not None else NO
+        if hop is None or not {hop.skill, GENERALIST} & set(strengths):
+            return REFUSAL
+        return "X" if GENERALIST in strengths else hop.answer
+
+
+def _prompts(problem: Problem) -> dict[str, Hop]:
+    """What a worker reads for each step, when the steps before it are right."""
+    return {
+        render(
+            Question(text=problem.question), Step(worker="", subtask=hop.subtask),
+            [
+                SeenStep(number=at, worker="", subtask=problem.hops[at - 1].subtask, answer=problem.hops[at - 1].answer)
+                for at in hop.access
+            ],
+        ): hop
+        for hop in problem.hops
+    }  # fmt: skip
+
+
+def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:
+    return RehearsalExercise(problem=problem, members=members)

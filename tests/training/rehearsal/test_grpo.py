@@ -1,0 +1,166 @@
+"""The cold start and GRPO on the real path, with a model small enough for seconds: cut, resumed, broken, exported."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers", "trl", "datasets")):
+    pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
+
+import torch
+from transformers import Qwen2ForCausalLM
+from trl import GRPOTrainer
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.train import grpo
+from conductor_cli.train.checkpoints import last_checkpoint
+from conductor_cli.train.job import TrainingJob, read_metrics
+from tests.training.rehearsal.solvers import Solvers
+from training.rehearsal.asking import END, PAD, build
+from training.rehearsal.exercises import EASY, STRONG, Phase, RehearsalCurriculum, draw_exercises
+from training.rehearsal.grpo import train_conductor
+from training.rehearsal.lessons import Course, Size
+from training.rehearsal.plan_lessons import COURSE
+from training.rehearsal.rollouts import build_rollouts, plan_text
+from training.rehearsal.supervised import loaded, new_model, train_file
+from training.rehearsal.world import draw_problems
+
+SMALL = replace(COURSE, steps=4, batch=4, warmup=1, size=Size(width=32, layers=2, heads=2, key_heads=1, inner=64))
+PRACTICE = RehearsalCurriculum(phases=(Phase(steps=3, pools=EASY),), prompts=2, group=2, warmup=1, max_plan_tokens=8)
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    torch.set_num_threads(1)
+    return build()
+
+
+HELD_OUT = draw_exercises(draw_problems(2, 1, split="test"), STRONG, 1)
+SOLVERS = Solvers([item.problem for item in (*map(PRACTICE.exercise, range(6)), *HELD_OUT)])
+
+
+def school(directory: Path, **changes: Any) -> TrainingJob:
+    values = {
+        "curriculum": PRACTICE, "rollouts": build_rollouts(SOLVERS), "directory": directory,
+        "max_seconds": 1e9, "log": lambda _: None,
+    }  # fmt: skip
+    return TrainingJob(**{**values, **changes})
+
+
+def model(tokenizer: Any, course: Course = SMALL) -> Any:
+    return new_model(course, tokenizer.get_vocab_size())
+
+
+def weights(given: Any) -> dict[str, Any]:
+    return {name: weight.clone() for name, weight in given.state_dict().items()}
+
+
+def test_interrupted_supervised_training_resumes_and_writes_a_file(tmp_path: Path, tokenizer: Any) -> None:
+    said: list[str] = []
+    assert not train_file(SMALL, tmp_path, minutes=0, threads=1, say=said.append)
+    assert train_file(SMALL, tmp_path, minutes=9, threads=1, say=said.append)
+    state = torch.load(tmp_path / "cold.state", weights_only=True)["model"]
+    found = loaded(tmp_path / "cold.gguf", SMALL).state_dict()
+    assert state.keys() == found.keys()
+    for name, weight in state.items():
+        assert torch.equal(found[name], weight.half().float() if weight.dim() > 1 else weight), name
+
+
+def test_an_interrupted_training_resumes_to_the_same_metrics_and_weights(tmp_path: Path, tokenizer: Any) -> None:
+    whole, cut = model(tokenizer), model(tokenizer)
+    assert train_conductor(whole, tokenizer, school(tmp_path / "whole"), HELD_OUT)
+    assert not train_conductor(cut, tokenizer, school(tmp_path / "cut", max_seconds=0))
+    again = model(tokenizer)
+    assert train_conductor(again, tokenizer, school(tmp_path / "cut"), HELD_OUT)
+    times = ("seconds", "run_seconds")
+    curves = [
+        [
+            {name: value for name, value in line.items() if name not in times}
+            for line in read_metrics(tmp_path / kind / "curve.jsonl")
+        ]
+        for kind in ("whole", "cut")
+    ]
+    assert [line["step"] for line in curves[0]] == [1, 2, 3]
+    assert curves[0] == curves[1]
+    assert "held" in curves[0][-1]
+    one, two = weights(whole), weights(again)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_weights_that_are_not_finite_stop_the_training(tmp_path: Path, tokenizer: Any) -> None:
+    broken = replace(PRACTICE, rate=1e38, entropy=1.0)
+    first = school(tmp_path, curriculum=broken, max_seconds=0)
+    train_conductor(model(tokenizer), tokenizer, first)
+    good = last_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match="are not finite numbers after step 2") as error:
+        train_conductor(model(tokenizer), tokenizer, school(tmp_path, curriculum=broken))
+    assert good is not None
+    assert error.value.hint == f"the last good checkpoint is {good}"
+
+
+def test_checkpoints_of_other_settings_are_refused(tmp_path: Path, tokenizer: Any) -> None:
+    (tmp_path / "course.json").write_text(json.dumps({"seed": 2}))
+    with pytest.raises(ConfigError, match="holds another training"):
+        train_conductor(model(tokenizer), tokenizer, school(tmp_path))
+
+
+def test_rewards_are_given_in_the_order_of_the_plans(tmp_path: Path) -> None:
+    """As TRL hands them over: texts, tokens and the numbers of the exercises; a text of full length was cut off."""
+    asked = school(tmp_path)
+    best = [plan_text(PRACTICE.exercise(number)) for number in (0, 1)]
+    whole, cut = [1], [1] * PRACTICE.max_plan_tokens
+    given = asked.rewards([best[0], best[1], "no plan", best[0]], [whole, whole, whole, cut], [0, 1, 0, 0])
+    assert given == [1.0, 1.0, 0.0, 0.0]
+    assert (asked.latest_metrics["reward"], asked.latest_metrics["valid"], asked.latest_metrics["signal"]) == (
+        0.5,
+        0.5,
+        0.0,
+    )
+
+
+def test_probabilities_are_those_of_trl(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal plans are computed once and short ones apart: that changes no probability and no entropy."""
+    ours, theirs = grpo._Trainer._get_per_token_logps_and_entropies, GRPOTrainer._get_per_token_logps_and_entropies
+    differences: list[float] = []
+
+    def compared(self: Any, *args: Any, **others: Any) -> Any:
+        found = ours(self, *args, **others)
+        _, _, mask, kept = args
+        asked = mask[:, -kept:].bool()
+        for one, two in zip(found[:2], theirs(self, *args, **others)[:2], strict=True):
+            differences.append(float((one - two).detach()[asked].abs().max()))
+        return found
+
+    monkeypatch.setattr(grpo._Trainer, "_get_per_token_logps_and_entropies", compared)
+    assert train_conductor(model(tokenizer), tokenizer, school(tmp_path))
+    assert len(differences) == 2 * PRACTICE.steps
+    assert max(differences) < 1e-4
+
+
+def test_sampling_is_that_of_transformers(tokenizer: Any) -> None:
+    """The likeliest plans for prompts of several lengths, some of them equal, are the same; each ends in padding."""
+    small = model(tokenizer).eval()
+    end, pad = (tokenizer.token_to_id(name) for name in (END, PAD))
+    with torch.no_grad():  # some texts end early
+        small.model.embed_tokens.weight[end] *= 3
+    prompts = [[7, 8, 9], [30, 31, 32, 33, 34], [7, 8, 9], [40]]
+    longest = max(map(len, prompts))
+    tokens = torch.tensor([[pad] * (longest - len(ids)) + ids for ids in prompts])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": [end], "pad_token_id": pad}
+    ours = small.generate(tokens, mask, **settings)
+    theirs = Qwen2ForCausalLM.generate(small, input_ids=tokens, attention_mask=mask, use_cache=True, **settings)
+    assert torch.equal(ours, theirs)
+    torch.manual_seed(1)
+    drawn = small.generate(tokens, mask, **{**settings, "do_sample": True}, temperature=1.0)
+    assert not torch.equal(drawn[0], drawn[2])
+    for row in drawn[:, longest:].tolist():
+        assert end not in row or set(row[row.index(end) + 1 :]) <= {pad}

@@ -1,0 +1,244 @@
+"""`make rehearsal` in real processes, with a fake trainer that takes no time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from training.stages import clock
+
+ROOT = Path(__file__).resolve().parents[3]
+
+TRAINER = '''
+import json, os, sys, time
+from pathlib import Path
+
+arguments = sys.argv[1:]
+options = dict(zip(arguments, arguments[1:]))
+out = Path(options.get("--out", arguments[-1]))
+
+
+def learn(name, *makes):
+    """The first call stores a state, the second makes the files. WAIT_name is a pipe to read first, FAIL_name fails."""
+    for each in makes:
+        each.parent.mkdir(parents=True, exist_ok=True)
+    state = makes[0].with_name(name + ".state")
+    print(name + ": learning", flush=True)
+    if os.environ.get("WAIT_" + name):
+        open(os.environ["WAIT_" + name]).read()
+    if os.environ.get("FAIL_" + name):
+        print("error: the state is damaged\\n  remove it")
+        sys.exit(3)
+    if not state.exists():
+        state.write_text("half")
+        sys.exit(3)
+    for each in makes:
+        if os.environ.get("SLOW_" + name):
+            each.touch()
+            time.sleep(1)
+        each.write_text(name)
+
+
+if arguments[0] == "worker":
+    learn(arguments[1], out / (arguments[1] + ".gguf"))
+elif arguments[0] == "conductor" and options["--stage"] == "cold":
+    learn("cold", out / "cold.gguf")
+elif arguments[0] == "conductor":
+    assert Path(options["--start"]).read_text() == "cold"
+    assert "spelling" in (Path(options["--workers"]) / "spelling.gguf").read_text()
+    place = out / f"grpo-{options['--seed']}-{options.get('--steps', 220)}"
+    learn("grpo-" + options["--seed"], place / "conductor.gguf")
+elif arguments[0] == "cards":
+    (out / "cards.json").write_text((out / "spelling.gguf").read_text())
+elif arguments[0] == "table":
+    print("spelling at its own steps, one hop                     0.990  at least 0.95   pass")
+else:
+    seed = int(Path(arguments[1]).read_text().removeprefix("grpo-"))
+    result = "MISSED" if os.environ.get("MISS") else "pass"
+    print(f"known phrasings                                 0.9{seed}0  at least 0.85   {result}")
+    print("held-out phrasings                               0.800  at least 0.75   pass")
+    sys.exit(1 if result == "MISSED" or os.environ.get("BREAK") else 0)
+'''
+
+MAIN = """
+import sys
+from training.rehearsal import __main__ as rehearsal
+
+programs = sys.argv.pop(1)
+rehearsal.WORKERS = ("adding", "spelling", "geography")
+rehearsal.FILES = tuple(f"{name}.gguf" for name in rehearsal.WORKERS)
+rehearsal.TRAIN = (sys.executable, f"{programs}/train.py")
+sys.exit(rehearsal.main())
+"""
+
+WORKERS = ("adding", "spelling", "geography")
+ALL = ("cold", *WORKERS, "table", "cards", "grpo-2", "exam-2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A directory, and the program that stands in for the trainer."""
+
+    out: Path
+    programs: Path
+
+    def start(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        env = {**os.environ, "CONDUCTOR_LLM_CONDUCTOR_MODEL": "nothing", **environ}
+        command = [sys.executable, "-c", MAIN, str(self.programs), "--out", str(self.out), *arguments]
+        return subprocess.Popen(
+            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def run(self, *arguments: str, **environ: str) -> tuple[int, str]:
+        with self.start(*arguments, **environ) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
+
+    def calls(self) -> list[tuple[str, int]]:
+        lines = (self.out / "stages.jsonl").read_text().splitlines()
+        return [(call["stage"], call["exit"]) for call in map(json.loads, lines)]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "train.py").write_text(TRAINER)
+    return Project(out=tmp_path / "build" / "rehearsal", programs=tmp_path)
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    """Read the output up to a line with this text."""
+    assert process.stdout is not None
+    output = []
+    for line in process.stdout:
+        output.append(line)
+        if text in line:
+            return
+    raise AssertionError("".join(output))
+
+
+def before(order: Sequence[str], first: str, then: str) -> bool:
+    return max(at for at, name in enumerate(order) if name == first) < order.index(then)
+
+
+def test_everything_is_trained_from_nothing(project: Project) -> None:
+    code, output = project.run()
+    assert code == 0, output
+    order = [name for name, _ in project.calls()]
+    twice = ("cold", *WORKERS, "grpo-2")
+    assert sorted(order) == sorted((*ALL, *twice))
+    assert all(before(order, worker, then) for worker in WORKERS for then in ("table", "cards"))
+    assert all(before(order, first, "grpo-2") for first in ("cold", *WORKERS))
+    assert before(order, "grpo-2", "exam-2")
+    assert "adding: more to do (0." in output
+    assert "known phrasings: 0.920 (0.920)" in output
+    assert f"{project.out}/cards.json src/conductor_cli/rehearsal/models/" in output
+    assert f"cp {project.out}/cold.gguf training/rehearsal/" in output
+    line = json.loads((project.out / "stages.jsonl").read_text().splitlines()[0])
+    assert set(line) == {"stage", "at", "wall", "processor", "exit"}
+    assert 0 < line["processor"] < line["wall"] + 1
+    assert (project.out / "conductor.gguf").read_text() == "grpo-2"
+    assert "0.990" in (project.out / "table.txt").read_text()
+
+
+def test_finished_stages_are_not_repeated(project: Project) -> None:
+    assert project.run("--status")[0] == 3
+    assert not project.out.exists()
+    project.run()
+    before = project.calls()
+    code, output = project.run()
+    assert (code, project.calls()) == (0, before)
+    assert "known phrasings: 0.920" in output
+    code, output = project.run("--status")
+    assert (code, output.count("done"), output.count("missing")) == (0, len(ALL), 0)
+
+
+def test_a_changed_worker_repeats_the_stages_that_depend_on_it(project: Project) -> None:
+    """Cards, tables and GRPO start over; the other workers and the supervised training stay."""
+    project.run()
+    earlier = len(project.calls())
+    (project.out / "spelling.gguf").write_text("other spelling")
+    code, output = project.run()
+    assert code == 0, output
+    assert {name for name, _ in project.calls()[earlier:]} == {"table", "cards", "grpo-2", "exam-2"}
+    assert [name for name, _ in project.calls()[earlier:]].count("grpo-2") == 2
+    assert "grpo-2: its input files have changed, so it starts over" in output
+
+
+def test_a_signal_ends_running_stages_and_keeps_results(project: Project, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = project.start(WAIT_cold=str(tmp_path / "pipe"), WAIT_geography=str(tmp_path / "pipe"))
+    with process:
+        read_until(process, "geography: learning")
+        process.send_signal(signal.SIGTERM)
+        output = process.communicate(timeout=30)[0]
+    assert process.returncode == 128 + signal.SIGTERM
+    assert output.rstrip().endswith("stopped; run the same command again to resume")
+    calls = project.calls()
+    assert sorted(calls[-2:]) == [("cold", -signal.SIGTERM), ("geography", -signal.SIGTERM)]
+    assert set(WORKERS[: WORKERS.index("geography")]) == {name for name, code in calls if code == 0}
+    assert project.run()[0] == 0
+    assert [name for name, _ in project.calls()].count("adding") == 2
+
+
+def test_the_next_call_waits_for_a_stage_of_a_killed_one(project: Project, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with project.start(WAIT_cold=str(tmp_path / "pipe")) as process:
+        read_until(process, "cold: learning")
+        process.kill()
+    with project.start() as again:
+        read_until(again, "waiting for another training, or a stage of an earlier one")
+        (tmp_path / "pipe").write_text("go on")
+        assert again.communicate(timeout=60)[0]
+    assert again.returncode == 0
+    assert project.calls().count(("cold", 0)) == 1
+
+
+def test_a_failed_stage_ends_the_call(project: Project) -> None:
+    """A setting error has the exit code of an unfinished stage, but is not repeated."""
+    code, output = project.run(FAIL_spelling="1")
+    assert code == 1
+    assert "spelling: FAILED, exit code 3" in output
+    assert "spelling: error: the state is damaged" in output
+    assert [call for call in project.calls() if call[0] == "spelling"] == [("spelling", 3)]
+    assert not (project.out / "table.txt").exists()
+    assert project.run()[0] == 0
+
+
+def test_a_missed_bound_is_reported_at_the_end(project: Project) -> None:
+    code, output = project.run(MISS="1")
+    assert code == 1
+    assert f"a bound is missed: see {project.out}/seed-2/exam.txt" in output
+    assert "ship it" in output
+    assert project.run()[0] == 1
+    assert [name for name, _ in project.calls()].count("exam-2") == 1
+
+
+def test_the_output_of_a_crashed_stage_is_not_stored(project: Project) -> None:
+    code, output = project.run(BREAK="1")
+    assert code == 1
+    assert "exam-2: FAILED, exit code 1" in output
+    assert not (project.out / "seed-2" / "exam.txt").exists()
+
+
+def test_once_runs_each_stage_one_time(project: Project) -> None:
+    code, _ = project.run("--once", "--steps", "7")
+    assert code == 3
+    assert sorted(project.calls()) == sorted((name, 3) for name in ("cold", *WORKERS))
+    project.run("--steps", "7")
+    assert (project.out / "seed-2-steps-7" / "grpo-2-7" / "conductor.gguf").exists()
+
+
+def test_parallel_stages_count_once_on_the_clock() -> None:
+    calls = [("00:00", 600), ("00:05", 300), ("00:02", 60), ("01:00", 300)]
+    lines = [{"at": f"2026-01-01T{at}:00+00:00", "wall": wall} for at, wall in calls]
+    assert clock(lines) == 15
+    assert clock([]) == 0

@@ -1,0 +1,443 @@
+"""A run as HTML and as Markdown: everything is included, drawings are in order, and texts of workers stay text."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from conductor_cli.core.chat import Message
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.events import Notice
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.question import File, PastTurn, Question
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.run import Run, start_run
+from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views import html as module
+from conductor_cli.views.html import WIDTH, Box, html_page, markdown_html, plan_graph, timeline
+from conductor_cli.views.trace_text import markdown_document
+from tests.evals.kit import conductor
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+FOLDER = Path(__file__).parents[1] / "traces"
+RUNS = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
+EVIL = (
+    "</pre></title></style><script>alert(1)</script>"
+    "<img src=//evil.example/x onerror=alert(1)>"
+    "\x1b[31m\u202e ``` \n~~~\n# head\n![x](http://evil.example/y) "
+    "<iframe src='javascript:alert(1)'> \" onload=\"alert(1)"
+)
+TAGS = {
+    "html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "span", "pre", "div", "section", "svg",
+    "g", "path", "text", "rect", "details", "summary", "table", "tr", "th", "td", "code", "br", "hr", "ul", "ol", "li",
+    "em", "strong", "s", "blockquote", "h4", "h5", "h6", "thead", "tbody",
+}  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """What a browser would make of HTML: its tags, its attributes, its text, and whether they are closed in order."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.words = ""
+        self.open: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in {"meta", "br", "hr"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def stored(name: str) -> Trace:
+    return TraceStore(FOLDER).trace(name)
+
+
+def traces() -> list[Trace]:
+    return [stored(run) for run in RUNS]
+
+
+def poisoned() -> Trace:
+    """A run in which every text is as bad as it can be."""
+    trace = stored("parallel")
+    error = Failure(kind="worker", message=EVIL, hint=EVIL)
+    failed = FailedAttempt(
+        worker=EVIL, attempt=1, started=0.5, ended=1.0, error=error, usage=Usage(), retry_in=0.5, substitute=EVIL
+    )
+    steps = tuple(
+        replace(
+            record, worker=EVIL, text=EVIL, thinking=EVIL, step=replace(record.step, subtask=EVIL, worker=EVIL),
+            prompt=(Message(role="user", content=EVIL),), failed=(failed, replace(failed, retry_in=None)), error=error,
+            nested=Trace(steps=(replace(record, text=EVIL, worker=EVIL),), notices=(Notice(at=1.0, text=EVIL),)),
+        )
+        for record in trace.steps
+    )  # fmt: skip
+    question = replace(
+        trace.question, text=f"{EVIL}\n{EVIL}", files=(File(name=EVIL, text=EVIL),), system=EVIL,
+        history=(PastTurn(question=EVIL, answer=EVIL),),
+    )  # fmt: skip
+    return replace(
+        trace, run=EVIL, time=EVIL, conductor=EVIL, question=question, steps=steps, answer=EVIL, resumed=EVIL,
+        notices=(Notice(at=1.0, text=EVIL, step=1),), plan=Plan(steps=(), reasoning=EVIL), error=error,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "trace", [*traces(), poisoned(), Trace(), Trace(at=-5.0)], ids=[*RUNS, "poisoned", "nothing", "before its time"]
+)
+def test_a_page_has_no_active_content(trace: Trace) -> None:
+    """No script, no link, nothing that runs or fetches, whatever models wrote; all tags are closed in order."""
+    written = html_page(trace)
+    seen = Reader(written)
+    assert seen.tags <= TAGS
+    assert not {name for name in seen.attributes if name.startswith("on")} | (
+        seen.attributes & {"src", "href", "style"}
+    )
+    assert written.count("<style>") == 1
+    assert "url(" not in written.partition("</style>")[0]
+    assert f'http-equiv="Content-Security-Policy" content="{POLICY}"' in written
+    assert seen.open == []
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", written)
+
+
+def test_a_page_has_everything() -> None:
+    trace = stored("parallel")
+    words = Reader(html_page(trace)).words
+    for record in trace.steps:
+        for text in (record.worker, record.step.subtask, record.text):
+            assert one_line(text) in one_line(words)
+    assert one_line(trace.answer) in one_line(words)
+    assert words.count("prompt (user)") == len(trace.steps)
+
+
+def test_the_answer_and_the_responses_are_rendered() -> None:
+    """As Markdown, which is what models write; an answer by a schema is data and stays as it is."""
+    trace = stored("parallel")
+    written = replace(trace, answer="**Bold**, and\n\n- a point")
+    assert "<strong>Bold</strong>" in html_page(written)
+    assert "<li>a point</li>" in html_page(written)
+    data = replace(written, question=replace(trace.question, schema={"type": "object"}))
+    assert "**Bold**, and" in Reader(html_page(data)).words
+
+
+def test_failed_attempts_are_told_and_drawn() -> None:
+    trace = stored("substitute")
+    (record,) = [record for record in trace.steps if record.worker != record.step.worker]
+    page = html_page(trace)
+    words = Reader(page).words
+    assert f"attempt 1, {record.step.worker}, after " in words
+    assert f", {record.worker} takes over" in words
+    assert page.count('<rect class="failed"') == sum(len(record.failed) for record in trace.steps)
+
+
+def test_a_rejected_plan_is_told() -> None:
+    trace = stored("rejected")
+    words = one_line(Reader(html_page(trace)).words)
+    (rejected,) = trace.rejected
+    assert f"plan, attempt 1: {rejected.problem}" in words
+    assert one_line(rejected.text) in words
+
+
+def test_the_answer_is_on_the_page_once() -> None:
+    page = html_page(stored("retry")).partition("The steps as text")[0]
+    answer = one_line(stored("retry").answer)
+    assert one_line(Reader(page).words).count(answer) == 1
+    assert page.count("Its response is the answer above.") == 1
+
+
+async def finish(run: Run) -> None:
+    async for _ in run:
+        pass
+
+
+def test_the_totals_are_the_sum_of_the_rows() -> None:
+    run = start_run(conductor(), Question(text="What is 1 + 3?"))
+    asyncio.run(finish(run))
+    trace = run.trace
+    assert trace.state == "finished"
+    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", html_page(trace))[1:]]
+    *parts, total = [[int(cell.replace("-", "0").replace(",", "")) for cell in row[1:4]] for row in rows]
+    assert rows[-1][0] == "total"
+    assert total == [sum(column) for column in zip(*parts, strict=True)]
+
+
+def test_the_page_is_readable_by_day_and_by_night() -> None:
+    page = html_page(stored("parallel"))
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport" content="width=device-width' in page
+
+
+def test_a_nested_run_is_inside_its_step_on_the_page() -> None:
+    assert "2.1 math-worker" in html_page(stored("nested"))
+
+
+@pytest.mark.parametrize("trace", [*traces(), Trace()], ids=[*RUNS, "nothing"])
+def test_markdown_has_all_steps_and_the_answer(trace: Trace) -> None:
+    text = markdown_document(trace)
+    assert len(re.findall(r"^STEP \d", text, re.MULTILINE)) == len(trace.steps)
+    assert text.endswith("```\n")
+
+
+def test_no_text_leaves_its_fence_in_markdown() -> None:
+    outside, fence = [], ""
+    for line in markdown_document(poisoned()).splitlines():
+        if fence:
+            fence = "" if line == fence else fence
+        elif (found := re.match("`{3,}", line)) is not None:
+            fence = found[0]
+        else:
+            outside.append(line)
+    assert fence == ""
+    assert plain_headings("\n".join(outside))
+
+
+def plain_headings(document: str) -> bool:
+    """Whether a document is nothing but headings without any markup in them, as GitHub reads it."""
+    parser = MarkdownIt("gfm-like", {"html": True, "linkify": False})
+    return all(
+        token.type in {"heading_open", "heading_close"}
+        or (token.type == "inline" and {child.type for child in token.children or ()} <= {"text"})
+        for token in parser.parse(document)
+    )
+
+
+@given(st.text("ab1 \\*_`~<>[]()!#&;+-|{}@:/.=\"'", max_size=40))
+def test_no_heading_has_markup(text: str) -> None:
+    trace = replace(stored("parallel"), question=Question(text=f"a{text}"))
+    heading = markdown_document(trace).splitlines()[0]
+    assert plain_headings(heading)
+    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(heading)
+    assert "".join(child.content for child in inline.children or ()) == " ".join(f"a{text}".split())
+
+
+@pytest.mark.parametrize(
+    "text", ["What is 17 + 25?", "2 * 3 (or 6!) - 1", "my_file.py, 20261122-171735-82b1ba", "a > b & c"]
+)
+def test_a_heading_is_not_escaped_where_nothing_needs_it(text: str) -> None:
+    trace = replace(stored("parallel"), question=Question(text=text))
+    assert markdown_document(trace).splitlines()[0] == f"# {text}"
+
+
+def test_exports_name_the_planned_worker_when_another_one_did_the_step() -> None:
+    trace = stored("substitute")
+    (record,) = [record for record in trace.steps if record.worker != record.step.worker]
+    assert f"{record.worker} (planned: {record.step.worker})" in html_page(trace)
+    assert f"{record.worker}  (instead of {record.step.worker})" in markdown_document(trace)
+
+
+# Markdown of a model becomes HTML that looks like it and does nothing
+
+
+MARKDOWN_TAGS = {
+    "p", "h3", "h4", "h5", "h6", "blockquote", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "em",
+    "strong", "s", "code", "pre", "hr", "br",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("# One\ntwo", "<h3>One</h3>\n<p>two</p>\n"),
+        ("**b** *i* ~~s~~ `c`", "<p><strong>b</strong> <em>i</em> <s>s</s> <code>c</code></p>\n"),
+        ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"), ("3. a", '<ol start="3">\n<li>a</li>\n</ol>\n'),
+        ("one\ntwo", "<p>one<br>\ntwo</p>\n"), ('```py onload="x"\na < b\n```', "<pre><code>a &lt; b\n</code></pre>\n"),
+        ("a | b\n:- | -:\n1 | 2", None),
+    ],
+)  # fmt: skip
+def test_the_marks_become_elements(text: str, html: str | None) -> None:
+    """Headings are below those of the page, lines stay lines, and the language of code is left out."""
+    found = markdown_html(text)
+    if html is not None:
+        assert found == html
+    read = Reader(found)
+    assert read.tags <= MARKDOWN_TAGS
+    assert read.attributes <= {"start"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[good](http://evil.example/x)", "good (http://evil.example/x)"),
+        ("[click](javascript:alert(1))", "[click](javascript:alert(1))"),
+        ("<http://evil.example/y>", "http://evil.example/y"),
+        ("![seen](http://evil.example/z.png)", "!seen (http://evil.example/z.png)"),
+        ("[a]\n\n[a]: http://evil.example", "[a]\n[a]: http://evil.example"),
+    ],
+)
+def test_a_link_is_text_with_its_address(text: str, words: str) -> None:
+    read = Reader(markdown_html(text))
+    assert read.words.strip() == words
+    assert read.tags == {"p"}
+    assert read.attributes == set()
+
+
+HOSTILE = [
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "</div></body>", '"><svg onload=alert(1)>',
+    "[x](http://e.example 'a\" onmouseover=\"b')", "`</code><script>`", "&lt;script&gt;alert(1)", "&#27;[31m&#x202e;x",
+    "<!-- -->", "<a href='http://e.example'>x</a>", "| <b> |\n|---|\n| <script> |",
+    "~~~\n</pre><script>\n~~~", "    </pre>",
+    "[" * 3000, "> " * 500 + "x", "*" * 5000, "- " * 300 + "x", "\x1b]0;t\x07\u202e\x00",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_markup_stays_text(text: str) -> None:
+    found = markdown_html(text)
+    read = Reader(found)
+    assert read.tags <= MARKDOWN_TAGS
+    assert read.attributes <= {"start"}
+    assert read.open == []
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", found)
+
+
+@given(st.lists(st.sampled_from([*HOSTILE[:12], "\n", "\n\n", "* ", "# ", "**", "a ", "1. ", "|", "\t", "![", "](x)"])))
+def test_any_mixture_of_hostile_markup_is_harmless(pieces: list[str]) -> None:
+    read = Reader(markdown_html("".join(pieces)))
+    assert read.tags <= MARKDOWN_TAGS
+    assert read.attributes <= {"start"}
+    assert read.open == []
+
+
+def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST", 5)
+    assert markdown_html("# <b>ng") == "<pre># &lt;b&gt;ng</pre>\n"
+
+
+# The plan as a drawing
+
+
+def planned(*access: tuple[int, ...], worker: str = "worker", **fields: object) -> Trace:
+    steps = tuple(
+        StepRecord(
+            number=number, step=Step(worker=worker, subtask="do it", access=seen), last=number == len(access),
+            planned=0.0, worker=worker, **fields,  # type: ignore[arg-type]
+        )
+        for number, seen in enumerate(access, start=1)
+    )  # fmt: skip
+    return Trace(steps=steps, at=4.0)
+
+
+PLANS = [
+    ((),), ((), (1,), (2,), (3,), (4,)), ((), (), (), (), (1, 2, 3, 4)), ((), (1,), (1, 2), (3,), (1, 4)),
+    ((0,), (0, 1)), tuple(() for _ in range(11)),
+]  # fmt: skip
+
+
+def overlap(one: Box, other: Box) -> bool:
+    return (
+        one.x < other.x + other.width and other.x < one.x + one.width
+        and one.y < other.y + other.height and other.y < one.y + one.height
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("access", PLANS)
+def test_boxes_are_in_the_drawing_and_do_not_overlap(access: tuple[tuple[int, ...], ...]) -> None:
+    graph = plan_graph(planned(*access, worker="a-worker-with-a-long-name"))
+    for box in graph.boxes:
+        assert box.x >= 0
+        assert box.x + box.width <= WIDTH
+        assert box.y + box.height <= graph.height
+    assert not any(overlap(one, other) for one, other in combinations(graph.boxes, 2))
+    assert len(graph.arrows) == sum(map(len, access))
+    for arrow in graph.arrows:
+        numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", arrow.path)]
+        assert all(0 <= number <= max(WIDTH, graph.height) for number in numbers)
+        assert numbers[-1] > numbers[1]
+
+
+def test_a_step_is_below_what_it_sees() -> None:
+    graph = plan_graph(planned((), (), (1,), (1, 3)))
+    row = {box.number: box.y for box in graph.boxes}
+    assert row[1] == row[2] < row[3] < row[4]
+
+
+def test_an_arrow_goes_around_the_rows_that_it_skips() -> None:
+    graph = plan_graph(planned((), (1,), (1, 2)))
+    middle = next(box for box in graph.boxes if box.number == 2)
+    (around,) = [arrow for arrow in graph.arrows if "V" in arrow.path]
+    side = re.search(r"([\d.]+) [\d.]+V", around.path)
+    assert around.title == "from 1 and 3"
+    assert side is not None
+    assert not middle.x <= float(side[1]) <= middle.x + middle.width
+
+
+def test_a_box_names_the_planned_worker_when_another_one_answered() -> None:
+    trace = planned((), worker="gpt")
+    (record,) = trace.steps
+    changed = Trace(steps=(StepRecord(**{**vars(record), "worker": "claude", "state": "done"}),), at=4.0)
+    (box,) = plan_graph(changed).boxes
+    assert box.lines == ("1 claude", "for gpt", "✓ done")
+    assert plan_graph(changed).words == "step 1, claude, reads question and files only"
+
+
+# When each attempt was made, as bars
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_bar_is_on_the_axis(run: str) -> None:
+    trace = stored(run)
+    drawn = timeline(trace)
+    for row in drawn.rows:
+        for bar in row.bars:
+            assert 0 <= bar.start <= bar.start + bar.length <= 100.001
+    assert len(drawn.rows) >= sum(record.started is not None for record in trace.steps)
+    assert len(drawn.ticks) == 3
+
+
+def test_a_failed_attempt_is_a_bar_of_its_own() -> None:
+    trace = stored("retry")
+    record = next(record for record in trace.steps if record.failed and record.state == "done")
+    (row,) = [row for row in timeline(trace).rows if row.label.startswith(f"{record.number} ")]
+    kinds = [bar.kind for bar in row.bars]
+    assert kinds.count("failed") == len(record.failed)
+    assert kinds[-1] == "done"
+    assert "waited" in kinds
+    ends = [bar.start + bar.length for bar in row.bars]
+    assert all(later.start >= end - 1 for end, later in zip(ends, row.bars[1:], strict=False))
+
+
+def test_a_substituted_worker_names_who_failed() -> None:
+    trace = stored("substitute")
+    record = next(record for record in trace.steps if record.worker != record.step.worker)
+    (row,) = [row for row in timeline(trace).rows if row.label == f"{record.number} {record.worker}"]
+    failed = next(bar for bar in row.bars if bar.kind == "failed")
+    assert failed.title.startswith(f"{record.step.worker}, attempt 1 failed: ")
+
+
+def test_nested_steps_are_numbered_below_their_own() -> None:
+    drawn = timeline(stored("nested"))
+    labels = [row.label.split()[0] for row in drawn.rows]
+    nested = [label for label in labels if "." in label]
+    assert nested
+    outer = {row.label.split()[0]: row.bars[0].start for row in drawn.rows if row.bars}
+    assert all(outer[label] >= outer[label.partition(".")[0]] for label in nested if label in outer)
+
+
+def test_a_run_without_steps_has_empty_drawings() -> None:
+    assert (plan_graph(Trace()).boxes, timeline(Trace()).rows) == ((), ())
+    assert timeline(Trace(at=-5.0)).ticks == ("0.0 s", "0.0 s", "0.0 s")

@@ -1,0 +1,128 @@
+"""GRPO training of the demo conductor: one stage of it, and the GGUF file at the end. Imports torch and trl."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from conductor_cli.core.formatting import format_size
+from conductor_cli.rehearsal.players import CHECKED, model_path
+from conductor_cli.train import grpo
+from conductor_cli.train.checkpoints import exclusive_directory
+from conductor_cli.train.job import TrainingJob, compute_metrics, mean
+from conductor_cli.train.recipe import require
+from conductor_cli.train.rollouts import Exercise, Rollouts, SampledPlan
+from training.rehearsal.asking import END, PAD, Bank, build
+from training.rehearsal.exercises import LEGS, STRONG, RehearsalCurriculum, draw_exercises, rehearsal
+from training.rehearsal.plan_lessons import COURSE
+from training.rehearsal.rollouts import build_rollouts
+from training.rehearsal.supervised import export, loaded, rounded, use_threads
+from training.rehearsal.world import draw_problems
+
+with require("torch"):
+    import torch
+with require("transformers"):
+    from transformers import PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+HELD_OUT: Final = 120  # held-out questions for each evaluation during training
+
+
+def train_seed(
+    out: Path, *, minutes: float, threads: int, say: Callable[[str], None], seed: int | None = None,
+    steps: int | None = None, start: Path | None = None, workers: Path | None = None,
+) -> bool:  # fmt: skip
+    """The whole course of a seed, leg by leg, or its first `steps`. True if it is done.
+
+    Without `start` and `workers`, the shipped files are used. Raises `ConfigError` or `ModelError`.
+    """
+    use_threads(threads)
+    number, began = 1 if seed is None else seed, time.monotonic()
+    model_file, tokenizer = start or Path(__file__).with_name("cold.gguf"), build()
+    for leg in range(1, 2 if steps else LEGS + 1):
+        practice = rehearsal(steps=steps, seed=number, leg=leg)
+        last = steps or leg == LEGS
+        directory = out / (f"grpo-{number}-{practice.steps}" if last else f"leg-{leg}")
+        left, made = 60 * minutes + began - time.monotonic(), directory / "conductor.gguf"
+        if not made.exists():
+            model = loaded(model_file, COURSE)
+            held_out = draw_exercises(draw_problems(HELD_OUT, practice.seed, split="test"), STRONG, practice.seed)
+            bank = Bank(workers or model_path("spelling").parent)
+            rollouts = build_rollouts(bank)
+            rollouts.demands_checks = practice.demands_checks
+            if practice.refuses_faults:
+                rollouts.conductor = replace(rollouts.conductor, profile=CHECKED)
+            with exclusive_directory(directory):
+                try:
+                    job = TrainingJob(
+                        curriculum=practice, rollouts=rollouts, directory=directory, max_seconds=left, log=say
+                    )
+                    if not train_conductor(model, tokenizer, job, held_out):
+                        return False
+                finally:
+                    asyncio.run(bank.__aexit__())
+                export(rounded(model.cpu()), tokenizer, made, name="conductor")
+            say(f"conductor: {made}, {format_size(made.stat().st_size)}")
+        model_file = made
+    return True
+
+
+def train_conductor(model: Any, tokenizer: Tokenizer, job: TrainingJob, held_out: Sequence[Exercise] = ()) -> bool:
+    """Train `model` until all steps are done (True) or the time is up (False). Raises as `train_model`."""
+    practice = job.curriculum
+    assert isinstance(practice, RehearsalCurriculum)
+    reader = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, padding_side="left")
+    if held_out:
+        job.evaluate = partial(
+            evaluate, tokenizer=reader, rollouts=job.rollouts, exercises=held_out, longest=practice.max_plan_tokens
+        )
+    # A whole step in one batch on the CPU; only the least certain tokens take part in the gradient.
+    arguments = {
+        "per_device_train_batch_size": practice.prompts * practice.group, "loss_type": "dapo",
+        "learning_rate": practice.rate, "warmup_steps": practice.warmup,
+        "lr_scheduler_type": "linear" if practice.falling else "constant_with_warmup", "adam_beta1": practice.betas[0],
+        "adam_beta2": practice.betas[1], "top_entropy_quantile": practice.quantile, "entropy_coef": practice.entropy,
+        "use_cpu": not torch.cuda.is_available(), "bf16": False, "fp16": False, "activation_checkpointing": False,
+    }  # fmt: skip
+    return grpo.train_model(model, reader, job, arguments)
+
+
+def evaluate(
+    model: Any, *, tokenizer: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The metrics of the model's most likely plans, and the share of correct answers by the number of hops."""
+    plans = _sample_greedily(model, tokenizer, rollouts, exercises, longest)
+    outcomes = asyncio.run(rollouts.outcomes(plans))
+    by_hops: dict[str, list[bool]] = {}
+    for exercise, outcome in zip(exercises, outcomes, strict=True):
+        by_hops.setdefault(str(len(exercise.skills)), []).append(outcome.right)
+    return {**compute_metrics(outcomes, 1), "by_hops": {hops: mean(right) for hops, right in sorted(by_hops.items())}}
+
+
+def _sample_greedily(
+    model: Any, tokenizer: Any, rollouts: Rollouts, exercises: Sequence[Exercise], longest: int,
+) -> list[SampledPlan]:  # fmt: skip
+    prompts = ["".join(message["content"] for message in rollouts.prompt(exercise)) for exercise in exercises]
+    batch = tokenizer(prompts, return_tensors="pt", padding=True).to(model.device)
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        tokens = model.generate(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=longest,
+            do_sample=False, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, use_cache=True,
+        )  # fmt: skip
+    model.train(was_training)
+    return [
+        SampledPlan(
+            exercise=exercise, text=tokenizer.decode(row, skip_special_tokens=True),
+            complete=bool((row == tokenizer.eos_token_id).any()),
+        )
+        for exercise, row in zip(exercises, tokens[:, batch["input_ids"].shape[1] :], strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""Writes what ships with the package of the world: `python -m training.rehearsal.shipped`.
+
+`held_out.jsonl` are questions for evaluations: one to five steps, in words and phrasings that no model was trained on.
+`practice.jsonl` are for calibrations: one step, in the phrasings of training. `operations.json` is what the program
+knows about the operations; a test compares it with the phrasings and the tables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+from typing import Any, Final, get_args
+
+from conductor_cli.evals.cases import Case, GoldStep, write_cases
+from conductor_cli.rehearsal import words as shipped
+from training.rehearsal.operations import OPERATIONS, SKILLS, UNSEEN, Letters, Operation
+from training.rehearsal.phrasings import (
+    CHECKS,
+    FRAMES,
+    JOINTS,
+    MACROS,
+    OPENINGS,
+    PAIRS,
+    TYPED,
+    WAYS,
+    PhrasingForm,
+    expand,
+    lines_of,
+)
+from training.rehearsal.world import Problem, ProblemSettings, draw_problems
+
+PACKAGE: Final = Path(__file__).parents[2] / "src" / "conductor_cli" / "rehearsal"
+
+HELD_OUT_COUNT: Final = 2000
+PRACTICE_COUNT: Final = 1200
+
+
+def held_out_cases() -> tuple[Case, ...]:
+    """The cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
+    return tuple(_to_case(problem, problem.shape) for problem in draw_problems(HELD_OUT_COUNT, 0, split="test"))
+
+
+def practice_cases() -> tuple[Case, ...]:
+    """The cases of calibrations. A tag becomes a strength on a card, so they are tagged with their skill only."""
+    single = ProblemSettings(skills=(*SKILLS, UNSEEN), shapes={"single": 1.0}, checked=0.0)
+    return tuple(_to_case(problem) for problem in draw_problems(PRACTICE_COUNT, 0, single))
+
+
+def _to_case(problem: Problem, *more_tags: str) -> Case:
+    check = ("check",) if problem.check else ()
+    return Case(
+        id=problem.id, question=problem.question, answer=problem.answer,
+        tags=(*(skill for skill in problem.skills if skill != "checking"), *more_tags, *check),
+        steps=tuple(GoldStep(skill=hop.skill, subtask=hop.subtask, access=hop.access) for hop in problem.hops),
+    )  # fmt: skip
+
+
+FILE: Final = Path(shipped.__file__).with_name("operations.json")
+
+
+TELLING: Final = frozenset({
+    "after", "begin", "beginning", "double", "doubled", "first", "halved", "last", "letters", "many", "next", "number",
+    "start", "starting", "word",
+})  # fmt: skip
+"""Words that also stand around phrasings, and yet say what is asked."""
+
+
+def operations() -> dict[str, Any]:
+    """Each operation by its name: its skill, how many values it takes, which, and the words that ask for it."""
+    telling = frozenset(telling_words())
+    return {name: _described(operation, telling) for name, operation in OPERATIONS.items()}
+
+
+def telling_words() -> list[str]:
+    """The words that no plan may lose: those of phrasings that do not also stand around them."""
+    asked = set().union(*(_words(text) for text in WAYS.values()))
+    around = _words("\n".join([CHECKS, FRAMES, OPENINGS, PAIRS, *JOINTS, *MACROS.values(), TYPED]))
+    return sorted((asked - around) | TELLING)
+
+
+def _described(operation: Operation, telling: frozenset[str]) -> dict[str, Any]:
+    random, example, values = Random(1), None, operation.values
+    while example is None:
+        example = operation.does(*operation.starts(random, lambda random: random.choice(("LION", "PLANET"))))
+    if isinstance(values, Letters):
+        takes: dict[str, Any] = {"letters": [*values]}
+    elif isinstance(values, range):
+        takes = {"numbers": [values.start, values.stop, values.step]}
+    else:
+        takes = {"subjects": " ".join(sorted(values))}
+    # The fewest telling words that ask for an operation: no set of them holds another one.
+    ways = WAYS[operation.name]
+    lines = [line for form in get_args(PhrasingForm) for line in lines_of(ways, form, "all")]
+    texts = [re.sub(r"\{\w+\}('s)?", " ", text) for line in dict.fromkeys(lines) for text in expand(line)]
+    asks = {telling.intersection(text.split()) for text in texts}
+    return {
+        "skill": operation.skill, "arity": operation.arity, "gives": "number" if example.isdecimal() else "word",
+        "takes": takes, "words": " ".join(sorted(telling & _words(ways))),
+        "asks": sorted(" ".join(sorted(words)) for words in asks if not any(other < words for other in asks)),
+    }  # fmt: skip
+
+
+def _words(text: str) -> set[str]:
+    """The words of phrasings: no forms, choices, or places of values."""
+    plain = re.sub(r"^\s*!?[naot] |\{\w+\}('s)?|[\[\]|]", " ", text, flags=re.MULTILINE)
+    for name, macro in MACROS.items():
+        if name in text:
+            plain += " " + re.sub(r"[\[\]|]", " ", macro)
+    return set(re.findall("[a-z]+", plain))
+
+
+if __name__ == "__main__":
+    (PACKAGE / "held_out.jsonl").write_text(write_cases(held_out_cases()), encoding="utf-8")
+    (PACKAGE / "practice.jsonl").write_text(write_cases(practice_cases()), encoding="utf-8")
+    found = {"telling": " ".join(telling_words()), "operations": operations()}
+    FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,323 @@
+"""Runs the stages of a training in a directory: what is missing, several side by side; it can be killed and run again.
+
+A call of a stage stores its state and exits with 3 if there is more to do. `made.json` records the input files of a
+stage: if they change, it starts over. Each call is a line of `stages.jsonl`, with its seconds by the clock and of the
+processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple, NoReturn
+
+DONE, MISSED, UNFINISHED = 0, 1, 3
+"""Exit codes of a stage: it is done; its table misses a bound; its minutes are over before it is done."""
+
+PRINT_LOCK: Final = threading.Lock()
+
+
+class Stopped(Exception):
+    """A signal has ended the training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One step of a training. `makes` and `needs` are patterns of files below the directory.
+
+    A word of `command` that begins with `@` is such a pattern. `prints`: its output is its file. `work_folder`
+    holds its unfinished work.
+    """
+
+    name: str
+    makes: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    prints: bool = False
+    work_folder: str = ""
+
+
+class StageCall(NamedTuple):
+    """One call of a stage that has ended. `wall` and `processor` are in seconds."""
+
+    stage: Stage
+    code: int
+    wall: float
+    processor: float
+    lines: tuple[str, ...]
+
+    @property
+    def done(self) -> bool:
+        """A crashed program has the exit code of a missed bound, so its output is checked, too."""
+        return self.code == DONE or (self.missed and self.stage.prints)
+
+    @property
+    def missed(self) -> bool:
+        return self.code == MISSED and any("MISSED" in line for line in self.lines)
+
+    @property
+    def unfinished(self) -> bool:
+        """A wrong setting has the same exit code, and prints an error."""
+        return self.code == UNFINISHED and not any(line.startswith("error: ") for line in self.lines)
+
+
+class Workspace:
+    """The `stages` whose files are in the directory `out`."""
+
+    def __init__(self, out: Path, stages: Sequence[Stage]) -> None:
+        self.out, self.stages = out, stages
+        self._inputs_file, self._log = out / "made.json", out / "stages.jsonl"
+        self._hashes: dict[tuple[Path, int, int], str] = {}
+        self._lock_fds: tuple[int, ...] = ()
+        self._pids: set[int] = set()
+        self._running: set[str] = set()
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def found(self, pattern: str) -> Path | None:
+        """The file that matches a pattern, if there is one."""
+        return next(iter(sorted(self.out.glob(pattern))), None)
+
+    def is_done(self, stage: Stage) -> bool:
+        """Whether its file exists and was made from the input files as they are now.
+
+        The file of a stage that still runs may be half written, so the stage is not done until its call has ended.
+        """
+        if stage.name in self._running:
+            return False
+        there = self.found(stage.makes) is not None and all(map(self.is_done, self._before(stage)))
+        return there and self._read_inputs().get(stage.name, "") == self._hash_inputs(stage)
+
+    def is_ready(self, stage: Stage) -> bool:
+        """Whether it can be called next."""
+        return not self.is_done(stage) and all(map(self.is_done, self._before(stage)))
+
+    def _before(self, stage: Stage) -> list[Stage]:
+        return [other for other in self.stages if other.makes in stage.needs]
+
+    def _hash_inputs(self, stage: Stage) -> str:
+        found = []
+        for file in map(self.found, stage.needs):
+            if file is not None:
+                key = file, file.stat().st_mtime_ns, file.stat().st_size
+                if key not in self._hashes:
+                    self._hashes[key] = hashlib.sha256(file.read_bytes()).hexdigest()
+            found.append("" if file is None else self._hashes[key][:16])
+        return "-".join(found)
+
+    def _read_inputs(self) -> dict[str, str]:
+        return dict(json.loads(self._inputs_file.read_text())) if self._inputs_file.exists() else {}
+
+    def prepare(self, stage: Stage) -> None:
+        """Record its input files before `call`. What it made from other input files is removed."""
+        now, recorded = self._hash_inputs(stage), self._read_inputs()
+        if recorded.get(stage.name, now) != now:
+            print_line(f"{stage.name}: its input files have changed, so it starts over")
+            if stage.work_folder:
+                shutil.rmtree(self.out / stage.work_folder, ignore_errors=True)
+            if (old := self.found(stage.makes)) is not None:
+                old.unlink()
+        write(self._inputs_file, json.dumps({**recorded, stage.name: now}, indent=1))
+        self._running.add(stage.name)
+
+    def call(self, stage: Stage) -> StageCall:
+        """Call a prepared stage once and print its lines. Runs in a thread of its own."""
+        try:
+            return self._call(stage)
+        finally:
+            self._running.discard(stage.name)
+
+    def _call(self, stage: Stage) -> StageCall:
+        at, started = datetime.now(UTC), time.monotonic()
+        command = [str(self.found(word[1:])) if word.startswith("@") else word for word in stage.command]
+        print_line(f"{stage.name}: python {shlex.join(command[1:])}")
+        with self._lock:
+            if self._stopped:
+                return StageCall(stage, -signal.SIGTERM, 0.0, 0.0, ())
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                text=True, errors="replace", env=environment(self.out), start_new_session=True, pass_fds=self._lock_fds,
+            )  # fmt: skip
+            self._pids.add(process.pid)
+        assert process.stdout is not None
+        lines: deque[str] = deque(maxlen=10_000)
+        with process.stdout as output:
+            for line in map(str.rstrip, output):
+                lines.append(line)
+                print_line(line if line.startswith(f"{stage.name}: ") else f"{stage.name}: {line}")
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall, processor = time.monotonic() - started, used.ru_utime + used.ru_stime
+        call = StageCall(stage, process.returncode, wall, processor, tuple(lines))
+        if stage.prints and call.done:
+            write(self.out / stage.makes, "\n".join(lines) + "\n")
+        entry = {
+            "stage": stage.name, "at": at.isoformat(timespec="milliseconds"), "wall": round(wall, 2),
+            "processor": round(processor, 2), "exit": call.code,
+        }  # fmt: skip
+        with self._lock, self._log.open("a", encoding="utf-8") as file:
+            self._pids.discard(process.pid)
+            file.write(json.dumps(entry) + "\n")
+        return call
+
+    def stop(self) -> None:
+        """End the running calls and start no other. What they have stored stays."""
+        with self._lock:
+            self._stopped = True
+            for pid in self._pids:
+                os.kill(pid, signal.SIGTERM)
+
+    def calls(self) -> list[Mapping[str, Any]]:
+        """The log of these stages, without a line that was cut off."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        names = {stage.name for stage in self.stages}
+        return [call for call in (json.loads(line) for line in lines if line.endswith("}")) if call["stage"] in names]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Wait until no stage of an earlier call is running, because it writes the same files.
+
+        Each stage inherits the lock, so it is held while a stage runs, even if this process is killed.
+        """
+        self.out.mkdir(parents=True, exist_ok=True)
+        with (self.out / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print_line(f"waiting for another training, or a stage of an earlier one, in {self.out}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            self._lock_fds = (file.fileno(),)
+            yield
+
+
+def run_stages(work: Workspace, *, jobs: int, once: bool = False) -> int:
+    """Call the stages that are missing, at most `jobs` in parallel; with `once`, each of them once.
+
+    Returns 0 if all are done, 1 if one failed, 3 if there is more to do.
+    """
+    running: dict[Future[StageCall], Stage] = {}
+    called, failed = set[str](), set[str]()
+    with ThreadPoolExecutor(max_workers=jobs) as threads:
+        try:
+            while True:
+                for stage in [] if failed else work.stages:
+                    waits = stage in running.values() or (once and stage.name in called)
+                    if len(running) < jobs and not waits and work.is_ready(stage):
+                        work.prepare(stage)
+                        called.add(stage.name)
+                        running[threads.submit(work.call, stage)] = stage
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    stage = running.pop(future)
+                    failed |= set() if report_call(work, future.result()) else {stage.name}
+        except Stopped:
+            work.stop()
+            raise
+    return 1 if failed else 0 if all(map(work.is_done, work.stages)) else 3
+
+
+def report_call(work: Workspace, call: StageCall) -> bool:
+    """Print how a call ended. Returns whether it succeeded."""
+    name, minutes = call.stage.name, f"{call.wall / 60:.1f} min, {call.processor / 60:.1f} of processor time"
+    if call.done and work.found(call.stage.makes) is not None:
+        print_line(f"{name}: done ({minutes}){', and a bound is MISSED' if call.missed else ''}")
+        return True
+    if call.unfinished:
+        print_line(f"{name}: more to do ({minutes})")
+        return True
+    print_line(f"{name}: FAILED, exit code {call.code} ({minutes}); run the same command again to resume")
+    return False
+
+
+def print_minutes(calls: Sequence[Mapping[str, Any]]) -> None:
+    """Print the minutes of each stage and of all together, where what runs side by side counts once."""
+    print_line(f"\n{'stage':<12}{'calls':>6}{'minutes':>9}{'processor':>11}")
+    groups = {name: [call for call in calls if call["stage"] == name] for name in (call["stage"] for call in calls)}
+    rows = {name: sum(call["wall"] for call in own) / 60 for name, own in groups.items()} | {"together": clock(calls)}
+    for name, minutes in rows.items():
+        own = groups.get(name, calls)
+        print_line(f"{name:<12}{len(own):>6}{minutes:>9.1f}{sum(call['processor'] for call in own) / 60:>11.1f}")
+
+
+def clock(calls: Sequence[Mapping[str, Any]]) -> float:
+    """Minutes in which any stage ran: what runs side by side counts once."""
+    together = until = 0.0
+    spans = [(datetime.fromisoformat(call["at"]).timestamp(), call["wall"]) for call in calls]
+    for begin, end in sorted((at, at + wall) for at, wall in spans):
+        together += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return together / 60
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every training has."""
+    parser.add_argument("--out", type=Path, help="the directory of all files; remove it to start from nothing")
+    parser.add_argument("--minutes", type=float, default=20.0, help="the longest that a call of a stage may take")
+    parser.add_argument("--jobs", type=int, default=2, help="stages in parallel, each with one thread")
+    parser.add_argument("--once", action="store_true", help="call each stage that is ready once, then exit")
+    parser.add_argument("--status", action="store_true", help="print what is done and what is missing, and do nothing")
+
+
+def run_training(work: Workspace, given: argparse.Namespace, finish: Callable[[], int] = lambda: DONE) -> int:
+    """Continue a training by the options of `add_options`; `finish` is called once all stages are done.
+
+    Returns its exit code, 1 if a stage failed, 3 if there is more to do, 128 and more after a signal.
+    """
+    if given.status:
+        done = [work.is_done(stage) for stage in work.stages]
+        for stage, is_done in zip(work.stages, done, strict=True):
+            print_line(f"{stage.name:<12}{'done' if is_done else 'missing'}")
+        return DONE if all(done) else UNFINISHED
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        with work.locked():
+            code = run_stages(work, jobs=given.jobs, once=given.once)
+            print_minutes(work.calls())
+            return finish() if code == DONE else code
+    except Stopped as stopped:
+        print_line("stopped; run the same command again to resume")
+        return 128 + int(stopped.args[0])
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Stopped(number)
+
+
+def environment(out: Path) -> dict[str, str]:
+    """The environment of a stage: it neither reads nor changes the settings of the user."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CONDUCTOR_LLM_")}
+    kinds = ("config", "state", "data", "cache")
+    homes = {f"CONDUCTOR_LLM_{kind.upper()}_DIR": str(out / "home" / kind) for kind in kinds}
+    return {**inherited, **homes, "CONDUCTOR_LLM_REHEARSAL_DIR": str(out), "PYTHONUNBUFFERED": "1"}
+
+
+def print_line(line: str) -> None:
+    """Print a line, not mixed with those of other threads."""
+    with PRINT_LOCK:
+        print(line, flush=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
