@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from conductor_cli.cli import keypress
 from tests.cli.stage import COMMAND, PLANNER, THREE, Stage
 from tests.cli.terminals import Terminal, terminal
 from tests.traces.stored import trace_bytes
@@ -114,6 +117,16 @@ def test_a_key_that_means_nothing_asks_again(three: Stage) -> None:
         assert three.asked("alpha") == []
         shown.program.send("d")
         assert shown.end() == 130
+
+
+def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    user, own = pty.openpty()
+    monkeypatch.setattr(keypress, "TERMINAL", os.ttyname(own))
+    with closing(keypress.Keyboard()) as keyboard:
+        os.write(user, b"n")
+        assert keyboard.key(lambda: os.write(user, b"y")) == "y"
+    os.close(user)
+    os.close(own)
 
 
 def test_a_dropped_plan_exits_130_and_can_be_resumed(three: Stage) -> None:

@@ -93,6 +93,10 @@ class _Approver:
     def close(self) -> None:
         self._keyboard.close()
 
+    def _ask(self, choices: str) -> str:
+        """Return the key, in lower case, that a person presses once these choices are shown. Raises `NoAnswer`."""
+        return self._keyboard.key(lambda: self._print_question(choices)).lower()
+
     def _print_question(self, text: str) -> None:
         screen = self._printer.screen
         self._printer.print([((line, "question"),) for line in screen.wrap(text, screen.width)])
@@ -115,9 +119,8 @@ class ToolApprover(_Approver):
         self._printer.print(shown)
         try:
             while True:
-                self._print_question(CHOICES)
                 # Enter is no answer: it may have been pressed for something else.
-                verdict = _VERDICTS.get(self._keyboard.key().lower())
+                verdict = _VERDICTS.get(self._ask(CHOICES))
                 if verdict is not None:
                     return verdict
         except NoAnswer:
@@ -170,8 +173,7 @@ class PlanApprover(_Approver):
             while True:
                 edit = ["e: edit it"] if run.may_edit_plan else []
                 replan = ["p: plan again"] if run.may_replan else []
-                self._print_question(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
-                key = self._keyboard.key().lower()
+                key = self._ask(", ".join(["Enter: run it", *edit, *replan, "f: who reads what", "d: drop it"]))
                 if key in "dnq":
                     return None
                 decision = self._act_on(key, run)

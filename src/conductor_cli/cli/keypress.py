@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TERMINAL: Final = "/dev/tty"
 CTRL_D: Final = b"\x04"
@@ -46,9 +46,11 @@ class Keyboard:
     def woken(self) -> bool:
         return bool(select.select([self._woken], [], [], 0)[0])
 
-    def key(self) -> str:
-        """The next key, without Enter. Keys that were pressed before are discarded. Raises `NoAnswer`."""
+    def key(self, ask: Callable[[], object]) -> str:
+        """Return the key that answers what `ask` shows, without Enter; earlier keys are dropped. Raises `NoAnswer`."""
+        # The question is shown last: a key that follows it at once must not be among those that are dropped.
         with _terminal_mode(self.file, echo=False, lines=False):
+            ask()
             return self._read(1)
 
     def line(self) -> str:
