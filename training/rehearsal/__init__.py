@@ -20,10 +20,7 @@ exercises       GRPO of the conductor: pools, the questions for each, the settin
 rollouts        runs over the rehearsal's workers, and what comes of plans
 grpo            one stage of training, by the same code as `conductor train`, and the file at the end
 
-examination     what the conductor and its rivals reach on held-out questions
-rivals, routers ways to answer with the same pool without a conductor; those in routers learn
-figures         the table: its figures, bounds and intervals
-asked_once      questions as people type them, and phrasings that nothing else uses
+examination     what the conductor reaches on held-out questions
 
 LOG.md          what was tried, what failed, with figures
 """

@@ -49,10 +49,9 @@ def _practice(out: Path, seed: int, minutes: float, steps: int | None) -> Iterat
         name=f"grpo-{seed}", makes=made, needs=(*FILES, COLD), work_folder=folder,
         command=(*TRAIN, "conductor", "--stage", "grpo", *course, *bounds, *over),
     )  # fmt: skip
-    kept = ("--store", str(out / "replies.sqlite"), "--out", str(out / folder / "exam.json"))
     yield Stage(
-        name=f"exam-{seed}", makes=f"{folder}/exam.txt", needs=(*FILES, COLD, made), prints=True,
-        command=(*TRAIN, "evaluate", f"@{made}", *over, "--cold", f"@{COLD}", *kept),
+        name=f"exam-{seed}", makes=f"{folder}/exam.txt", needs=(*FILES, made), prints=True,
+        command=(*TRAIN, "evaluate", f"@{made}", *over),
     )  # fmt: skip
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from conductor_cli.core.chat import Chunk, Message, Request
-from conductor_cli.core.usage import FREE, Usage, with_cost
-from conductor_cli.models.base import NO_FEATURES, Model
+from conductor_cli.core.chat import Message, Request
+from conductor_cli.models.base import Model
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.rehearsal.players import CHECKER, REFUSAL, WORKER_CONTEXT, WORKER_MAX_TOKENS, clean_answer
 from conductor_cli.rehearsal.words import asks_for_check, normalize
@@ -99,7 +97,6 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(kept.encode()).hexdigest()
 
 
-GREEDY: Final = -1  # the seed of a text that was written without chance
 WEAK_TEMPERATURE: Final = 1.0  # at which the generalist stands in for a member that fails
 
 
@@ -108,65 +105,6 @@ class Reply(NamedTuple):
 
     text: str
     confidence: float = 0.0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    complete: bool = True
-
-
-class Store:
-    """Replies by the file that wrote them, the prompt, and the seed, so that no evaluation asks the same twice.
-
-    Several processes may use one file. An entry belongs to the bytes of a model's file: trained again, it has others.
-    """
-
-    def __init__(self, path: Path | str = ":memory:") -> None:
-        if isinstance(path, Path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(path, timeout=120.0, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=OFF")  # a lost entry is written again
-        self._database.execute(
-            "CREATE TABLE IF NOT EXISTS replies (file TEXT, seed INTEGER, prompt TEXT, text TEXT, confidence REAL, "
-            "tokens_in INTEGER, tokens_out INTEGER, complete INTEGER, PRIMARY KEY (file, seed, prompt)) WITHOUT ROWID"
-        )
-        self._database.commit()
-        self._unwritten = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._database.commit()
-        self._database.close()
-
-    def get(self, file: Path, prompt: str, seed: int = GREEDY) -> Reply | None:
-        """What the file wrote after this prompt, if it is known."""
-        fields = "text, confidence, tokens_in, tokens_out, complete"
-        where = "file=? AND seed=? AND prompt=?"
-        found = self._database.execute(f"SELECT {fields} FROM replies WHERE {where}", (_name(file), seed, prompt))  # noqa: S608 - fixed texts
-        row = found.fetchone()
-        return None if row is None else Reply(*row)
-
-    def put(self, file: Path, prompt: str, reply: Reply, seed: int = GREEDY) -> None:
-        """Remember a reply. Until 200 of them are written together, another process waits."""
-        row = (_name(file), seed, prompt, *reply[:4], int(reply.complete))
-        self._database.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        self._unwritten += 1
-        if self._unwritten >= 200:
-            self._database.commit()
-            self._unwritten = 0
-
-
-def _name(file: Path) -> str:
-    """What tells the bytes of a file from others."""
-    status = file.stat()
-    return _hash(file, status.st_mtime_ns, status.st_size)
-
-
-@cache
-def _hash(file: Path, time: int, size: int) -> str:
-    del time, size  # they tell a changed file from the one that was read
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:20]
 
 
 async def reply(model: Model, prompt: str, *, temperature: float = 0.0, seed: int | None = None) -> Reply:
@@ -180,9 +118,9 @@ async def reply(model: Model, prompt: str, *, temperature: float = 0.0, seed: in
 class Bank:
     """The files of a directory, opened when they are first asked. Each call is asked once, and then remembered."""
 
-    def __init__(self, directory: Path, store: Store | None = None) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._store = store or Store()
+        self._replies: dict[tuple[str, str, int | None], Reply] = {}
         self._models: dict[str, Llama] = {}
 
     async def __aenter__(self) -> Self:
@@ -194,16 +132,14 @@ class Bank:
 
     async def ask(self, name: str, prompt: str, *, seed: int | None = None) -> Reply:
         """What the file `name` answers; with a seed, by chance and not the likeliest."""
-        file, drawn = self._directory / f"{name}.gguf", GREEDY if seed is None else seed
-        found = self._store.get(file, prompt, drawn)
+        found = self._replies.get((name, prompt, seed))
         if found is None:
             if name not in self._models:
                 options = LlamaOptions(context=WORKER_CONTEXT, threads=1, gpu_layers=0, refuse_below=0.0)
-                self._models[name] = Llama(file, options)
+                self._models[name] = Llama(self._directory / f"{name}.gguf", options)
             temperature = 0.0 if seed is None else WEAK_TEMPERATURE
             found = await reply(self._models[name], prompt, temperature=temperature, seed=seed)
-            found = found._replace(text=clean_answer(found.text))
-            self._store.put(file, prompt, found, drawn)
+            found = self._replies[name, prompt, seed] = found._replace(text=clean_answer(found.text))
         return found
 
     async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
@@ -231,39 +167,6 @@ class Bank:
         if name == CHECKER:
             return "NO" if answer.text == "YES" else "YES"
         return (await self.ask(GENERALIST, prompt, seed=chance.randrange(1_000_000))).text
-
-
-class StoredModel:
-    """The conductor's own model in an evaluation, which is asked only for what the store does not know."""
-
-    features = NO_FEATURES
-
-    def __init__(self, model: Model, file: Path, store: Store) -> None:
-        self._model, self._file, self._store = model, file, store
-
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        """The reply, in one piece."""
-        written = await self.write(request)
-        yield Chunk(text=written.text)
-        used = Usage(calls=1, tokens_in=written.tokens_in, tokens_out=written.tokens_out)
-        yield Chunk(usage=with_cost(used, FREE), finish="stop" if written.complete else "length")
-
-    async def write(self, request: Request) -> Reply:
-        """What the model writes. A reply that is not the likeliest one is not remembered."""
-        prompt = "".join(message.content for message in request.messages)
-        seed = (request.seed or 0) if request.temperature else GREEDY
-        found = None if request.rank else self._store.get(self._file, prompt, seed)
-        if found is None:
-            chunks = [chunk async for chunk in self._model.stream(request)]
-            used, text = chunks[-1].usage or Usage(), "".join(chunk.text for chunk in chunks)
-            found = Reply(text, 0.0, used.tokens_in, used.tokens_out, chunks[-1].finish == "stop")
-            if not request.rank:
-                self._store.put(self._file, prompt, found, seed)
-        return found
-
-    async def close(self) -> None:
-        """Close the model."""
-        await self._model.close()
 
 
 if __name__ == "__main__":

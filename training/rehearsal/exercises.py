@@ -143,10 +143,6 @@ MIXED: Final = PoolSettings(sizes=(2, 3, 3, 4, 4, 5), sure=0.8)  # what the cond
 STRONG: Final = replace(MIXED, sure=1.0, missing=0.0)
 """Pools in which somebody is as good as a specialist can be at each skill that is needed."""
 
-UNSEEN_POOLS: Final = PoolSettings(sizes=(6,), extra=(3, 4, 5, 6, 7), generalist=0.5, missing=0.0, sure=0.3, rivals=0.9)
-"""Larger ones than any of training, with more rivals, and the best ones less good."""
-
-
 WHOLE: Final = PoolSettings(sizes=(13,), extra=(12,), generalist=1.0, missing=0.0, sure=1.0, rivals=0.0)
 """Somebody for each skill, and the generalist: as many members and rows as in the pool that ships."""
 

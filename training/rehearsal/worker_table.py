@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -12,7 +12,6 @@ from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.players import ANYTHING, CHECKER, CHECKING, NAMES, REFUSAL, model_path
-from conductor_cli.rehearsal.words import Skill
 from training.rehearsal.asking import Bank, Reply
 from training.rehearsal.exercises import GENERALIST
 from training.rehearsal.lessons import EVERY, near_miss, prompt_of
@@ -104,11 +103,7 @@ def steps_of(problem: Problem) -> Iterator[Step]:
     for hop in problem.hops:
         if hop.skill == "checking":
             continue
-        seen = tuple(
-            SeenStep(number=number, worker="", subtask=problem.hops[number - 1].subtask,
-                     answer=problem.hops[number - 1].answer)
-            for number in hop.access
-        )  # fmt: skip
+        seen = _seen(problem, hop, [other.answer for other in problem.hops])
         yield Step(hop, prompt_of(hop.subtask, seen), seen)
 
 
@@ -198,24 +193,23 @@ async def _routed(bank: Bank, count: int, seed: int) -> list[Row]:
     problems = draw_problems(count, seed, split="test", checked=0.0)
     right: Counter[str] = Counter()
     for problem in problems:
-        right[problem.shape] += await solve(bank, problem) == problem.answer
+        right[problem.shape] += await _solve(bank, problem) == problem.answer
     shapes = Counter(problem.shape for problem in problems)
     note = ", ".join(f"{shape} {right[shape] / number:.3f}" for shape, number in sorted(shapes.items()))
     return [Row("true steps, each to its specialist", right.total() / count, least=0.93, note=note)]
 
 
-async def solve(bank: Bank, problem: Problem, names: Mapping[Skill, str] | None = None) -> str:
+async def _solve(bank: Bank, problem: Problem) -> str:
     """The answer along the true steps, by the specialists, with the answers that they gave before."""
     answers: list[str] = []
     for hop in problem.hops:
-        seen = _seen(problem.hops, hop, answers)
-        name = (names or {}).get(hop.skill, hop.skill)
-        answers.append((await bank.ask(name, prompt_of(hop.subtask, seen))).text)
+        answers.append((await bank.ask(hop.skill, prompt_of(hop.subtask, _seen(problem, hop, answers)))).text)
     return answers[-1]
 
 
-def _seen(hops: Sequence[Hop], hop: Hop, answers: Sequence[str]) -> tuple[SeenStep, ...]:
+def _seen(problem: Problem, hop: Hop, answers: Sequence[str]) -> tuple[SeenStep, ...]:
+    """The earlier steps that a step sees, with these answers."""
     return tuple(
-        SeenStep(number=number, worker="", subtask=hops[number - 1].subtask, answer=answers[number - 1])
+        SeenStep(number=number, worker="", subtask=problem.hops[number - 1].subtask, answer=answers[number - 1])
         for number in hop.access
     )

@@ -52,7 +52,7 @@ class Problem:
     """A question as somebody might type it, its answer and its hops. No two of a set normalize to the same text.
 
     With `check`, the question asks for a check, and the last hop is one; it needs the hop before it, and what that one
-    needs. `readable`: the program takes for operands what are operands, in the question and in every subtask.
+    needs.
     """
 
     id: str
@@ -61,7 +61,6 @@ class Problem:
     hops: tuple[Hop, ...]
     shape: Shape
     check: bool = False
-    readable: bool = True
 
     @property
     def skills(self) -> tuple[Skill, ...]:
@@ -75,7 +74,7 @@ class ProblemSettings:
 
     `shares` are the weights of operations, 1 for one that is not named. `word` draws the words for questions about
     letters; None takes the list of the split. `shapes` are weights; `checked` is the share of questions with a check.
-    `needs` is a skill that each question needs, if it is not empty. With `known_words`, only readable questions.
+    `needs` is a skill that each question needs, if it is not empty.
     """
 
     split: Split = "train"
@@ -86,7 +85,6 @@ class ProblemSettings:
     word: WordDraw | None = None
     checked: float = CHECKED
     needs: Skill | Literal[""] = ""
-    known_words: bool = True
 
 
 _SUBJECTS: Final = tuple(sorted(word for word in subjects() if len(word) > 2))
@@ -160,11 +158,8 @@ def draw_problem(random: Random, settings: ProblemSettings, *, id: str = "") -> 
         hops = _hops(made.steps, check=check)
         # A word may be lost among those of a phrasing ("use the number Ra say ..."): then nobody could solve it.
         texts = (normalize(question), " ".join(hop.subtask for hop in hops))
-        readable = all(Counter(find_operands(text)) == Counter(root.literals) for text in texts)
-        if readable or not settings.known_words:
-            return Problem(
-                id=id, question=question, answer=root.value, hops=hops, shape=shape, check=check, readable=readable
-            )
+        if all(Counter(find_operands(text)) == Counter(root.literals) for text in texts):
+            return Problem(id=id, question=question, answer=root.value, hops=hops, shape=shape, check=check)
 
 
 def split_of(root: Node) -> Split | None:

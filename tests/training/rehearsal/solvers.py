@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from conductor_cli.core.plan import Step
-from conductor_cli.core.profile import SeenStep
+from conductor_cli.core.profile import SeenStep, labels_for
 from conductor_cli.core.question import Question
-from conductor_cli.rehearsal.players import CHECKER, CHECKING, NO, REFUSAL, YES
+from conductor_cli.rehearsal.players import CHECKER, CHECKING, NO, PROFILE, REFUSAL, YES
 from conductor_cli.rehearsal.players import render_for_worker as render
-from training.rehearsal.exercises import GENERALIST, Member, RehearsalExercise
+from training.rehearsal.exercises import GENERALIST, Member, RehearsalExercise, pool_of
+from training.rehearsal.rollouts import gold_plan
 from training.rehearsal.world import Hop, Problem
 
 PROBLEM = Problem(
@@ -70,3 +71,14 @@ def _prompts(problem: Problem) -> dict[str, Hop]:
 
 def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:
     return RehearsalExercise(problem=problem, members=members)
+
+
+def plan_text(exercise: RehearsalExercise) -> str:
+    """The true plan as the conductor would write it. Each step names the skill that it needs."""
+    labels = labels_for(pool_of(exercise.members).workers, PROFILE.labels)
+    lines = []
+    for step, hop in zip(gold_plan(exercise).steps, exercise.problem.hops, strict=False):
+        mine = [label for label, name in labels.items() if name == step.worker]
+        label = next((label for label in mine if label.startswith(hop.skill)), mine[0])
+        lines.append(PROFILE.bar.join((step.subtask, " ".join(map(str, step.access)) or "-", label)))
+    return "\n".join(lines)

@@ -16,7 +16,7 @@ from training.rehearsal.exercises import (
     EASY,
     MIXED,
     STRONG,
-    UNSEEN_POOLS,
+    WHOLE,
     Member,
     Phase,
     PoolSettings,
@@ -118,7 +118,7 @@ def drawn(settings: PoolSettings, count: int = 300) -> list[tuple[Member, ...]]:
 
 def test_somebody_has_every_skill_that_a_question_needs() -> None:
     """Unless the generalist is there to stand in, and then only in a share of the pools."""
-    for settings in (EASY, STRONG, UNSEEN_POOLS):
+    for settings in (EASY, STRONG, WHOLE):
         for members in drawn(settings):
             assert set(NEEDED) <= {skill for member in members for skill in member.strengths}
     missing = drawn(replace(MIXED, generalist=1.0, missing=1.0))

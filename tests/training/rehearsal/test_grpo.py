@@ -14,20 +14,19 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "transformer
     pytest.skip("trl is not installed: pip install 'conductor-llm[train]'", allow_module_level=True)
 
 import torch
-from transformers import Qwen2ForCausalLM
 from trl import GRPOTrainer
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.train import grpo
 from conductor_cli.train.checkpoints import last_checkpoint
 from conductor_cli.train.job import TrainingJob, read_metrics
-from tests.training.rehearsal.solvers import Solvers
-from training.rehearsal.asking import END, PAD, build
+from tests.training.rehearsal.solvers import Solvers, plan_text
+from training.rehearsal.asking import build
 from training.rehearsal.exercises import EASY, STRONG, Phase, RehearsalCurriculum, draw_exercises
 from training.rehearsal.grpo import train_conductor
 from training.rehearsal.lessons import Course, Size
 from training.rehearsal.plan_lessons import COURSE
-from training.rehearsal.rollouts import build_rollouts, plan_text
+from training.rehearsal.rollouts import build_rollouts
 from training.rehearsal.supervised import loaded, new_model, train_file
 from training.rehearsal.world import draw_problems
 
@@ -143,24 +142,3 @@ def test_probabilities_are_those_of_trl(tmp_path: Path, tokenizer: Any, monkeypa
     assert train_conductor(model(tokenizer), tokenizer, school(tmp_path))
     assert len(differences) == 2 * PRACTICE.steps
     assert max(differences) < 1e-4
-
-
-def test_sampling_is_that_of_transformers(tokenizer: Any) -> None:
-    """The likeliest plans for prompts of several lengths, some of them equal, are the same; each ends in padding."""
-    small = model(tokenizer).eval()
-    end, pad = (tokenizer.token_to_id(name) for name in (END, PAD))
-    with torch.no_grad():  # some texts end early
-        small.model.embed_tokens.weight[end] *= 3
-    prompts = [[7, 8, 9], [30, 31, 32, 33, 34], [7, 8, 9], [40]]
-    longest = max(map(len, prompts))
-    tokens = torch.tensor([[pad] * (longest - len(ids)) + ids for ids in prompts])
-    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
-    settings = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": [end], "pad_token_id": pad}
-    ours = small.generate(tokens, mask, **settings)
-    theirs = Qwen2ForCausalLM.generate(small, input_ids=tokens, attention_mask=mask, use_cache=True, **settings)
-    assert torch.equal(ours, theirs)
-    torch.manual_seed(1)
-    drawn = small.generate(tokens, mask, **{**settings, "do_sample": True}, temperature=1.0)
-    assert not torch.equal(drawn[0], drawn[2])
-    for row in drawn[:, longest:].tolist():
-        assert end not in row or set(row[row.index(end) + 1 :]) <= {pad}

@@ -6,23 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from conductor_cli.core.question import Question
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.rehearsal.players import ANYTHING
+from conductor_cli.run import start_run
 from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
-from tests.training.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise
-from training.rehearsal.exercises import MIXED_FAILING, Member, RehearsalExercise
-from training.rehearsal.rollouts import (
-    DrawnPools,
-    Found,
-    MemberModel,
-    build_rollouts,
-    followed,
-    forced_chain,
-    gold_plan,
-    keyword_routed,
-    plan_text,
-    planned,
-)
+from tests.training.rehearsal.solvers import CHECKED, CHECKER_MEMBER, MEMBERS, PROBLEM, Solvers, exercise, plan_text
+from training.rehearsal.exercises import Member, RehearsalExercise
+from training.rehearsal.rollouts import DrawnPools, MemberModel, build_rollouts
 
 RIGHT = "capital of FRANCE| -| geographyC\nspell it backwards| 1| spellingB"
 BLIND = "capital of FRANCE| -| geographyC\nspell it backwards| -| spellingB"
@@ -106,13 +97,6 @@ def test_a_plan_may_end_with_a_check() -> None:
     assert (found.reward, found.calls) == (0.5, 3)
 
 
-def found_by(
-    scripts: Sequence[str], item: RehearsalExercise, *, wrong: Iterable[Member] = (), recursion: int = 0
-) -> Found:
-    model = ScriptedModel(scripts=[[text] for text in scripts])
-    return asyncio.run(planned(rollouts(wrong), model, [item], recursion=recursion))[0]
-
-
 def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
     """In training: without it, a right answer earns as much as a wrong one, unless nobody can check."""
     checked, nobody = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER)), exercise(CHECKED, MEMBERS)
@@ -125,40 +109,25 @@ def test_a_check_that_was_asked_for_is_part_of_a_right_plan() -> None:
     assert asyncio.run(rollouts().outcomes([SampledPlan(exercise=checked, text=RIGHT)]))[0].right
 
 
-def test_after_a_check_said_no_the_second_plan_counts() -> None:
+def test_after_a_check_said_no_the_conductor_is_told_who_failed() -> None:
+    """The second plan counts; a run without one keeps the answer to which the check objected."""
     checked = exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER, WEAK))
     first = f"{RIGHT}\ncheck it| 1 2| checkingD"
-    second = RIGHT.replace("spellingB", "spellingE")
-    assert found_by([first, second], checked, wrong=[MEMBERS[1]], recursion=1).right
-    assert not found_by([first], checked, wrong=[MEMBERS[1]]).right
-    assert found_by([first, "accept"], checked, recursion=1).right
-    model = ScriptedModel(scripts=[[first], [second]])
-    asyncio.run(planned(rollouts([MEMBERS[1]]), model, [checked], recursion=1))
+    answers = []
+    for recursion in (0, 1):
+        model, rolled = (
+            ScriptedModel(scripts=[[first], [RIGHT.replace("spellingB", "spellingE")]]),
+            rollouts([MEMBERS[1]]),
+        )
+        limits = replace(rolled.conductor.limits, recursion=recursion)
+        conductor = replace(rolled.conductor_for(checked), model=model, limits=limits)
+        trace = asyncio.run(rolled.trace(start_run(conductor, Question(text=checked.question))))
+        answers.append(trace.answer)
+    assert answers == ["WRONG", "SIRAP"]
     assert model.requests[1].messages[0].content.endswith("and check it\nNO B\n")
 
 
-def test_what_went_wrong_is_told_apart() -> None:
-    right = found_by([RIGHT], EXERCISE)
-    assert (right.split, right.shaped, right.routed, right.right) == (True, True, True, True)
-    blind, missent = found_by([BLIND], EXERCISE), found_by([MISSENT], EXERCISE)
-    assert (blind.split, blind.shaped, blind.routed, blind.right) == (True, False, True, False)
-    assert (missent.split, missent.shaped, missent.routed, missent.right) == (True, True, False, False)
-    nonsense = found_by(["no plan", "no plan"], EXERCISE)
-    assert (nonsense.plan, nonsense.split, nonsense.routed, nonsense.outcome.valid) == (None, False, False, False)
-    assert nonsense.outcome.calls == 0  # the demo declines where there is no plan
-
-
-def test_the_gold_plan_and_the_baselines_on_a_split() -> None:
-    """The best for each step; by keywords; and as a chain."""
-    assert plan_text(EXERCISE) == RIGHT
-    right = asyncio.run(followed(rollouts(), EXERCISE, gold_plan(EXERCISE)))
-    assert right.right
-    missent = found_by([MISSENT], EXERCISE)
-    routed = keyword_routed(missent)
-    assert routed is not None
-    assert [step.worker for step in routed.steps] == ["member3", "member2"]
-    chain = forced_chain(replace(gold_plan(EXERCISE), steps=gold_plan(EXERCISE).steps * 2))
-    assert chain is not None
-    assert [step.access for step in chain.steps] == [(), (1,), (2,), (3,)]
-    assert forced_chain(None) is None
-    assert MIXED_FAILING.generalist == 0
+def test_the_true_plan_asks_the_best_for_each_step() -> None:
+    """Without a check where nobody can check."""
+    assert plan_text(EXERCISE) == plan_text(exercise(CHECKED, MEMBERS)) == RIGHT
+    assert plan_text(exercise(CHECKED, (*MEMBERS, CHECKER_MEMBER))) == f"{RIGHT}\ncheck it| 1 2| checkingD"
