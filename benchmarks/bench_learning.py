@@ -24,7 +24,7 @@ from figures import Figure, Table, show
 
 from conductor_cli.app.learning import learning_key, make_exploration, with_learned_cards
 from conductor_cli.core.chat import Chunk, Request
-from conductor_cli.core.learning import ALL_KINDS, Exploration, Rating, SkillEstimate, choose_worker, learn, shares_of
+from conductor_cli.core.learning import Rating, learn, shares_of
 from conductor_cli.core.pool import Card, Pool, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import FREE, Usage
@@ -42,7 +42,6 @@ WORSE: Final[Mapping[str, float]] = {**CARDS, "ada": 0.35}
 BETTER: Final[Mapping[str, float]] = {**CARDS, "cem": 0.95}
 RISE: Final = (BETTER["cem"] - BETTER["ada"]) * QUESTIONS  # the regret of fixed cards where a worker gets better
 HOUR: Final = 3600.0  # seconds of simulated time between two questions
-LOGGED: Final = 20_000  # stored steps from which the value of another choice is estimated
 _LINE: Final = re.compile(r"^([A-Z])  (\w+)\b.*\(math (\d\.\d+)\)$", re.MULTILINE)
 
 
@@ -56,8 +55,6 @@ def measure() -> Table:
     healthy = [regret(seed, after=CARDS) for seed in range(SEEDS)]
     fixed, learned = [one for one, _ in pairs], [two for _, two in pairs]
     base = statistics.mean(fixed)
-    errors = [off_policy_error(seed, LOGGED) for seed in range(SEEDS)]
-    few = [off_policy_error(seed, 2_000) for seed in range(SEEDS)]
     about = (
         f"SIMULATED workers, real runs: {SEEDS} seeds; {BEFORE} questions, then one of four workers falls from "
         f"0.85 to 0.35, then the {QUESTIONS} questions that count. Regret in right answers; intervals of 95 %."
@@ -77,20 +74,13 @@ def measure() -> Table:
                also=interval(unseen)),
         Figure("right answers lost where no worker gets worse", statistics.mean(healthy) / QUESTIONS,
                "percent", also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none"),
-        Figure(f"value of another choice, from {LOGGED:,} stored steps: largest error of {SEEDS} seeds",
-               max(map(abs, errors)), "ratio", bound=0.03, also=f"mean {interval(errors, 4)}"),
-        Figure("the same from 2,000 stored steps", max(map(abs, few)), "ratio",
-               also=f"mean {interval(few, 4)}"),
     ))  # fmt: skip
 
 
-def interval(values: Sequence[float], digits: int = 1) -> str:
+def interval(values: Sequence[float]) -> str:
     """Mean and 95 % interval over the seeds."""
     mean, half = statistics.mean(values), 1.96 * statistics.stdev(values) / math.sqrt(len(values))
-    return f"{mean:.{digits}f} ({mean - half:.{digits}f} to {mean + half:.{digits}f})"
-
-
-# Regret
+    return f"{mean:.1f} ({mean - half:.1f} to {mean + half:.1f})"
 
 
 class CardReader:
@@ -184,43 +174,6 @@ async def _regret(world: World, after: Mapping[str, float]) -> float:
         world.models[name].share = share
     best = max(after.values())
     return sum([best - after[await world.ask()] for _ in range(QUESTIONS)])
-
-
-# The value of another choice, from stored propensities
-
-KINDS: Final[Mapping[str, Mapping[str, float]]] = {
-    "math": {"ada": 0.80, "ben": 0.70}, "code": {"ada": 0.60, "ben": 0.75},
-}  # fmt: skip
-"""True shares of two workers. The planner prefers ada for math and ben for code, as their cards say."""
-
-
-def off_policy_error(seed: int, steps: int) -> float:
-    """How far the estimate of what ben alone would reach, from steps that were mostly planned otherwise, is off.
-
-    The estimate is self-normalised inverse propensity weighting: each step that ben did counts 1 / propensity.
-    """
-    draw = random.Random(seed)
-    exploration = Exploration(
-        probability=EXPLORED,
-        estimates={
-            name: {ALL_KINDS: SkillEstimate(card=0.7)} | {kind: SkillEstimate(card=KINDS[kind][name]) for kind in KINDS}
-            for name in ("ada", "ben")
-        },
-    )
-    pool = {name: Worker(name=name, kind="scripted", price=FREE) for name in ("ada", "ben")}
-    weights = rights = 0.0
-    for number in range(steps):
-        kind = list(KINDS)[number % len(KINDS)]
-        planned = max(pool, key=KINDS[kind].__getitem__)
-        candidates = exploration.candidates(pool[planned], list(pool.values()), kind)
-        choice = choose_worker(planned, candidates, exploration.probability, draw.random())
-        is_right = draw.random() < KINDS[kind][choice.worker]
-        if choice.worker == "ben":
-            assert choice.propensity is not None
-            weights += 1 / choice.propensity
-            rights += is_right / choice.propensity
-    truth = statistics.mean(shares["ben"] for shares in KINDS.values())
-    return rights / weights - truth
 
 
 if __name__ == "__main__":

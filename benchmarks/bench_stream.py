@@ -5,9 +5,7 @@ The server is a process of its own; what is counted is the processor time of thi
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import pty
 import statistics
@@ -21,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TextIO
 
-from figures import Figure, Table, cpu, ratio, show
+from figures import Figure, Table, cpu, show
 from loopback import paced, server, words
 
 from conductor_cli.app.driver import Job, begin_run, run_to_end
@@ -79,57 +77,6 @@ async def _measure(url: str, store: TraceStore, nowhere: TextIO) -> Table:
         Figure("the same through the adapter", remote, "percent", also="a read of the socket for each delta"),
         Figure("scripted, nothing drawn", nothing, "percent", also="the run and its stored trace"),
     ))  # fmt: skip
-
-
-PAIR: Final = """
-import asyncio, json, os, tempfile
-from pathlib import Path
-import bench_serve as serve, bench_stream as stream
-
-async def delta(url, store, nowhere):
-    count = 4 * stream.RATE
-    await stream._asked(stream._remote(url, "50"), store, nowhere)
-    asked = stream._asked(stream._remote(url, f"{count}@{stream.RATE}"), store, nowhere)
-    return await stream._cpu_of(asked) / (len(stream.WORKERS) * count)
-
-with stream.server() as url, tempfile.TemporaryDirectory() as place, open(os.devnull, "w") as nowhere:
-    found = [asyncio.run(delta(url, stream.TraceStore(Path(place)), nowhere))]
-with serve.upstream() as worker, serve.served(worker) as (url, process):
-    asyncio.run(serve.read_all(url, 5, over=0.5))
-    before = sum(process.cpu_times()[:2])
-    streams = asyncio.run(serve.read_all(url, 100, over=2.0))
-    found.append((sum(process.cpu_times()[:2]) - before) / sum(len(each.tokens) for each in streams))
-print(json.dumps(found))
-"""
-"""Prints the processor seconds of a delta and of a token; it runs with the benchmarks of either commit."""
-
-
-def against(revision: str, pairs: int) -> Table:
-    """What a delta and a token through `serve` cost, over the same at an earlier commit, in turn."""
-    root = Path(__file__).resolve().parents[1]
-
-    def pair(tree: Path) -> list[float]:
-        environ = os.environ | {"PYTHONPATH": f"{tree / 'src'}:{tree}"}
-        place = tree / "benchmarks"  # whose modules come first
-        done = subprocess.run([sys.executable, "-c", PAIR], env=environ, cwd=place, check=True, stdout=subprocess.PIPE)
-        found: list[float] = json.loads(done.stdout)
-        return found
-
-    with tempfile.TemporaryDirectory() as place:
-        then = Path(place) / "then"
-        subprocess.run(["git", "-C", root, "worktree", "add", "--quiet", "--detach", then, revision], check=True)
-        try:
-            found = [(pair(root), pair(then)) for _ in range(pairs)]
-        finally:
-            subprocess.run(["git", "-C", root, "worktree", "remove", "--force", then], check=True)
-    figures = []
-    for at, what in enumerate(("a delta, at 200 a second and worker", "a token through `serve`, 100 streams")):
-        ours, theirs = [now[at] for now, _ in found], [before[at] for _, before in found]
-        also = f"{statistics.median(ours) * 1e6:.0f} and {statistics.median(theirs) * 1e6:.0f} µs"
-        figures.append(Figure(what, ratio(ours, theirs), "ratio", 0.6, also))
-    return Table(
-        f"stream against {revision}", f"Processor time over that of the commit; {pairs} pairs, in turn.", figures
-    )
 
 
 async def _live(workers: Mapping[str, Model], store: TraceStore, nowhere: TextIO) -> float:
@@ -202,8 +149,4 @@ async def _share(work: Awaitable[None]) -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--against", metavar="REV", help="compare with this commit instead, in turn")
-    parser.add_argument("--pairs", type=int, default=3, help="how often both are measured")
-    given = parser.parse_args()
-    sys.exit(show(against(given.against, given.pairs) if given.against else measure()))
+    sys.exit(show(measure()))
