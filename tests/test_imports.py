@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})), file
 """
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """The top names that a module imports when it runs, and whether that is inside a function."""
 
     def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, bool]]:
@@ -54,7 +56,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child, inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
-    return walk(ast.parse(path.read_text(encoding="utf-8")), inside=False)
+    return tuple(walk(ast.parse(path.read_text(encoding="utf-8")), inside=False))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--version"], ["--help"]], ids=["import", "--version", "--help"])
@@ -94,4 +96,4 @@ def test_imports_at_the_top_and_inside_functions_are_told_apart(tmp_path: Path) 
         "import os.path\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import httpx\n"
         "def f():\n    from httpx import Client\n"
     )
-    assert list(imports(path)) == [("os", False), ("typing", False), ("httpx", True)]
+    assert imports(path) == (("os", False), ("typing", False), ("httpx", True))

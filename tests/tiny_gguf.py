@@ -63,8 +63,6 @@ class Shape:
 
 
 TINY = Shape()
-SLOW = Shape(width=512, layers=8, heads=8, key_heads=4, inner=1536)
-"""Large enough that a batch of 512 tokens takes about half a second on two cores."""
 
 
 @dataclass(frozen=True, kw_only=True)

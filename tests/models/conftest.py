@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import litellm_ready
-from tests.tiny_gguf import END, INSTRUCT, SLOW, Extra, make
+from tests.tiny_gguf import END, INSTRUCT, Extra, make
 
 NEVER_ENDS = Extra(bias={END: -50.0, "<|endoftext|>": -50.0})
 """So that a reply is as long as its limit."""
@@ -39,12 +39,6 @@ def tiny(models: Path) -> Path:
 def brief(models: Path) -> Path:
     """The same, but ends and new lines are likely."""
     return make(models / "brief.gguf", extra=Extra(bias={END: 4.0, "\n": 5.0}))
-
-
-@pytest.fixture(scope="session")
-def slow(models: Path) -> Path:
-    """Large enough that a prompt of two thousand tokens takes seconds, and each batch of it half a second."""
-    return make(models / "slow.gguf", shape=SLOW, extra=NEVER_ENDS)
 
 
 @pytest.fixture(scope="session")

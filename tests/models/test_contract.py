@@ -238,7 +238,7 @@ def test_a_server_that_is_not_there_cannot_be_connected_to(name: str) -> None:
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_the_time_for_a_call_bounds_it(name: str, when: str) -> None:
     with loopback(silent if when == "before" else endless) as server:
-        request = Request(messages=asked("Yes?").messages, deadline=0.5)
+        request = Request(messages=asked("Yes?").messages, deadline=0.2)
         with pytest.raises(ModelError) as error:
             play(REMOTE[name](server.url), request)
         assert error.value.reason == "timeout"

@@ -1,4 +1,4 @@
-"""Three hundred plans, sampled by the real llama.cpp from a model of random weights, held by the real grammar alone."""
+"""Plans, sampled by the real llama.cpp from a model of random weights, held by the real grammar alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.pool import Pool, Worker
@@ -19,7 +20,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.tiny_gguf import Extra, make
 
-SEEDS = 300  # each pair of pool size and step limit occurs five times
+SEEDS = max(120, settings.default.max_examples)  # each pair of pool size and step limit occurs twice, in CI five times
 LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
 
 
@@ -90,4 +91,4 @@ def test_every_length_and_pool_occurs_and_plans_differ(plans: list[tuple[int, in
     lengths = Counter((limit, text.count("\n") + 1) for _, _, limit, text, _ in plans)
     assert set(lengths) == {(limit, length) for limit in range(1, 6) for length in range(1, limit + 1)}
     assert {line[0] for *_, text, _ in plans for line in text.split("\n")} == set("ABCDEFGHIJKL")
-    assert len({text for *_, text, _ in plans}) >= 270
+    assert len({text for *_, text, _ in plans}) >= 0.9 * SEEDS

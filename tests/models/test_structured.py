@@ -382,7 +382,7 @@ def llama_cpp_server(path: Path, owner: str = "llamacpp") -> Iterator[Loopback]:
     """A server around a real llama.cpp: it takes `grammar` as llama-server does."""
     import llama_cpp
 
-    llama = llama_cpp.Llama(str(path), n_ctx=8192, n_threads=1, verbose=False)
+    llama = llama_cpp.Llama(str(path), n_ctx=8192, n_threads=1, n_threads_batch=1, verbose=False)
 
     async def script(seen: SeenStep, wire: Wire) -> None:
         body = seen.json

@@ -36,9 +36,9 @@ def changed(text: str, diff: str) -> str:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with all examples in it; files that they leave alone are links."""
+    """A copy of the package with all examples in it; files that they leave alone are links, and so is what Python compiled."""
     place = tmp_path_factory.mktemp("extended")
-    shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink)
     for name, language, text in examples():
         path = place / name
         whole = text if language == "python" else changed(path.read_text(encoding="utf-8"), text)
