@@ -38,9 +38,15 @@ class Solvers:
     """
 
     def __init__(self, problems: Iterable[Problem], wrong: Iterable[Member] = ()) -> None:
-        self._known = {prompt: hop for problem in problems for prompt, hop in _prompts(problem).items()}
+        self._known: dict[str, Hop] = {}
+        self.learn(problems)
         self._wrong = [member.files for member in wrong]
         self.asked: list[str] = []
+
+    def learn(self, problems: Iterable[Problem]) -> None:
+        """Know the steps of further problems."""
+        for problem in problems:
+            self._known |= _prompts(problem)
 
     async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
         del seed
@@ -57,16 +63,17 @@ class Solvers:
 
 def _prompts(problem: Problem) -> dict[str, Hop]:
     """What a worker reads for each step, when the steps before it are right."""
-    return {
-        render(
-            Question(text=problem.question), Step(worker="", subtask=hop.subtask),
-            [
-                SeenStep(number=at, worker="", subtask=problem.hops[at - 1].subtask, answer=problem.hops[at - 1].answer)
-                for at in hop.access
-            ],
-        ): hop
-        for hop in problem.hops
-    }  # fmt: skip
+    asked = Question(text=problem.question)
+    return {render(asked, Step(worker="", subtask=hop.subtask), seen_by(problem, hop)): hop for hop in problem.hops}
+
+
+def seen_by(problem: Problem, hop: Hop) -> list[SeenStep]:
+    """The earlier steps that a step sees, with the right answers."""
+    hops = {number: problem.hops[number - 1] for number in hop.access}
+    return [
+        SeenStep(number=number, worker="", subtask=earlier.subtask, answer=earlier.answer)
+        for number, earlier in hops.items()
+    ]
 
 
 def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:

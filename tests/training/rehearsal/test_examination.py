@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,39 +10,23 @@ from typer.testing import CliRunner
 
 from conductor_cli.core.chat import Request
 from conductor_cli.models.base import Script, ScriptedModel
-from conductor_cli.rehearsal.players import CHECKER, REFUSAL, YES
-from tests.training.rehearsal.reader import readings
-from tests.training.rehearsal.solvers import plan_text
+from tests.training.rehearsal.solvers import Solvers, plan_text
 from training.rehearsal.examination import Examination
-from training.rehearsal.exercises import GENERALIST, RehearsalExercise
+from training.rehearsal.exercises import RehearsalExercise
 from training.rehearsal.rollouts import build_rollouts
 from training.rehearsal.train import app
 from training.stages import MISSED
 
-
-class Readers:
-    """Members that work out a step from its words, whatever their skills; a whole question of several steps is refused.
-
-    A check says YES. With a strength below 1 nothing fails.
-    """
-
-    async def member(self, strengths: Mapping[str, float], prompt: str, seed: int) -> str:
-        del seed
-        if GENERALIST in strengths:
-            return REFUSAL
-        *before, subtask, _ = prompt.splitlines()
-        if subtask == "s: check it":
-            return YES if CHECKER in strengths else REFUSAL
-        seen = [line.removeprefix("a: ") for line in before if line.startswith("a: ")]
-        return min(readings(subtask.removeprefix("s: "), seen), default=REFUSAL)
+SOLVERS = Solvers([])
 
 
 class Told(Examination):
-    """Tells its model the true plan of each question that is drawn."""
+    """Tells its model the true plan of each question that is drawn, and its members the answers."""
 
     def draw(self, *settings: Any, **changes: Any) -> tuple[RehearsalExercise, ...]:
         found = super().draw(*settings, **changes)
         self.model.plans |= {self.rollouts.prompt(item)[0]["content"]: plan_text(item) for item in found}  # type: ignore[attr-defined]
+        SOLVERS.learn(item.problem for item in found)
         return found
 
 
@@ -64,7 +47,7 @@ class Planner(ScriptedModel):
 def test_a_plan_with_a_fault_is_written_again_where_plans_are_checked(forgetful: bool, alone: float) -> None:
     """A conductor that is always right meets every bound; one that forgets the last step needs the check of plans."""
     examination = Told(
-        rollouts=build_rollouts(Readers()), model=Planner(forgetful=forgetful), count=4, seed=2,
+        rollouts=build_rollouts(SOLVERS), model=Planner(forgetful=forgetful), count=4, seed=1,
     )  # fmt: skip
     rows = {row.what: row for row in asyncio.run(examination.rows())}
     assert {name: row.value for name, row in rows.items()} == {
