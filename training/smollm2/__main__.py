@@ -19,10 +19,7 @@ COMMAND: Final = (sys.executable, "-m", "training.smollm2.commands")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How long everything is. `workers` are those that GRPO draws from, `cases` its questions.
-
-    `untrained` are the questions for the planner without an adapter, which writes no plans, and long ones.
-    """
+    """How long everything is. `workers` are those that GRPO draws from, `cases` its questions."""
 
     supervised_steps: int = 20
     steps: int = 40
@@ -32,13 +29,12 @@ class Scale:
     cases: int = 480
     validation: int = 32
     questions: int = 200
-    untrained: int = 40
     seeds: tuple[int, ...] = (1, 2, 3)
 
 
 FULL: Final = Scale()
 TRIAL: Final = Scale(
-    supervised_steps=20, steps=2, prompts=2, group=4, workers=24, cases=16, validation=8, questions=4, untrained=4,
+    supervised_steps=20, steps=2, prompts=2, group=4, workers=24, cases=16, validation=8, questions=4,
     seeds=(1,),
 )  # fmt: skip
 """The whole way in a few minutes, to see whether it works. Its figures mean nothing."""
@@ -78,11 +74,10 @@ def plan(out: Path, scale: Scale, *, minutes: float, port: int) -> Iterator[Stag
     for system in SYSTEMS:
         for seed in scale.seeds:
             made.append(f"evaluation/{system}-{seed}.done")
-            needs = (MODEL, *filter(None, (ADAPTERS[system],)))
-            count = scale.questions if ADAPTERS[system] else scale.untrained
+            drawn = ("--seed", str(seed), "--count", str(scale.questions))
             yield Stage(
-                name=f"{system}-{seed}", makes=made[-1], needs=needs,
-                command=(*COMMAND, "evaluate", system, *where, "--seed", str(seed), "--count", str(count)),
+                name=f"{system}-{seed}", makes=made[-1], needs=(MODEL, ADAPTERS[system]),
+                command=(*COMMAND, "evaluate", system, *where, *drawn),
             )  # fmt: skip
     yield Stage(
         name="report", makes="report.txt", needs=tuple(made), prints=True,

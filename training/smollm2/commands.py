@@ -26,7 +26,7 @@ SUPERVISED: Final = "start/supervised.done"
 MERGED: Final = "merged/model.safetensors"
 CASES: Final = "cases.jsonl"
 TRAINED: Final = "grpo/adapter.gguf"
-ADAPTERS: Final = {"untrained": "", "start": "start.gguf", "trained": "trained.gguf"}
+ADAPTERS: Final = {"start": "start.gguf", "trained": "trained.gguf"}
 
 RATE: Final = "1e-4"  # the learning rate of GRPO: ten times the recipe's for an adapter of a 7B model
 OFFER: Final = 4
@@ -131,9 +131,8 @@ def evaluate(given: Options) -> int:
     from training.smollm2.evaluate import evaluate as measure
     from training.smollm2.evaluate import planner_worker
 
-    file = ADAPTERS[given.system]
     place = given.out / "evaluation" / f"{given.system}-{given.seed}.jsonl"
-    worker = planner_worker(given.out / MODEL, given.out / file if file else None)
+    worker = planner_worker(given.out / MODEL, given.out / ADAPTERS[given.system])
     measure(worker, place, seed=given.seed, count=given.count, say=print_line)
     write(place.with_suffix(".done"), f"{given.count} questions\n")
     return DONE

@@ -29,7 +29,6 @@ from conductor_cli.models.catalog import open_model
 from conductor_cli.models.disk import AppendLog, read_lines
 from conductor_cli.run import start_run
 from conductor_cli.run.conductor import Conductor
-from training.smollm2.lessons import best_plan
 from training.smollm2.questions import draw_cases
 from training.smollm2.workers import answer, draw_workers, is_good_choice, read_task
 
@@ -38,10 +37,9 @@ Outcomes = Sequence[Mapping[str, Any]]
 LONGEST: Final = 120  # tokens of a plan. The best plans have less than 60.
 
 
-def planner_worker(model: Path, adapter: Path | None) -> Worker:
+def planner_worker(model: Path, adapter: Path) -> Worker:
     """The model file that plans, as a worker of kind `llama`, on one thread."""
-    options: dict[str, Any] = {"threads": 1, "context": 2048}
-    options |= {"adapter": str(adapter.absolute())} if adapter else {}
+    options: dict[str, Any] = {"threads": 1, "context": 2048, "adapter": str(adapter.absolute())}
     return Worker(name="smollm2", kind="llama", model=str(model.absolute()), options=options)
 
 
@@ -72,22 +70,18 @@ def offered(seed: int, number: int) -> Pool:
 
 
 async def measure(case: Case, pool: Pool, planner: Model, *, seed: int) -> Mapping[str, Any]:
-    """What comes of a question: by the planner, by the best plan, and by the best single worker."""
+    """What comes of a question over these workers."""
     profile = replace(BRIEF, sampling=replace(BRIEF.sampling, max_tokens=LONGEST))
     conductor = Conductor(
         model=planner, pool=pool, workers={worker.name: scripted(worker) for worker in pool}, profile=profile,
         limits=Limits(attempts=1, steps=MAX_STEPS), constrained=False, seed=seed,
     )  # fmt: skip
-    question = Question(text=case.question)
-    trace = await _trace(conductor, question)
-    best = await _trace(conductor, question, best_plan(case, pool))
-    alone = max(pool, key=lambda worker: min(worker.card.strengths[step.skill] for step in case.steps))
-    task = read_task(f"Your subtask: {case.question}")
-    single = answer(task, alone.name, alone.card.strengths, seed)
+    run = start_run(conductor, Question(text=case.question))
+    async for _ in run:
+        pass
     return {
-        "id": case.id, "shape": case.tags[0], "question": case.question, "text": trace.plan_text,
-        "right": is_correct(trace.answer, case), "best": is_correct(best.answer, case),
-        "single": is_correct(single, case), **judge(case, pool, trace),
+        "id": case.id, "shape": case.tags[0], "question": case.question, "text": run.trace.plan_text,
+        "right": is_correct(run.trace.answer, case), **judge(case, pool, run.trace),
     }  # fmt: skip
 
 
@@ -109,12 +103,6 @@ def judge(case: Case, pool: Pool, trace: Trace) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def by_chance(case: Case, pool: Pool) -> float:
-    """The share of good choices that a planner would make that does not read the cards."""
-    shares = [sum(is_good_choice(name, step.skill, pool) for name in pool.names) / len(pool) for step in case.steps]
-    return sum(shares) / len(shares)
-
-
 def scripted(worker: Worker) -> Model:
     """The worker as a model of this process."""
 
@@ -123,13 +111,6 @@ def scripted(worker: Worker) -> Model:
         return [answer(read_task(prompt), worker.name, worker.card.strengths, request.seed or 0)]
 
     return ScriptedModel(reply=reply)
-
-
-async def _trace(conductor: Conductor, question: Question, plan: Plan | None = None) -> Trace:
-    run = start_run(conductor, question, plan=plan) if plan is not None else start_run(conductor, question)
-    async for _ in run:
-        pass
-    return run.trace
 
 
 def read_outcomes(path: Path) -> Outcomes:
@@ -144,14 +125,13 @@ def read_outcomes(path: Path) -> Outcomes:
 BOUNDS: Final = {"valid plan, without grammar": 0.95, "right worker by card": 0.80}
 """What the trained planner is to reach."""
 
-SYSTEMS: Final = ("untrained", "start", "trained")
+SYSTEMS: Final = ("start", "trained")
 
 
 def table(found: Mapping[str, Mapping[int, Outcomes]]) -> list[str]:
     """Lines of text. `found` has the outcomes by system and by seed."""
     lines = []
-    measured = {system: by_seed for system, by_seed in found.items() if by_seed}
-    for system, by_seed in measured.items():
+    for system, by_seed in found.items():
         lines.append(f"{system}: {sum(map(len, by_seed.values()))} questions, seeds {', '.join(map(str, by_seed))}")
         for name, key in ROWS.items():
             found_flags = [
@@ -159,14 +139,6 @@ def table(found: Mapping[str, Mapping[int, Outcomes]]) -> list[str]:
                 for outcomes in by_seed.values()
             ]
             lines.append(_row(name, found_flags, bounded=system == "trained"))
-    some = next(iter(measured.values()), {})
-    chances = [
-        by_chance(case, offered(seed, number))
-        for seed, outcomes in some.items()
-        for number, case in enumerate(draw_cases(len(outcomes), seed, "held"))
-    ]
-    if chances:
-        lines.append(f"right worker by chance: {sum(chances) / len(chances):.3f}")
     return lines
 
 
@@ -182,7 +154,9 @@ def _row(name: str, by_seed: Sequence[Sequence[bool]], *, bounded: bool) -> str:
 
 
 ROWS: Final = {
-    "valid plan, without grammar": "valid", "right steps and access lists": "split", "right worker by card": "routed",
-    "right answer": "right", "right answer, best plan": "best", "right answer, best worker": "single",
-}  # fmt: skip
+    "valid plan, without grammar": "valid",
+    "right steps and access lists": "split",
+    "right worker by card": "routed",
+    "right answer": "right",
+}
 """What is counted: the workers of a plan with another number of steps are neither right nor wrong."""

@@ -27,7 +27,7 @@ from conductor_cli.run.conductor import Conductor
 from training.smollm2 import __main__ as stages
 from training.smollm2 import base, commands
 from training.smollm2.__main__ import FULL, TRIAL
-from training.smollm2.evaluate import by_chance, judge, measure, table
+from training.smollm2.evaluate import judge, measure, table
 from training.smollm2.lessons import best_plan, lesson, plan_text
 from training.smollm2.questions import CHAINS, FRAMES, JOINS, OWN_FRAMES, SUBJECTS, SUMS, TRANSLATIONS, draw_cases
 from training.smollm2.workers import UNKNOWN, Task, answer, best_for, draw_workers, is_good_choice, serving
@@ -143,21 +143,20 @@ def test_plans_are_judged_by_validity_split_and_choice() -> None:
     short = Plan(steps=(Step(worker="ann", subtask="Do it."),))
     assert judge(JOIN, ABLE, Trace(plan=short)) == {"valid": True, "split": False, "routed": []}
     assert judge(JOIN, ABLE, Trace()) == {"valid": False, "split": False, "routed": []}
-    assert by_chance(JOIN, ABLE) == pytest.approx(0.5)
 
 
 def test_a_question_is_measured_with_the_plan_the_planner_wrote() -> None:
-    """A good plan over perfect workers is right, whatever the best single worker can do."""
+    """A good plan over perfect workers is right."""
     pool = Pool(workers=tuple(replace(each, card=Card(strengths=PERFECT)) for each in ABLE))
     written = plan_text(JOIN, pool)
     found = asyncio.run(measure(JOIN, pool, ScriptedModel([[written]]), seed=1))
-    assert (found["valid"], found["split"], found["right"], found["best"], found["single"]) == (True,) * 5
+    assert (found["valid"], found["split"], found["right"]) == (True, True, True)
     found = asyncio.run(measure(JOIN, pool, ScriptedModel([["no plan"]]), seed=1))
     assert (found["valid"], found["split"]) == (False, False)
 
 
 def outcome(**changes: object) -> dict[str, Any]:
-    fine = {"valid": True, "split": True, "routed": [True], "right": True, "best": True, "single": False}
+    fine = {"valid": True, "split": True, "routed": [True], "right": True}
     return {**fine, **changes}
 
 
