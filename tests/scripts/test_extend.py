@@ -36,7 +36,7 @@ def changed(text: str, diff: str) -> str:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package with all examples in it; files that they leave alone are links, and so is what Python compiled."""
+    """A copy of the package with all examples in it. All else is links, also what Python has compiled."""
     place = tmp_path_factory.mktemp("extended")
     shutil.copytree(ROOT / "src", place / "src", copy_function=os.symlink)
     for name, language, text in examples():
