@@ -19,7 +19,7 @@ from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, NAME, Case, hash_cases, make_basics, read_cases
-from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, is_evaluated_free, unpriced_models
+from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.programs import judging_in, load_unit_tests, require_libraries, require_sandbox
 from conductor_cli.evals.runner import run_cases
@@ -129,7 +129,8 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         if len(done) >= spec.runs:  # the newest of the same is finished
             stored, done = None, set()
         outcomes = stored.outcomes() if stored is not None else ()
-        estimate = None if is_evaluated_free(conductor, systems) else estimate_cost(
+        planned = any(system.plan is None for system in systems)
+        estimate = None if has_no_cost(conductor, planned=planned) else estimate_cost(
             systems, request.cases, conductor, done, request.repeat
         )  # fmt: skip
         spent = stored.spent() if stored is not None else Decimal(0)
@@ -142,7 +143,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
                 left = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
         if left is not None and (limit is None or spent + left < limit):
             limit = spent + left
-        unpriced = ", ".join(unpriced_models(conductor, systems))
+        unpriced = ", ".join(unpriced_models(conductor, planned=planned))
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None and unpriced:
             hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"

@@ -19,6 +19,7 @@ COMMANDS: Final[CommandTable] = {
         "chat": ("conductor_cli.cli.chat:chat_command", "Hold a conversation in the terminal."),
         "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
+        "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
     },
     "Setup": {
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),

@@ -30,6 +30,13 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Run one plan for many inputs", "git diff | conductor run review.json -"),
         ("Plan and run in one pipe", 'conductor plan "…" | conductor run - --no-approve'),
     ),
+    "batch": (
+        (
+            "Ask each line of a file, for at most 5 dollars",
+            "conductor batch questions.txt -o answers.jsonl --max-cost 5",
+        ),
+        ("Ask those again that failed", "conductor batch answers.failed.jsonl -o answers.jsonl --yes"),
+    ),
     "trace": (
         ("Find the runs about a subject", "conductor trace list migration --since 7d"),
         ("See what the second step was sent", "conductor trace show last --step 2"),

@@ -139,7 +139,7 @@ class Session:
         stored = (*resume.pool.names, *needs) if resume is not None else ()
 
         async def run() -> RunResult:
-            async with self._opened(only=only, stored=stored, planning=job.plans) as conductor:
+            async with self.opened(only=only, stored=stored, planning=job.plans) as conductor:
                 check_allowed(conductor.pool_policy, needs)
                 conductor.pool.subset(needs)
                 return await self.run_job(conductor, job)
@@ -147,7 +147,7 @@ class Session:
         return asyncio.run(run())
 
     @asynccontextmanager
-    async def _opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
+    async def opened(self, **how: Any) -> AsyncIterator[Conductor]:  # noqa: ANN401 - as `open_conductor` takes it
         """A conductor whose models are closed at the end; problems with recording the spending are printed."""
         opened = await open_conductor(
             self.settings,

@@ -57,7 +57,12 @@ def estimate_cost(
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
         least, most = scale_ranges([_estimate_case(system, case, configured) for case in left[:SAMPLE]], len(left))
         runs, low, high = runs + len(left), low + least, high + most
-    return CostEstimate(runs=runs, low=low, high=high, unknown=unpriced_models(conductor, systems))
+    return CostEstimate(
+        runs=runs,
+        low=low,
+        high=high,
+        unknown=unpriced_models(conductor, planned=any(system.plan is None for system in systems)),
+    )
 
 
 def scale_ranges(sample: Sequence[tuple[PlanEstimate, PlanEstimate]], runs: int) -> tuple[PlanEstimate, PlanEstimate]:
@@ -120,23 +125,23 @@ def _most_steps(conductor: Conductor) -> int:
     return conductor.rules(given=False, depth_left=0).steps
 
 
-def _prices(conductor: Conductor, systems: Sequence[System]) -> dict[str, Price | None]:
-    """The price of each model that may be called, None where it is not known."""
+def _prices(conductor: Conductor, *, planned: bool) -> dict[str, Price | None]:
+    """The price of each model that may be called, that of the planner too where it is; None where it is not known."""
     prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
-    if any(system.plan is None for system in systems):
+    if planned:
         prices[conductor.name] = conductor.price
     return prices
 
 
-def is_evaluated_free(conductor: Conductor, systems: Sequence[System]) -> bool:
+def has_no_cost(conductor: Conductor, *, planned: bool) -> bool:
     """Whether it is known that nothing costs anything."""
-    prices = _prices(conductor, systems).values()
+    prices = _prices(conductor, planned=planned).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
-def unpriced_models(conductor: Conductor, systems: Sequence[System]) -> tuple[str, ...]:
+def unpriced_models(conductor: Conductor, *, planned: bool) -> tuple[str, ...]:
     """The names of the models without a known price."""
-    return tuple(name for name, price in _prices(conductor, systems).items() if price is None)
+    return tuple(name for name, price in _prices(conductor, planned=planned).items() if price is None)
 
 
 class Budget:

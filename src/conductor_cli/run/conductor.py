@@ -288,6 +288,19 @@ class RunResources:
         self._settled.set()
 
 
+def share_models(conductor: Conductor, semaphores: dict[int, asyncio.Semaphore]) -> Conductor:
+    """Return the conductor for one of many runs at once, which take turns on its models by these `semaphores`.
+
+    Those of its models are added to them. A model must stay open as long as they are used: its `id` is its name there.
+    """
+    for key, semaphore in model_semaphores(conductor.pool, conductor.workers).items():
+        semaphores.setdefault(key, semaphore)
+    if conductor.constrained:
+        # An in-process model can do only one thing at a time.
+        semaphores.setdefault(id(conductor.model), asyncio.Semaphore(1))
+    return replace(conductor, shared_semaphores=semaphores)
+
+
 def model_semaphores(pool: Pool, models: Mapping[str, Model]) -> dict[int, asyncio.Semaphore]:
     """A semaphore for each model, by its `id`. Workers on one model share it; the narrowest of them sets its size."""
     widths: dict[int, int] = {}

@@ -28,7 +28,7 @@ from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.circuits import CircuitReport
-from conductor_cli.run.conductor import model_semaphores
+from conductor_cli.run.conductor import share_models
 from conductor_cli.server.conversation import CallIds, load_secret
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.state.attachments import Attachments
@@ -117,13 +117,7 @@ class Runs:
             learning="cards",
         )  # fmt: skip
         conductor = replace(opened.conductor, streams_nested=job.streams)
-        # Turns on the models, which all runs of this server share. A model stays open, so its `id` stays its own.
-        for key, semaphore in model_semaphores(conductor.pool, conductor.workers).items():
-            self._semaphores.setdefault(key, semaphore)
-        if conductor.constrained:
-            # An in-process model can do only one thing at a time.
-            self._semaphores.setdefault(id(conductor.model), asyncio.Semaphore(1))
-        return replace(conductor, shared_semaphores=self._semaphores)
+        return share_models(conductor, self._semaphores)
 
     def _shared_spend(
         self, client: Spender, directory: Path, limits: DayLimits, /, *, planner: Worker | None

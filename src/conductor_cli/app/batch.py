@@ -1,0 +1,534 @@
+"""Many questions from one file, with the answers in another: resumable after a kill at any moment.
+
+A batch reads a text file with a question a line, JSON Lines, or the batch format of OpenAI:
+
+    What is the capital of France?
+    {"id": "7", "question": "What is the capital of France?", "system": "Answer in one word."}
+    {"custom_id": "7", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": […]}}
+
+It appends a line to `answers.jsonl` for each question that was answered, and one to `answers.failed.jsonl` for each
+that was not: the line of the input with the reason. So the file of failures is itself an input that tries them again.
+The two files are all that a batch remembers. A line is written at once, and one that a kill cut off is removed.
+
+The input is read twice: once to check every line before anything is paid for, and once while it is asked. So memory
+holds a few bytes for each line, and the lines of the runs in progress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
+
+from conductor_cli.core.errors import ConductorError, Failure, UsageError, describe_system_error
+from conductor_cli.core.formatting import format_size
+from conductor_cli.core.question import PastTurn, Question
+from conductor_cli.core.terminal_text import escape_json
+from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
+from conductor_cli.evals.cost import Budget
+from conductor_cli.models.disk import exclusive_lock, temporary_path
+
+MAX_LINE: Final = 16 << 20
+"""Bytes of a line of the input."""
+MAX_ID: Final = 512
+"""Characters of an id."""
+EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
+MAX_UNREACHABLE: Final = 3
+"""How many times the parallel runs may find nobody reachable, one after the other, before the batch stops."""
+SYNC_SECONDS: Final = 1.0
+"""Seconds between two times that what was written is forced to the disk."""
+
+STOPPING: Final = frozenset({"key", "config", "policy", "conductor", "cancelled", "terminated"})
+"""Kinds of failures that say nothing about a question: the batch stops, and the question is asked when it goes on."""
+DAY_LIMITS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cost_day"})
+
+Form = Literal["text", "jsonl", "openai"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchItem:
+    """A line of the input: its id, and the line itself as an object."""
+
+    id: str
+    form: Form
+    data: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What the line of an answer must have to be of this question. OpenAI's form has only the id."""
+        return _key_of(self.data)
+
+    def question(self) -> Question:
+        """Return what is asked. Raises `UsageError` where the line does not say it."""
+        return _openai_question(self.data) if self.form == "openai" else _own_question(self.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchProgress:
+    """What is done so far, of `total` questions: how many were answered, how many failed, and what all of it cost."""
+
+    total: int
+    answered: int = 0
+    failed: int = 0
+    cost: Decimal = Decimal(0)
+
+    @property
+    def done(self) -> int:
+        return self.answered + self.failed
+
+
+# Reading
+
+
+def read_items(path: Path) -> Iterator[BatchItem]:
+    """Yield the questions of a file. Raises `UsageError` with the line that cannot be read."""
+    form: Form | None = None
+    try:
+        with path.open("rb") as file:
+            line = 0
+            while raw := file.readline(MAX_LINE + 1):
+                line += 1
+                if len(raw) > MAX_LINE:
+                    raise _line_error(path, line, f"it is longer than {format_size(MAX_LINE)}")
+                if not (text := _decode(raw, path, line).strip()):
+                    continue
+                if form is None:
+                    form = _form_of(text)
+                yield _parse(text, form, line, path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {describe_system_error(error)}", hint="check its name") from None
+    if form is None:
+        raise UsageError(f"{path} has no questions", hint=EXAMPLE)
+
+
+def _decode(raw: bytes, path: Path, line: int) -> str:
+    try:
+        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise _line_error(path, line, "it is not UTF-8 text") from None
+
+
+def _form_of(first: str) -> Form:
+    """Return the form of a file, by its first line. A text may begin with a brace, so an object must have a field."""
+    with suppress(ValueError, RecursionError):
+        data = json.loads(first)
+        if isinstance(data, dict):
+            return "openai" if "custom_id" in data or "body" in data else "jsonl"
+    return "text"
+
+
+def _parse(text: str, form: Form, line: int, path: Path) -> BatchItem:
+    if form == "text":
+        return BatchItem(id=str(line), form=form, data={"id": str(line), "question": text})
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _line_error(path, line, f"it is not JSON: {describe_system_error(error)}") from None
+    if not isinstance(data, dict):
+        raise _line_error(path, line, "it is not a JSON object")
+    name = data.get("custom_id" if form == "openai" else "id", str(line) if form == "jsonl" else None)
+    if isinstance(name, int) and not isinstance(name, bool):
+        name = str(name)
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_ID:
+        raise _line_error(path, line, f"its id is not a text of 1 to {MAX_ID} characters")
+    item = BatchItem(id=name, form=form, data={**data, "custom_id" if form == "openai" else "id": name})
+    try:
+        item.question()
+    except UsageError as error:
+        raise _line_error(path, line, error.message) from None
+    return item
+
+
+def _line_error(path: Path, line: int, problem: str) -> UsageError:
+    return UsageError(f"{path}, line {line}: {problem}", hint=EXAMPLE)
+
+
+def _own_question(data: Mapping[str, Any]) -> Question:
+    text, system, schema = data.get("question"), data.get("system", ""), data.get("schema")
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError("it has no question")
+    if not isinstance(system, str):
+        raise UsageError("its system text is not a text")
+    if schema is not None and not isinstance(schema, dict):
+        raise UsageError("its schema is not a JSON object")
+    return Question(text=text, system=system, schema=schema)
+
+
+def _openai_question(data: Mapping[str, Any]) -> Question:
+    """Return the question of a request for `/v1/chat/completions`: texts only, the last one by the user."""
+    url, body = data.get("url", "/v1/chat/completions"), data.get("body")
+    if url != "/v1/chat/completions" or not isinstance(body, dict):
+        raise UsageError("it is not a request for /v1/chat/completions")
+    for name in ("tools", "functions"):
+        if body.get(name):
+            raise UsageError(f"{name} cannot be called in a batch")
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise UsageError("it has no messages")
+    system, turns = list[str](), list[PastTurn]()
+    asked: str | None = None
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        text = _message_text(message.get("content")) if isinstance(message, dict) else ""
+        if role in ("system", "developer"):
+            system.append(text)
+        elif role == "user":
+            asked = text if asked is None else f"{asked}\n\n{text}"
+        elif role == "assistant" and asked is not None:
+            turns.append(PastTurn(question=asked, answer=text))
+            asked = None
+        else:
+            raise UsageError(f"a message of the role {role!r:.40} has no place there")
+    if not asked or not asked.strip():
+        raise UsageError("its last message is not a question of the user")
+    wanted = body.get("response_format")
+    schema = wanted.get("json_schema", {}).get("schema") if isinstance(wanted, dict) else None
+    return Question(
+        text=asked,
+        system="\n\n".join(system),
+        history=tuple(turns),
+        schema=schema if isinstance(schema, dict) else None,
+    )
+
+
+def _message_text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else [None]
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError("only texts can be asked in a batch")
+    return "\n".join(map(str, texts))
+
+
+class _Hashes:
+    """A set of texts that takes 8 bytes for each. Two of a million are taken for one with a probability of 3 in 10^8.
+
+    Only valid in this process, since Python hashes texts differently in the next one.
+    """
+
+    def __init__(self, hashes: array[int]) -> None:
+        self._hashes = array("q", sorted(hashes))
+
+    def __contains__(self, name: str) -> bool:
+        value = hash(name)
+        place = bisect_left(self._hashes, value)
+        return place < len(self._hashes) and self._hashes[place] == value
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def repeat(self) -> bool:
+        """Whether an id is there twice."""
+        return any(one == other for one, other in pairwise(self._hashes))
+
+
+# Writing
+
+
+class Lines:
+    """A file of JSON Lines that grows by whole lines."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or create it. Raises `OSError`."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+
+    def append(self, data: Mapping[str, Any]) -> None:
+        """Write a line. Raises `OSError`; then nothing of the line stays."""
+        line, written = _line(data), 0
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError:
+            if written:
+                os.ftruncate(self._file, os.lseek(self._file, 0, os.SEEK_END) - written)
+            raise
+
+    def sync(self) -> None:
+        """Return when what was written has reached the disk. Raises `OSError`."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def cut_partial_line(path: Path) -> None:
+    """Remove the end of a file that a kill cut off within a line. Raises `OSError`."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        while end:
+            start = max(end - 65536, 0)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            end = start + newline + 1
+            if newline >= 0:
+                break
+        if end < size:
+            file.truncate(end)
+
+
+def written_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file that a batch has written. Raises `UsageError` for another one, else `OSError`."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            try:
+                data = json.loads(raw)
+                _id_of(data)
+            except (ValueError, RecursionError, TypeError, KeyError):
+                hint = "a batch continues only its own file: name another one with -o"
+                raise UsageError(f"{path}, line {number}: it is not the answer of a batch", hint=hint) from None
+            yield data
+
+
+def _line(data: Mapping[str, Any]) -> bytes:
+    text = escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _id_of(data: Mapping[str, Any]) -> str:
+    return str(data["custom_id"] if "custom_id" in data else data["id"])
+
+
+def _key_of(data: Mapping[str, Any]) -> str:
+    return f"{_id_of(data)}\0{data.get('question', '')}"
+
+
+def failed_path(answers: Path) -> Path:
+    """Return the name of the file of failures: `answers.failed.jsonl` for `answers.jsonl`."""
+    return answers.with_name(f"{answers.stem}.failed{answers.suffix or '.jsonl'}")
+
+
+@dataclass
+class Batch:
+    """A batch on disk: what is left of its input, its answers and its failures. Made by `open_batch`."""
+
+    items: Iterator[BatchItem]
+    answers: Lines
+    failures: Lines
+    progress: BatchProgress
+    stores: bool = True
+    """Whether the runs are stored, so that an answer may name its run."""
+
+    def write(self, item: BatchItem, trace: Trace) -> None:
+        """Write what became of a question. Raises `UsageError` where the disk refuses it."""
+        failed, now = trace.error is not None, self.progress
+        try:
+            if trace.error is None:
+                self.answers.append(_answer_line(item, trace, named=self.stores and trace.stored))
+            else:
+                self.failures.append({**item.data, "error": _error_data(trace.error, trace.usage)})
+        except OSError as error:
+            hint = "free some space; the same command continues"
+            raise UsageError(f"the answers cannot be written: {describe_system_error(error)}", hint=hint) from None
+        self.progress = replace(
+            now, answered=now.answered + (not failed), failed=now.failed + failed, cost=now.cost + _cost(trace.usage)
+        )
+
+
+def _cost(usage: Usage) -> Decimal:
+    return usage.cost or Decimal(0)
+
+
+def _answer_line(item: BatchItem, trace: Trace, *, named: bool) -> dict[str, Any]:
+    """Return the line of an answer. Where the run is not `named`, it is the same whenever the answer is."""
+    usage = trace.usage
+    cost: dict[str, Any] = {"cost": float(usage.cost)} if usage.cost else {}
+    if item.form != "openai":
+        stored = {"run": trace.run} if named else {}
+        return {
+            "id": item.id,
+            "question": item.data["question"],
+            "answer": trace.answer,
+            "tokens": usage.tokens,
+            **cost,
+            **stored,
+        }
+    body = {
+        "id": f"chatcmpl-{trace.run}", "object": "chat.completion", "model": "conductor",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": trace.answer}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": usage.tokens_in, "completion_tokens": usage.tokens_out,
+                  "total_tokens": usage.tokens},
+    }  # fmt: skip
+    response = {"status_code": 200, "request_id": trace.run, "body": body}
+    return {"id": f"batch_req_{trace.run}", "custom_id": item.id, "response": response, "error": None, **cost}
+
+
+def _error_data(failure: Failure, usage: Usage) -> dict[str, Any]:
+    data = {"kind": failure.kind, "reason": failure.reason, "message": failure.message, "hint": failure.hint}
+    return {name: value for name, value in data.items() if value} | ({"cost": float(usage.cost)} if usage.cost else {})
+
+
+@contextmanager
+def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True) -> Iterator[Batch]:
+    """Open a batch, with what is left of it. Its lock is in the directory `locks`.
+
+    Where the input is the batch's own file of failures, these are asked again. Raises `UsageError` for an input that
+    cannot be asked, for answers of something else, or while another process works on the same answers.
+    """
+
+    def busy() -> NoReturn:
+        raise UsageError(f"another process writes {answers}", hint="wait until it has ended")
+
+    failures = failed_path(answers)
+    name = hashlib.sha256(os.fsencode(os.path.realpath(answers))).hexdigest()[:16]
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive_lock(locks / f"{name}.lock", busy))
+            for path in (answers, failures):
+                cut_partial_line(path)
+            _drop_answered(answers, failures)
+            answered, failed = _Written(answers), _Written(failures)
+            retries = source.exists() and failures.exists() and failures.samefile(source)
+            total = _check_input(source, answered, failed)
+            stack.callback(_drop_answered, answers, failures)  # once both files are closed
+            writers = [stack.enter_context(closing(Lines(path))) for path in (answers, failures)]
+        except OSError as error:
+            raise UsageError(f"{answers} cannot be written: {describe_system_error(error)}") from None
+        left: Iterator[BatchItem] = (each for each in read_items(source) if each.id not in answered.ids)
+        progress = BatchProgress(total=total, cost=answered.cost + failed.cost)
+        if retries:
+            left = iter([*left])  # all are read before the first of them is written again
+        else:
+            left = (each for each in left if each.id not in failed.ids)
+            progress = replace(progress, answered=len(answered.ids), failed=len(failed.ids))
+        yield Batch(items=left, answers=writers[0], failures=writers[1], progress=progress, stores=stores)
+
+
+class _Written:
+    """What the lines of a file of answers or failures are of, and what they cost."""
+
+    def __init__(self, path: Path) -> None:
+        hashes, self.cost = (array("q"), array("q")), Decimal(0)
+        for data in written_lines(path):
+            hashes[0].append(hash(_id_of(data)))
+            hashes[1].append(hash(_key_of(data)))
+            self.cost += Decimal(str(data.get("cost") or (data.get("error") or {}).get("cost") or 0))
+        self.ids, self.keys = (_Hashes(each) for each in hashes)
+
+
+def _check_input(source: Path, *written: _Written) -> int:
+    """Return how many questions a file has.
+
+    Raises `UsageError` for a bad line, for two with the same id, and where another question with an id is in `written`.
+    """
+    hashes = array("q")
+    for item in read_items(source):
+        hashes.append(hash(item.id))
+        if any(item.id in each.ids and item.key not in each.keys for each in written):
+            hint = "name another file with -o, or give the question another id"
+            raise UsageError(f"{source}: {item.id!r:.80} was asked already, as another question", hint=hint)
+    if _Hashes(hashes).repeat:
+        seen = set[str]()
+        for item in read_items(source):
+            if item.id in seen:
+                raise UsageError(f"{source}: two questions have the id {item.id!r:.80}", hint="give each its own id")
+            seen.add(item.id)
+    return len(hashes)
+
+
+def _drop_answered(answers: Path, failures: Path) -> None:
+    """Leave of the failures the last line of each question that was not answered later. Raises `OSError`."""
+    places = {_id_of(data): place for place, data in enumerate(written_lines(failures))}
+    answered = _Written(answers).ids if places else None
+    last = {place for name, place in places.items() if answered is not None and name not in answered}
+    if not last:
+        failures.unlink(missing_ok=True)
+    elif len(last) < sum(1 for _ in written_lines(failures)):
+        with temporary_path(failures) as new:
+            with new.open("xb") as file:
+                file.writelines(_line(data) for place, data in enumerate(written_lines(failures)) if place in last)
+            new.replace(failures)
+
+
+def sort_answers(source: Path, answers: Path) -> None:
+    """Bring the answers into the order of their questions. Raises `OSError`."""
+    hashes, starts = array("q"), array("q")
+    with answers.open("rb") as file:
+        start = 0
+        for raw in file:
+            hashes.append(hash(_id_of(json.loads(raw))))
+            starts.append(start)
+            start += len(raw)
+        order = sorted(range(len(hashes)), key=hashes.__getitem__)
+        hashes = array("q", (hashes[place] for place in order))
+        starts = array("q", (starts[place] for place in order))
+        with temporary_path(answers) as new:
+            with new.open("xb") as ordered:
+                for item in read_items(source):
+                    place = bisect_left(hashes, hash(item.id))
+                    if place < len(hashes) and hashes[place] == hash(item.id):
+                        file.seek(starts[place])
+                        ordered.write(file.readline())
+                ordered.flush()
+                os.fsync(ordered.fileno())
+            new.replace(answers)
+
+
+# Asking
+
+
+async def run_batch(
+    batch: Batch,
+    ask: Callable[[Question], Awaitable[Trace]],
+    *,
+    parallel: int,
+    budget: Budget,
+    tell: Callable[[BatchProgress], None],
+) -> Failure | None:
+    """Ask what is left, at most `parallel` at once; returns why the batch stopped early, None where it did not.
+
+    It stops when the `budget` is used up, at a failure that says nothing about the question, as of a key, and where
+    nobody was reachable many times in a row. What was asked then is asked again when the batch goes on. `tell` is
+    called after each question. Raises `UsageError` where nothing can be written any more.
+    """
+    stopped: Failure | None = None
+    unreachable = 0
+
+    def finish(item: BatchItem, trace: Trace) -> None:
+        nonlocal stopped, unreachable
+        budget.finish(trace.usage.cost)
+        failure = trace.error
+        unreachable = unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
+        says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in DAY_LIMITS)
+        if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
+            stopped = stopped or failure
+        else:
+            batch.write(item, trace)
+            tell(batch.progress)
+
+    async def work() -> None:
+        # A budget that has no room beside the others has it for the last of them.
+        while stopped is None and budget.start():
+            item = next(batch.items, None)
+            if item is None:
+                budget.finish(None)
+                return
+            finish(item, await ask(item.question()))
+
+    async def sync() -> None:
+        while True:
+            await asyncio.sleep(SYNC_SECONDS)
+            for lines in (batch.answers, batch.failures):
+                await asyncio.to_thread(lines.sync)
+
+    syncing = asyncio.create_task(sync())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(parallel):
+                tasks.create_task(work())
+    except* ConductorError as group:
+        raise group.exceptions[0] from None
+    finally:
+        syncing.cancel()
+    return stopped

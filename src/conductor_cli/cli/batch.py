@@ -1,0 +1,210 @@
+"""`conductor batch`: ask every question of a file, and write the answers to another."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from conductor_cli.app.batch import Batch, BatchProgress, failed_path, open_batch, run_batch, sort_answers
+from conductor_cli.app.driver import begin_run, perform
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.output import print_error, print_notice
+from conductor_cli.cli.progress import ProgressDisplay, show_progress
+from conductor_cli.cli.session import Session
+from conductor_cli.cli.terminal_input import confirm_cost, on_signal
+from conductor_cli.core.errors import EXIT_CODES, Failure, PolicyError, UsageError
+from conductor_cli.core.formatting import format_count, format_money
+from conductor_cli.core.question import Question
+from conductor_cli.core.trace import Trace
+from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
+from conductor_cli.run import Conductor
+from conductor_cli.run.conductor import share_models
+
+NOT_IN_A_BATCH: Final = ("approve", "format", "max_cost")
+
+
+@opt.with_run_options(omit=NOT_IN_A_BATCH)
+def batch_command(
+    context: typer.Context,
+    options: opt.RunOptions,
+    questions: Annotated[
+        Path, typer.Argument(metavar="QUESTIONS", help="A question a line, JSON Lines, or OpenAI's batch format.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where the answers go, as JSON Lines; it is continued.")
+    ],
+    parallel: opt.ParallelRuns = 64,
+    order: Annotated[
+        Literal["done", "input"],
+        typer.Option("--order", help="Order of the answers at the end: as they came, or as in the input."),
+    ] = "done",
+    max_cost: Annotated[
+        str | None, typer.Option("--max-cost", metavar="USD", help="Stop when all runs together have cost this much.")
+    ] = None,
+    yes: opt.YesToCost = False,
+) -> None:
+    """Ask every question of a file. The same command continues a batch that was stopped, also by a kill.
+
+    Questions that failed are written, with the reason, to FILE with .failed before its ending, which is itself an input
+    that asks them again.
+    """
+    session = Session(context.obj, options)
+    if session.approves:
+        hint = "to run without asking: conductor config set policy.approve false"
+        raise PolicyError("policy.approve is on: nobody can approve the plans of a batch", hint=hint)
+    if out.exists() and questions.exists() and out.samefile(questions):
+        raise UsageError(f"{out} is the input", hint="name another file with -o")
+    request = _Request(
+        questions=questions, out=out, parallel=parallel, max_cost=opt.parse_cost(max_cost), yes=yes
+    )  # fmt: skip
+    try:
+        with open_batch(
+            questions, out, session.settings.paths.state / "batches", stores=session.stores_traces
+        ) as batch:
+            code = asyncio.run(_run(session, batch, request))
+            if order == "input":
+                sort_answers(questions, out)
+    # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except asyncio.CancelledError:
+        code = 128 + signal.SIGTERM
+    raise typer.Exit(code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    questions: Path
+    out: Path
+    parallel: int
+    max_cost: Decimal | None
+    yes: bool
+
+
+async def _run(session: Session, batch: Batch, request: _Request) -> int:
+    """Ask what is left; returns the exit code."""
+    progress = batch.progress
+    if progress.done:
+        session.tell(f"continuing {request.out}: {progress.done:,} of {progress.total:,} questions are done")
+    if progress.done < progress.total:
+        async with session.opened(only=session.options.worker_names) as opened:
+            conductor = share_models(opened, {})
+            budget = Budget(request.max_cost, spent=progress.cost)
+            if not _is_agreed(session, conductor, progress, request):
+                print_notice("nothing was asked")
+                return 0
+            stopped = await _ask_all(session, batch, conductor, budget, request.parallel)
+            if stopped is None and budget.exhausted:
+                spent = format_money(budget.spent)
+                stopped = Failure(
+                    kind="limit", message=f"the limit of the batch is reached: {spent}", hint="--max-cost"
+                )
+            if stopped is not None:
+                print_error(stopped)
+                print_notice(_stopped_line(batch.progress))
+                return stopped.exit_code
+    return _report(session, batch.progress, request)
+
+
+def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, request: _Request) -> bool:
+    """Whether the batch may cost what it will: by `--yes`, `--max-cost` or at the prompt, or because it costs nothing.
+
+    Raises `PolicyError` where a limit cannot be enforced.
+    """
+    unpriced = ", ".join(unpriced_models(conductor, planned=True))
+    if request.max_cost is not None and unpriced:
+        hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
+        raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
+    if has_no_cost(conductor, planned=True) or request.max_cost is not None:
+        return True
+    lines = [f"{progress.total - progress.done:,} questions are left, and nothing limits their cost: --max-cost USD"]
+    return confirm_cost(lines, "the batch", yes=request.yes, quiet=session.quiet)
+
+
+async def _ask_all(
+    session: Session, batch: Batch, conductor: Conductor, budget: Budget, parallel: int
+) -> Failure | None:
+    """Ask what is left, and show how far it is; returns why it stopped early."""
+
+    async def ask(question: Question) -> Trace:
+        job = session.job(question)
+        try:
+            run = begin_run(job, conductor)
+        except UsageError as error:  # too large, or of another kind than the workers read
+            return Trace(question=question, error=error.failure)
+        async with aclosing(perform(run, job)) as events:
+            async for _ in events:
+                pass
+        return run.trace
+
+    task = asyncio.current_task()
+    assert task is not None
+    # SIGTERM cancels the tasks as Ctrl-C does, and what is answered stays.
+    with (
+        show_progress(session.settings, quiet=session.quiet, unit="questions") as display,
+        on_signal(signal.SIGTERM, task.cancel),
+    ):
+        show = _Rate(display, batch.progress)
+        try:
+            return await run_batch(batch, ask, parallel=parallel, budget=budget, tell=show)
+        except asyncio.CancelledError:
+            print_notice(_stopped_line(batch.progress))
+            raise
+
+
+def _stopped_line(progress: BatchProgress) -> str:
+    return f"stopped: {progress.done:,} of {progress.total:,} questions are done; the same command continues"
+
+
+class _Rate:
+    """Shows the progress of a batch: how many a second, how many failed, and what it costs."""
+
+    def __init__(self, display: ProgressDisplay, begun: BatchProgress) -> None:
+        self._display = display
+        self._begun = begun
+        self._started = self._shown = time.monotonic()
+
+    def __call__(self, progress: BatchProgress) -> None:
+        now = time.monotonic()
+        if now - self._shown >= 0.1 or progress.done == progress.total:
+            self._shown = now
+            self._display.update("", progress.done, progress.total, ", ".join(self._details(progress, now)))
+
+    def _details(self, progress: BatchProgress, now: float) -> Iterator[str]:
+        rate = (progress.done - self._begun.done) / max(now - self._started, 0.001)
+        yield f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
+        if progress.failed:
+            yield f"{progress.failed:,} failed"
+        if progress.cost:
+            yield format_money(progress.cost)
+
+
+def _report(session: Session, progress: BatchProgress, request: _Request) -> int:
+    """Say what came of the batch, and how to ask the failed ones again; returns the exit code."""
+    cost = f", {format_money(progress.cost)}" if progress.cost else ""
+    session.tell(f"{format_count(progress.answered, 'answer')} in {request.out}{cost}")
+    if not progress.failed:
+        return 0
+    failed = failed_path(request.out)
+    # The options of this command, with another input.
+    words = [str(failed) if word == str(request.questions) else word for word in sys.argv[1:]]
+    again = shlex.join(["conductor", *words]) if str(failed) in words else ""
+    print_error(
+        Failure(
+            kind="partial",
+            message=f"{format_count(progress.failed, 'question')} failed; {failed} has the reasons",
+            hint=f"to ask them again: {again}" if again else f"to ask them again: conductor batch {failed} -o …",
+        )
+    )
+    return EXIT_CODES["partial"]

@@ -1,0 +1,194 @@
+"""`conductor batch`: every question once, whatever stops it, with the reasons of those that failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.stage import Stage, finished, says, stalls
+from tests.servers import SeenStep, Wire
+
+PRICE = "price = { input = 0.0, output = 1000.0 }\n"  # US dollars for a million tokens: an answer costs 0.007
+
+
+@pytest.fixture
+def one(stage: Stage) -> Stage:
+    """One worker, which answers with the number in the question, and fails for 13."""
+    stage.configure(workers=("alpha",))
+    stage.models["alpha"] = echo
+    return stage
+
+
+async def echo(seen: SeenStep, wire: Wire) -> None:
+    number = asked_number(seen)
+    if number == "13":
+        await wire.json({"error": {"message": "no thirteens", "type": "invalid_request_error"}}, 400)
+    else:
+        await says(number)(seen, wire)
+
+
+def asked_number(seen: SeenStep) -> str:
+    found = re.search(r"number (\d+)", str(seen.json["messages"]))
+    return found[1] if found else ""
+
+
+def write(path: Path, lines: list[Any]) -> Path:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def numbers(path: Path, count: int) -> Path:
+    return write(path, [{"id": f"q{n}", "question": f"number {n}"} for n in range(count)])
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def chat(text: str, **body: Any) -> dict[str, Any]:
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": text}]},
+    ]
+    return {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": messages, **body}}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("number 7", {"id": "1", "question": "number 7", "answer": "7"}),
+        ({"id": 5, "question": "number 7", "system": "Be brief."}, {"id": "5", "answer": "7"}),
+        ({"question": "number 7"}, {"id": "1", "answer": "7"}),
+        (chat("number 7"), {"custom_id": "a", "error": None}),
+    ],
+)
+def test_each_form_of_question_is_answered(one: Stage, tmp_path: Path, line: Any, found: dict[str, Any]) -> None:
+    source, out = write(tmp_path / "questions", [line, ""]), tmp_path / "answers.jsonl"
+    done = one.ok("batch", source, "-o", out, "--yes", told="1 answer in")
+    assert done.out == ""
+    (answer,) = read(out)
+    assert found.items() <= answer.items()
+    if "custom_id" in answer:
+        assert answer["response"]["body"]["choices"][0]["message"] == {"role": "assistant", "content": "7"}
+    if "Be brief." in str(line):
+        assert "Be brief." in str(one.asked("alpha")[0].json["messages"])
+    assert not (tmp_path / "answers.failed.jsonl").exists()
+
+
+@pytest.mark.parametrize("order", ["done", "input"])
+def test_a_killed_batch_is_finished_by_the_same_command(one: Stage, tmp_path: Path, order: str) -> None:
+    """No question is asked again but those that were on their way; a line that was cut off does not count."""
+    source, out = numbers(tmp_path / "questions.jsonl", 30), tmp_path / "answers.jsonl"
+    asked = 0
+
+    async def held(seen: SeenStep, wire: Wire) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 20:
+            os.killpg(process.pid, signal.SIGKILL)
+        await (echo if asked < 20 else stalls())(seen, wire)
+
+    one.models["alpha"] = held
+    command = ("batch", source, "-o", out, "--parallel", "4", "--yes", "--no-trace", "--order", order)
+    with one.start(*command) as process:
+        finished(process)
+    with out.open("a") as file:
+        file.write('{"id": "q29", "ans')
+    one.models["alpha"] = echo
+    one.ends(7, *command, told=("continuing", "29 answers", "1 question failed", "answers.failed.jsonl"))
+    answers = read(out)
+    assert sorted(answer["id"] for answer in answers) == sorted(f"q{n}" for n in range(30) if n != 13)
+    assert {answer["id"]: answer["answer"] for answer in answers}["q29"] == "29"
+    asked_of = Counter(map(asked_number, one.asked("alpha")))
+    del asked_of["13"]  # a refused call is tried without what the server may not know
+    assert asked_of.total() <= 29 + 4
+    if order == "input":
+        assert [int(answer["id"][1:]) for answer in answers] == [n for n in range(30) if n != 13]
+    before = len(one.server.requests)
+    one.ends(7, *command, told="1 question failed")
+    assert len(one.server.requests) == before
+
+
+def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: Path) -> None:
+    source, out, failed = numbers(tmp_path / "q.jsonl", 15), tmp_path / "a.jsonl", tmp_path / "a.failed.jsonl"
+    one.ends(7, "batch", source, "-o", out, "--yes", told=("14 answers", "1 question failed"))
+    (line,) = read(failed)
+    assert (line["id"], line["question"], line["error"]["reason"]) == ("q13", "number 13", "refused")
+    assert "no thirteens" in line["error"]["message"]
+    one.ends(7, "batch", failed, "-o", out, "--yes", told="1 question failed")
+    assert len(read(failed)) == 1
+    one.models["alpha"] = says("at last")
+    one.ok("batch", failed, "-o", out, "--yes", told="1 answer in")
+    assert not failed.exists()
+    assert read(out)[-1]["answer"] == "at last"
+    assert len({answer["id"] for answer in read(out)}) == len(read(out)) == 15
+    one.ok("batch", source, "-o", out, told="15 answers")
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["", " "], "has no questions"),
+        ([{"id": "a", "question": "x"}, {"id": "a", "question": "y"}], "two questions have the id 'a'"),
+        ([{"id": "a", "question": "x"}, "{"], "line 2: it is not JSON"),
+        ([{"id": "a", "question": "x"}, "[]"], "line 2: it is not a JSON object"),
+        ([{"id": "a", "question": ""}], "line 1: it has no question"),
+        ([{"id": ["a"], "question": "x"}], "line 1: its id is not a text"),
+        ([{"id": "a", "question": "x", "schema": 1}], "its schema is not a JSON object"),
+        ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
+        ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),
+        ([chat("x", messages=[{"role": "user", "content": [{"type": "image_url"}]}])], "only texts"),
+        ([{"id": "q1", "question": "another one"}], "'q1' was asked already, as another question"),
+        (["x" * (16 << 20) + "x"], "line 1: it is longer than 16.8 MB"),
+    ],
+)  # fmt: skip
+def test_input_that_cannot_be_asked_costs_nothing(one: Stage, tmp_path: Path, lines: list[Any], told: str) -> None:
+    out = write(tmp_path / "a.jsonl", [{"id": "q1", "question": "number 1", "answer": "1"}])
+    before = out.read_bytes()
+    one.fails(2, "batch", write(tmp_path / "q.jsonl", lines), "-o", out, "--yes", told=told)
+    assert out.read_bytes() == before
+    assert not one.server.requests
+
+
+def test_what_is_no_answer_of_a_batch_is_not_overwritten(one: Stage, tmp_path: Path) -> None:
+    source, out = numbers(tmp_path / "q.jsonl", 2), write(tmp_path / "notes.txt", ["my notes"])
+    one.fails(2, "batch", source, "-o", out, "--yes", told="line 1: it is not the answer of a batch")
+    one.fails(2, "batch", source, "-o", source, "--yes", told="is the input")
+    assert out.read_text() == "my notes\n"
+
+
+def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: Path) -> None:
+    one.config.write_text(one.config.read_text() + PRICE)
+    source, out = numbers(tmp_path / "q.jsonl", 12), tmp_path / "a.jsonl"
+    command = ("batch", source, "-o", out, "--parallel", "2", "--conductor", "alpha", "--mode", "mini", "--max-cost")
+    one.models["alpha"] = says("fine")
+    one.ends(6, *command, "0.03", told=("the limit of the batch is reached", "the same command continues"))
+    some = len(read(out))
+    assert 0 < some < 12
+    one.ok(*command, "5", told=(f"continuing {out}: {some} of 12", "12 answers"))
+    assert len({answer["id"] for answer in read(out)}) == 12
+
+
+def test_a_refused_key_stops_the_batch_and_fails_no_question(one: Stage, tmp_path: Path) -> None:
+    async def refuse(seen: SeenStep, wire: Wire) -> None:
+        await wire.json({"error": {"message": "bad key"}}, 401)
+
+    one.models["alpha"] = refuse
+    source, out = numbers(tmp_path / "q.jsonl", 40), tmp_path / "a.jsonl"
+    one.ends(4, "batch", source, "-o", out, "--parallel", "2", "--yes", told="0 of 40 questions are done")
+    assert len(one.asked("alpha")) <= 4
+    assert not (tmp_path / "a.failed.jsonl").exists()
+
+
+def test_a_batch_asks_before_it_costs_something(one: Stage, tmp_path: Path) -> None:
+    source, out = numbers(tmp_path / "q.jsonl", 2), tmp_path / "a.jsonl"
+    one.fails(2, "batch", source, "-o", out, "-q", told="needs a confirmation")
+    one.fails(3, "batch", source, "-o", out, "--max-cost", "1", told="no price is known for alpha")
+    assert not one.asked("alpha")
