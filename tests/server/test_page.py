@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -47,8 +47,9 @@ def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
     app = Starlette(routes=page_routes(lambda: store))
 
     async def with_key(scope: Any, receive: Any, send: Any) -> None:
-        name = dict(scope["headers"]).get(b"x-name", b"").decode()
-        await app({**scope, CLIENT_KEY: ClientKey(name=name, hash="") if name else None}, receive, send)
+        parts = dict(scope["headers"]).get(b"x-key", b"").decode().split()
+        key = ClientKey(**dict(zip(("name", "hash", "since"), parts, strict=False))) if parts else None
+        await app({**scope, CLIENT_KEY: key}, receive, send)
 
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -66,7 +67,8 @@ def server(tmp_path: Path) -> Iterator[tuple[httpx.Client, TraceStore]]:
 def put(store: TraceStore, run: str, name: str, *, origin: str = "", policy: Policy | None = None) -> list[ev.Event]:
     first, *others = getattr(make, name)()
     assert isinstance(first, ev.RunStarted)
-    events: list[ev.Event] = [replace(first, run=run, origin=origin, policy=policy or first.policy), *others]
+    time = f"{run[:4]}-{run[4:6]}-{run[6:8]}T10:00:00.000+00:00"
+    events: list[ev.Event] = [replace(first, run=run, time=time, origin=origin, policy=policy or first.policy), *others]
     writer = store.open(run)
     for event in events:
         writer.write(event)
@@ -225,16 +227,46 @@ def test_a_replay_begins_anywhere_and_ends_as_the_run_did(server: tuple[httpx.Cl
 
 def test_a_key_sees_its_own_runs_alone(server: tuple[httpx.Client, TraceStore]) -> None:
     client, store = server
-    mine, other = "20260501-100000-mine00", "20260501-100001-other0"
-    put(store, mine, "retry", origin="key anna")
-    put(store, other, "retry", origin="key bob")
-    anna = {"x-name": "anna"}
-    assert [row["run"] for row in client.get(RUNS, headers=anna).json()["runs"]] == [mine]
+    mine, named = "20260501-100000-mine00", "20260501-100001-named0"
+    others = ("20260501-100002-other0", "20260401-100000-old000", "20260501-100003-other1")
+    put(store, mine, "retry", origin="key anna 123456789abc")
+    put(store, named, "retry", origin="key anna")  # as an older version wrote it
+    # Another client; and, with the name that this one has now, one before it and one after it.
+    for run, origin in zip(others, ("key bob 0", "key anna", "key anna 0"), strict=True):
+        put(store, run, "retry", origin=origin)
+    anna = {"x-key": "anna 123456789abcdef 2026-04-15T00:00:00+00:00"}
+    assert [row["run"] for row in client.get(RUNS, headers=anna).json()["runs"]] == [named, mine]
     for path in ("", "/events", "/frames", "/steps/1"):
         assert client.get(f"{RUNS}/{mine}{path}", headers=anna).status_code == 200
-        refused = client.get(f"{RUNS}/{other}{path}", headers=anna)
-        assert (refused.status_code, "bob" in refused.text) == (404, False)
-    assert client.get(f"{RUNS}/{other}").status_code == 200
+        for other in others:
+            refused = client.get(f"{RUNS}/{other}{path}", headers=anna)
+            assert (refused.status_code, "bob" in refused.text) == (404, False)
+    assert client.get(f"{RUNS}/{others[0]}").status_code == 200
+    # The beginning of an id is looked for, and counted, among the client's own runs alone.
+    assert client.get(f"{RUNS}/{mine[:16]}", headers=anna).json()["run"] == mine
+    assert "2 runs begin" in client.get(f"{RUNS}/2026", headers=anna).json()["error"]["message"]
+    assert "no run" in client.get(f"{RUNS}/{others[0][:16]}", headers=anna).json()["error"]["message"]
+
+
+def test_one_client_cannot_take_every_stream(server: tuple[httpx.Client, TraceStore]) -> None:
+    """One that holds a stream for ever takes three quarters of the places, and others still have some."""
+    client, store = server
+    run = "20260501-100000-mine00"
+    put(store, run, "retry", origin="key anna 1")
+    put(store, other := "20260501-100001-mine00", "retry", origin="key bob 2")
+    readers = list[Iterator[bytes]]()
+    with ExitStack() as held:
+
+        def follow(run: str, key: str) -> int:
+            streamed = client.stream("GET", f"{RUNS}/{run}/frames?speed=0.0001", headers={"x-key": key})
+            reply = held.enter_context(streamed)
+            readers.append(reply.iter_raw())  # without a reader the stream would end
+            next(readers[-1])
+            return reply.status_code
+
+        statuses = [follow(run, "anna 1") for _ in range(50)]
+        assert (statuses.count(200), statuses[-1]) == (48, 503)
+        assert follow(other, "bob 2") == 200
 
 
 def test_a_run_with_rules_about_its_texts_is_not_shown(server: tuple[httpx.Client, TraceStore]) -> None:

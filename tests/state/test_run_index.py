@@ -309,7 +309,7 @@ def test_runs_before_a_run_and_of_an_origin(store: TraceStore) -> None:
     writer.close()
     rows, more = newest(store, RunQuery(before=runs[2]), count=1)
     assert ([row.run for row in rows], more) == ([runs[1]], True)
-    assert [row.origin for row in newest(store, RunQuery(origin="key anna"))[0]] == ["key anna"]
+    assert [row.origin for row in newest(store, RunQuery(origins=("key anna", "key otto")))[0]] == ["key anna"]
     assert newest(store, RunQuery(before="gone")) == ([], False)
 
 

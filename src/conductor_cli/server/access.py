@@ -19,6 +19,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.events import RunStarted
+from conductor_cli.core.trace import Trace
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.client_keys import ClientKey, find_key
@@ -386,8 +388,19 @@ class Principal:
 
     @property
     def origin(self) -> str:
-        """Who asked, as a trace says it."""
-        return "serve" if self.key is None else f"key {self.key.name}"
+        """Who asked, as a trace says it. A name may be given to another key later, so the key's id stands beside it."""
+        return "serve" if self.key is None else f"key {self.key.name} {self.key.id}"
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """All that traces may say of this client; those written before November 2026 have only the key's name."""
+        return (self.origin,) if self.key is None else (self.origin, f"key {self.key.name}")
+
+    def asked_for(self, run: RunStarted | Trace) -> bool:
+        """Whether this client asked for a run. One of a mere name is older than a key that got the name later."""
+        if self.key is not None and run.origin == self.origins[1]:
+            return run.time >= self.key.since
+        return run.origin == self.origin
 
     @property
     def owner(self) -> str:

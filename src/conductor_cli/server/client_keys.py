@@ -47,6 +47,11 @@ class ClientKey:
     max_cost: Decimal | None = None
     pool: str = ""
 
+    @property
+    def id(self) -> str:
+        """What tells this key from any other, also from one of the same name."""
+        return self.hash[:12]
+
     def data(self) -> dict[str, Any]:
         """What may be shown."""
         return {name: value for name, value in dump(self).items() if name != "hash"}

@@ -16,7 +16,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,11 +28,12 @@ import anyio.to_thread
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from conductor_cli.app.traces import earliest_run_id
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.run.circuits import CircuitReport
-from conductor_cli.server.access import principal_of
+from conductor_cli.server.access import Principal, principal_of
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.page_data import node_data, opened_step, question_data
@@ -42,9 +45,8 @@ from conductor_cli.server.page_streams import (
     frame_stream,
     keyless_json,
 )
-from conductor_cli.server.run_registry import ServedRun
+from conductor_cli.server.run_registry import SHARE, ServedRun
 from conductor_cli.server.stored_runs import (
-    ANYONE,
     confidential,
     first_event,
     may_read,
@@ -52,6 +54,7 @@ from conductor_cli.server.stored_runs import (
     newest_runs,
     select_live,
 )
+from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.json_output import run_json
@@ -64,7 +67,7 @@ MAX_RUNS: Final = 100
 """Runs in one list."""
 
 MAX_STREAMS: Final = 64
-"""Streams of events at once: each is a browser that looks."""
+"""Streams of events at once: each is a browser that looks. One client may have three quarters of them, by `SHARE`."""
 
 MAX_SPEED: Final = 64.0
 """The highest speed of a replay."""
@@ -117,26 +120,26 @@ class _Page:
         self._circuits = circuits
         self._unstored = unstored
         self._threads = anyio.CapacityLimiter(4)
-        self._streams = 0
+        self._streams = Counter[str]()  # by owner
 
     async def list_runs(self, request: Request) -> Response:
         """The newest runs of a client, and whether there are more, which `before` the last of these asks for.
 
         Those that no file has come beside them, in the order of their ids, which is that of time.
         """
-        query, origin = request.query_params, principal_of(request.scope).origin
+        query, client = request.query_params, principal_of(request.scope)
         state, count = query.get("state", ""), int(_number(query, "count", MAX_RUNS)) or 20
         if state and state not in _STATES:
             raise RequestError(400, "invalid_value", f"state is one of {', '.join(_STATES)}")
         wanted = RunQuery(
-            state=state, before=query.get("before", ""), origin="" if origin == ANYONE else origin,
-            terms=normalize_terms([query.get("search", "")[:1000]]),
+            state=state, before=query.get("before", ""), terms=normalize_terms([query.get("search", "")[:1000]]),
+            **_own_runs(client),
         )  # fmt: skip
-        live = list(select_live([served.stream.trace for served in self._unstored()], wanted, origin))
+        live = list(select_live([served.stream.trace for served in self._unstored()], wanted, client))
         skipped = [one_line(report.text) for report in self._circuits() if report.text]
 
         def find() -> dict[str, Any]:
-            found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(origin, first))
+            found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(client, first))
             rows = [*live, *(row | {"stored": True} for row in found)]
             rows = sorted(rows, key=lambda row: row["run"], reverse=True) if live else rows
             return {"runs": rows, "more": more, "last": last, "skipped": skipped}
@@ -165,18 +168,18 @@ class _Page:
         run = await self._in_thread(lambda: self._found(request))
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdecimal() else 0
-        return self._stream(event_stream(self._store().path(run), after))
+        return self._stream(request, event_stream(self._store().path(run), after))
 
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", MAX_SPEED)
         start = _number(request.query_params, "from", 1e9)
         live = self._live(request)
         if live is not None and not speed:
-            return self._stream(frame_stream(LiveSource(live)))
+            return self._stream(request, frame_stream(LiveSource(live)))
         run, store = await self._in_thread(lambda: self._found(request)), self._store()
         if speed:
-            return self._stream(frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
-        return self._stream(frame_stream(FileSource(store.path(run))))
+            return self._stream(request, frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
+        return self._stream(request, frame_stream(FileSource(store.path(run))))
 
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: keyless_json(make()))
@@ -195,10 +198,10 @@ class _Page:
 
     def _live(self, request: Request) -> ServedRun | None:
         """The run that a request names, where no file has it; None where it may not be shown, too."""
-        origin, run = principal_of(request.scope).origin, request.path_params["run"]
+        client, run = principal_of(request.scope), request.path_params["run"]
         found = next((each for each in self._unstored() if each.id == run), None)
         trace = found.stream.trace if found is not None else Trace()
-        return found if may_see(origin, trace) and may_read(origin, trace) else None
+        return found if may_see(client, trace) and may_read(client, trace) else None
 
     def _trace(self, request: Request) -> tuple[Trace, Path | None, bool]:
         """The run that a request names, its file, and whether it goes on. Raises `UsageError` or `PolicyError`."""
@@ -211,30 +214,45 @@ class _Page:
 
     def _found(self, request: Request) -> str:
         """The id of the run that a request names. Raises `UsageError` or `PolicyError` where it may not be shown."""
-        store, origin = self._store(), principal_of(request.scope).origin
-        run = store.find(request.path_params["run"])
+        store, client, name = self._store(), principal_of(request.scope), request.path_params["run"]
+        runs = store.runs()
+        if client.key is not None and name not in runs:
+            # Neither a number nor the beginning of an id says anything about the runs of others.
+            rows, _ = RunIndex(str(store.directory)).newest(RunQuery(**_own_runs(client)), count=-1)
+            runs = [row.run for row in rows]
+        run = store.find(name, runs)
         first = first_event(store, run)
-        if first is None or not may_see(origin, first):  # it is not said that there is one
-            raise UsageError(f"there is no run {request.path_params['run']!r}")
-        if not may_read(origin, first):
+        if first is None or not may_see(client, first):  # it is not said that there is one
+            raise UsageError(f"there is no run {name!r}")
+        if not may_read(client, first):
             raise confidential(run)
         return run
 
-    def _stream(self, pieces: AsyncIterator[bytes]) -> Response:
-        if self._streams >= MAX_STREAMS:
-            why = f"more than {MAX_STREAMS} pages look at runs; close some of them"
+    def _stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Response:
+        owner = principal_of(request.scope).owner
+        if self._streams[owner] >= SHARE * (MAX_STREAMS - self._streams.total()):
+            why = f"{self._streams.total()} pages look at runs, which is as many as can; close some of them"
             raise RequestError(503, "too_many_streams", why)
 
         async def counted() -> AsyncIterator[bytes]:
-            self._streams += 1
+            self._streams[owner] += 1
             try:
                 async for piece in pieces:
                     yield piece
             finally:
-                self._streams -= 1
+                self._streams[owner] -= 1
+                self._streams += Counter()  # forget those that have none
 
         headers = _PRIVATE | {"x-accel-buffering": "no"}
         return StreamingResponse(counted(), media_type="text/event-stream", headers=headers)
+
+
+def _own_runs(client: Principal) -> dict[str, Any]:
+    """What a `RunQuery` has for the runs of a client, none of which are older than its key. Without keys, all runs."""
+    if client.key is None:
+        return {}
+    since = client.key.since and earliest_run_id(client.key.since, datetime.now(UTC))
+    return {"origins": client.origins, "since": since}
 
 
 def _number(query: Mapping[str, str], name: str, most: float) -> float:

@@ -198,8 +198,8 @@ async def build_job(
         except ConfigError:
             message = "conductor.max_cost must be an amount of US dollars above 0"
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
-    attachments, origin = Attachments(settings.paths.attachments), Principal(key=client).origin
-    what = await _read_asked(runs, request, Attacher(attachments, settings), origin)
+    attachments, principal = Attachments(settings.paths.attachments), Principal(key=client)
+    what = await _read_asked(runs, request, Attacher(attachments, settings), principal)
     if purpose is not None and what.plan is None and not runs.options.rehearsal:
         available, _ = await resolve_pool(settings, None, runs.options.workers)
         priced = [(each.price.input + each.price.output, each.name) for each in available if each.price is not None]
@@ -208,13 +208,13 @@ async def build_job(
     return Job(
         settings=settings, store=runs.store_of(settings), question=what.question, plan=what.plan,
         only=runs.options.workers, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
-        streams=request.stream and not holds_text(request), origin=origin,
+        streams=request.stream and not holds_text(request), origin=principal.origin,
         reviews=what.plan is None,  # a review would be the step that answers
         spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
     )  # fmt: skip
 
 
-async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, origin: str) -> ParsedRequest:
+async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal) -> ParsedRequest:
     store = TraceStore(attacher.settings.paths.traces)
 
     def read_trace(run: str) -> Trace | None:
@@ -223,7 +223,7 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, or
             trace = store.ended(run, pieces=False)
         except UsageError:
             return None
-        return trace if (trace.run, trace.origin) == (run, origin) else None
+        return trace if trace.run == run and client.asked_for(trace) else None
 
     files: dict[str, File] = {}
     if request.previous:

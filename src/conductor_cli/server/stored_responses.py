@@ -98,7 +98,7 @@ class StoredResponses:
             trace = store.ended(run)
         except UsageError:
             raise _unknown(run) from None
-        if trace.run != run or trace.origin != principal_of(http.scope).origin:
+        if trace.run != run or not principal_of(http.scope).asked_for(trace):
             raise _unknown(run)
         return trace
 

@@ -14,6 +14,7 @@ from conductor_cli.core.errors import ConductorError, PolicyError
 from conductor_cli.core.events import RunStarted
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import Trace
+from conductor_cli.server.access import Principal
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import RunQuery, StoredRun, stored_run_data
@@ -21,18 +22,15 @@ from conductor_cli.state.trace_store import TraceStore
 
 HIDDEN: Final = "(not shown: its rules keep it from other programs)"
 
-ANYONE: Final = "serve"
-"""The origin of a run that was asked of a server without keys; see `origins.py`."""
+
+def may_see(client: Principal, run: RunStarted | Trace) -> bool:
+    """Whether a run exists for a client: its own ones do. Without keys it is the owner, who has all."""
+    return client.key is None or client.asked_for(run)
 
 
-def may_see(origin: str, run: RunStarted | Trace) -> bool:
-    """Whether a run exists for a client of this origin: its own ones do. Without keys it is the owner, who has all."""
-    return origin in (ANYONE, run.origin)
-
-
-def may_read(origin: str, run: RunStarted | Trace) -> bool:
+def may_read(client: Principal, run: RunStarted | Trace) -> bool:
     """Whether the texts of a run that `may_see` are shown, too."""
-    return run.origin == origin or not restricts_texts(run.policy)
+    return client.asked_for(run) or not restricts_texts(run.policy)
 
 
 def restricts_texts(policy: Policy) -> bool:
@@ -80,12 +78,12 @@ def run_row(row: StoredRun, *, shown: bool) -> dict[str, Any]:
     return {name: data[name] for name in names} | ({} if shown else {"question": HIDDEN}) | {"shown": shown}
 
 
-def select_live(traces: Iterable[Trace], query: RunQuery, origin: str) -> Iterator[dict[str, Any]]:
+def select_live(traces: Iterable[Trace], query: RunQuery, client: Principal) -> Iterator[dict[str, Any]]:
     """The runs that no file has and that match, as JSON objects; a list begins with them, so they have no `before`."""
     for trace in traces:
-        if not trace.run or query.before or not may_see(origin, trace):
+        if not trace.run or query.before or not may_see(client, trace):
             continue
-        row, shown = make_stored_run(trace, trace.run, live=True, problem=""), may_read(origin, trace)
+        row, shown = make_stored_run(trace, trace.run, live=True, problem=""), may_read(client, trace)
         texts = f"{row.question} {row.subtasks} {row.answers}".casefold()
         if query.state in ("", row.state) and all(shown and term.casefold() in texts for term in query.terms):
             yield run_row(row, shown=shown) | {"stored": False}

@@ -210,7 +210,7 @@ def _find_runs(database: sqlite3.Connection, query: RunQuery, count: int) -> tup
             "(substr(run, 1, 15), written) < (SELECT substr(run, 1, 15), written FROM runs WHERE run = ?)",
             [query.before] * bool(query.before),
         ),
-        ("origin = ?", [query.origin] * bool(query.origin)),
+        (f"origin IN ({', '.join('?' * len(query.origins))})", [*query.origins]),
     ]
     parts = [condition for condition in conditions if condition[1]]
     # Looking at every text takes 4 µs a run. A full-text index takes 1 ms a run to make, and saves a search 40 ms.

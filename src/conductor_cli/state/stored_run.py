@@ -57,14 +57,15 @@ class StoredRun(NamedTuple):
 class RunQuery(NamedTuple):
     """Which runs: in the state, with the worker, and with each term in one of their texts.
 
-    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are asked for.
+    `since` is the beginning of the earliest id. `before` is the id of a run: only older ones are asked for. `origins`
+    are those who may have asked for it; where there are none, anybody may have.
     """
 
     state: str = ""
     worker: str = ""
     since: str = ""
     before: str = ""
-    origin: str = ""
+    origins: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
 
 

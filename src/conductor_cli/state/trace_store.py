@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -74,12 +74,13 @@ class TraceStore:
         with suppress(OSError):
             RunIndex(str(self.directory)).refresh()
 
-    def find(self, name: str) -> str:
+    def find(self, name: str, among: Sequence[str] | None = None) -> str:
         """The id of the run called `name`: an id, the beginning of one, `last`, or `last~2` for the one two before it.
 
-        Raises `UsageError` when there is none, or more than one.
+        `among` are the only runs that may be meant, newest first. Raises `UsageError` when there is none, or more than
+        one.
         """
-        runs = self.runs()
+        runs = self.runs() if among is None else among
         back = _LAST.fullmatch(name)
         if back is not None:
             found = runs[int(back[1] or 0) :][:1]
