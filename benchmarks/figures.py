@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -90,16 +90,6 @@ def show(table: Table) -> int:
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The median ratio of pairs that were measured one right after the other."""
     return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
-
-
-def timed(what: Callable[[], object], rounds: int) -> float:
-    """The median seconds of so many calls, after one that is not counted."""
-    seen = []
-    for _ in range(rounds + 1):
-        began = time.perf_counter()
-        what()
-        seen.append(time.perf_counter() - began)
-    return statistics.median(seen[1:])
 
 
 class Spent(NamedTuple):

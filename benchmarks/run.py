@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from figures import Table
 
 NAMES: Final = (
-    "start", "chat", "tools", "first_token", "overlap", "schedule", "stream", "memory", "keys", "redaction", "money",
-    "traces", "learning", "serve", "sandbox",
+    "start", "chat", "tools", "overlap", "schedule", "stream", "memory", "traces", "learning", "serve",
 )  # fmt: skip
 LIBRARIES: Final = ("llm", "typer", "rich", "httpx", "httpcore", "h11", "anyio", "litellm")
 RESULTS: Final = Path(__file__).with_name("results.md")
