@@ -8,5 +8,4 @@ workers       scripted workers with known strengths, their cards and their answe
 
 supervised    questions and plans as lessons, and the supervised start: a LoRA of the pretrained model
 base          the pretrained model: its file, its directory for transformers, and two LoRAs in one file
-evaluate      what a model reaches in llama.cpp, on questions and workers that no training saw; the table
 """

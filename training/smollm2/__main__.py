@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from training.smollm2.commands import ADAPTERS, BASE, CASES, MERGED, MODEL, OUT, PORT, SUPERVISED, TRAINED
-from training.smollm2.evaluate import SYSTEMS
 from training.stages import Stage, Workspace, add_options, run_training
 
 TRIAL_OUT: Final = Path("build/smollm2-trial")
@@ -28,14 +27,11 @@ class Scale:
     workers: int = 120
     cases: int = 480
     validation: int = 32
-    questions: int = 200
-    seeds: tuple[int, ...] = (1, 2, 3)
 
 
 FULL: Final = Scale()
 TRIAL: Final = Scale(
-    supervised_steps=20, steps=2, prompts=2, group=4, workers=24, cases=16, validation=8, questions=4,
-    seeds=(1,),
+    supervised_steps=20, steps=2, prompts=2, group=4, workers=24, cases=16, validation=8,
 )  # fmt: skip
 """The whole way in a few minutes, to see whether it works. Its figures mean nothing."""
 
@@ -69,19 +65,6 @@ def plan(out: Path, scale: Scale, *, minutes: float, port: int) -> Iterator[Stag
     yield Stage(
         name="trained", makes=ADAPTERS["trained"], needs=(MODEL, SUPERVISED, TRAINED),
         command=(*COMMAND, "adapter", "trained", *where),
-    )  # fmt: skip
-    made = []
-    for system in SYSTEMS:
-        for seed in scale.seeds:
-            made.append(f"evaluation/{system}-{seed}.done")
-            drawn = ("--seed", str(seed), "--count", str(scale.questions))
-            yield Stage(
-                name=f"{system}-{seed}", makes=made[-1], needs=(MODEL, ADAPTERS[system]),
-                command=(*COMMAND, "evaluate", system, *where, *drawn),
-            )  # fmt: skip
-    yield Stage(
-        name="report", makes="report.txt", needs=tuple(made), prints=True,
-        command=(*COMMAND, "report", *where, "--seeds", ",".join(map(str, scale.seeds))),
     )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ RATE: Final = "1e-4"  # the learning rate of GRPO: ten times the recipe's for an
 OFFER: Final = 4
 PLAN_TOKENS: Final = 96
 VALIDATION: Final = "validation.jsonl"
+HELD_OUT: Final = "held_out.jsonl"
+HELD_OUT_COUNT: Final = 200
 GRPO_SEED: Final = 7
 
 Options = argparse.Namespace
@@ -77,12 +79,13 @@ def merge(given: Options) -> int:
 
 
 def workers(given: Options) -> int:
-    """Write the workers of GRPO as settings, its questions, and those that choose its best checkpoint."""
+    """Write the workers as settings, the questions of GRPO, those that choose its checkpoint, and held-out ones."""
     config = Path(environment(given.out)["CONDUCTOR_LLM_CONFIG_DIR"]) / "config.toml"
     config.parent.mkdir(parents=True, exist_ok=True)
     write(config, config_text(draw_workers(given.count, "grpo"), given.port))
     validation = draw_cases(given.validation, 12, "train")
     write(given.out / VALIDATION, write_cases(validation))
+    write(given.out / HELD_OUT, write_cases(draw_cases(HELD_OUT_COUNT, 1, "held")))
     # One fifth would be a validation set of these, if there was no other. Facts are few, so some questions come twice.
     taken = {case.question for case in validation}
     others = [case for case in draw_cases(2 * given.cases, 11, "train") if case.question not in taken]
@@ -126,33 +129,6 @@ def adapter(given: Options) -> int:
     return DONE
 
 
-def evaluate(given: Options) -> int:
-    """Measure a planner in llama.cpp."""
-    from training.smollm2.evaluate import evaluate as measure
-    from training.smollm2.evaluate import planner_worker
-
-    place = given.out / "evaluation" / f"{given.system}-{given.seed}.jsonl"
-    worker = planner_worker(given.out / MODEL, given.out / ADAPTERS[given.system])
-    measure(worker, place, seed=given.seed, count=given.count, say=print_line)
-    write(place.with_suffix(".done"), f"{given.count} questions\n")
-    return DONE
-
-
-def report(given: Options) -> int:
-    """Print the table of what was measured so far."""
-    from training.smollm2.evaluate import SYSTEMS, read_outcomes, table
-
-    seeds = [int(seed) for seed in given.seeds.split(",")]
-    read = {
-        system: {seed: read_outcomes(given.out / "evaluation" / f"{system}-{seed}.jsonl") for seed in seeds}
-        for system in SYSTEMS
-    }
-    lines = table({system: {seed: found for seed, found in by.items() if found} for system, by in read.items()})
-    for line in lines:
-        print_line(line)
-    return int(any("MISSED" in line for line in lines))
-
-
 def serve(given: Options) -> int:
     """Serve the scripted workers of GRPO on loopback until Ctrl-C, to ask them by hand."""
     with serving(draw_workers(given.count or 120, "grpo"), given.port or PORT) as port, suppress(KeyboardInterrupt):
@@ -162,7 +138,7 @@ def serve(given: Options) -> int:
 
 
 COMMANDS: Final[tuple[Callable[[Options], int], ...]] = (
-    get, base, supervised, merge, workers, grpo, adapter, evaluate, report, serve,
+    get, base, supervised, merge, workers, grpo, adapter, serve,
 )  # fmt: skip
 
 
@@ -173,13 +149,12 @@ def parse(words: Sequence[str] | None = None) -> Options:
     for command in COMMANDS:
         own = chosen.add_parser(command.__name__, help=command.__doc__)
         own.set_defaults(command=command)
-        if command in (adapter, evaluate):
+        if command is adapter:
             own.add_argument("system", choices=ADAPTERS)
         own.add_argument("--out", type=Path, default=OUT)
-        for name in ("steps", "prompts", "group", "count", "cases", "validation", "port", "seed"):
+        for name in ("steps", "prompts", "group", "count", "cases", "validation", "port"):
             own.add_argument(f"--{name}", type=int, default=0)
         own.add_argument("--minutes", type=float, default=1e6)
-        own.add_argument("--seeds", default="1")
     return parser.parse_args(words)
 
 

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any, Final
 
-from conductor_cli.core.pool import Card, Pool, Worker
+from conductor_cli.core.pool import Card, Worker
 from training.rehearsal.words import WORDS
 from training.smollm2.questions import FACTS, SUBJECTS, TONGUES, Fact, compute
 
@@ -27,7 +27,6 @@ KIND: Final = "openai-compatible"
 ABOUT: Final = (
     "general purpose", "assistant", "all kinds of tasks", "chat model", "helps with anything", "large model",
 )  # fmt: skip
-NEAR: Final = 0.05  # a worker whose strength is so close to the best one's is as good a choice
 
 
 def draw_workers(count: int, *seed: object) -> tuple[Worker, ...]:
@@ -48,11 +47,6 @@ def _draw_worker(random: Random, name: str) -> Worker:
 def best_for(subject: str, workers: Sequence[Worker]) -> Worker:
     """The worker with the highest strength at a subject."""
     return max(workers, key=lambda worker: worker.card.strengths[subject])
-
-
-def is_good_choice(name: str, subject: str, pool: Pool) -> bool:
-    """Whether no worker of the pool is clearly better at a subject."""
-    return pool[name].card.strengths[subject] >= best_for(subject, pool.workers).card.strengths[subject] - NEAR
 
 
 def config_text(workers: Sequence[Worker], port: int) -> str:

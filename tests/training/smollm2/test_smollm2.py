@@ -14,11 +14,9 @@ import pytest
 
 from conductor_cli.core.chat import Message, Request
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.core.plan import Plan, Step
 from conductor_cli.core.pool import Card, Limits, Pool, Worker
 from conductor_cli.core.profile import BRIEF
 from conductor_cli.core.question import Question
-from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cases import check_case
 from conductor_cli.models.base import ScriptedModel
 from conductor_cli.models.catalog import open_model
@@ -27,10 +25,9 @@ from conductor_cli.run.conductor import Conductor
 from training.smollm2 import __main__ as stages
 from training.smollm2 import base, commands
 from training.smollm2.__main__ import FULL, TRIAL
-from training.smollm2.evaluate import judge, measure, table
-from training.smollm2.lessons import best_plan, lesson, plan_text
+from training.smollm2.lessons import best_plan, lesson
 from training.smollm2.questions import CHAINS, FRAMES, JOINS, OWN_FRAMES, SUBJECTS, SUMS, TRANSLATIONS, draw_cases
-from training.smollm2.workers import UNKNOWN, Task, answer, best_for, draw_workers, is_good_choice, serving
+from training.smollm2.workers import UNKNOWN, Task, answer, draw_workers, serving
 
 PERFECT = dict.fromkeys(SUBJECTS, 1.0)
 CASES = (*draw_cases(150, 5, "train"), *draw_cases(150, 5, "held"))
@@ -81,12 +78,6 @@ def test_a_scripted_worker_is_right_as_often_as_its_card_says() -> None:
     assert answer(Task("Sing.", (), "Hello"), "ann", PERFECT, 0) == UNKNOWN
 
 
-def test_a_worker_nearly_as_good_as_the_best_is_a_good_choice() -> None:
-    pool = Pool(workers=(worker("ann", music=0.9), worker("bob", music=0.87), worker("cat", music=0.6)))
-    assert best_for("music", pool.workers).name == "ann"
-    assert [is_good_choice(name, "music", pool) for name in pool.names] == [True, True, False]
-
-
 def test_the_server_answers_as_its_worker_does() -> None:
     ann = worker("ann", music=1.0)
     text = "<question-12345678>\nWho?\n</question-12345678>\n\nYour subtask: Find the composer of Carmen."
@@ -130,46 +121,6 @@ def test_a_lesson_is_the_prompt_of_a_run_and_its_best_plan() -> None:
         assert f" | {step.skill} " in line
 
 
-JOIN = next(case for case in CASES if case.tags == ("join",))
-ABLE = Pool(workers=(worker("ann", chemistry=0.9, history=0.9), worker("bob", arithmetic=0.95)))
-
-
-def test_plans_are_judged_by_validity_split_and_choice() -> None:
-    """A chain in place of a join has the wrong access lists; a plan with another number of steps has no choices."""
-    best = best_plan(JOIN, ABLE)
-    assert judge(JOIN, ABLE, Trace(plan=best)) == {"valid": True, "split": True, "routed": [True, True, True]}
-    swapped = Plan(steps=tuple(replace(step, worker="bob", access=()) for step in best.steps))
-    assert judge(JOIN, ABLE, Trace(plan=swapped)) == {"valid": True, "split": False, "routed": [False, False, True]}
-    short = Plan(steps=(Step(worker="ann", subtask="Do it."),))
-    assert judge(JOIN, ABLE, Trace(plan=short)) == {"valid": True, "split": False, "routed": []}
-    assert judge(JOIN, ABLE, Trace()) == {"valid": False, "split": False, "routed": []}
-
-
-def test_a_question_is_measured_with_the_plan_the_planner_wrote() -> None:
-    """A good plan over perfect workers is right."""
-    pool = Pool(workers=tuple(replace(each, card=Card(strengths=PERFECT)) for each in ABLE))
-    written = plan_text(JOIN, pool)
-    found = asyncio.run(measure(JOIN, pool, ScriptedModel([[written]]), seed=1))
-    assert (found["valid"], found["split"], found["right"]) == (True, True, True)
-    found = asyncio.run(measure(JOIN, pool, ScriptedModel([["no plan"]]), seed=1))
-    assert (found["valid"], found["split"]) == (False, False)
-
-
-def outcome(**changes: object) -> dict[str, Any]:
-    fine = {"valid": True, "split": True, "routed": [True], "right": True}
-    return {**fine, **changes}
-
-
-def test_the_table_names_a_missed_bound() -> None:
-    good, bad = [outcome()] * 20, [outcome(valid=False, routed=[])] * 20
-    text = "\n".join(table({"start": {1: bad}, "trained": {1: good, 2: bad}}))
-    assert text.count("MISSED") == 1
-    assert (
-        "valid plan, without grammar  0.500 [0.352, 0.648] of 40 (seeds: 1.000, 0.000)  at least 0.95: MISSED" in text
-    )
-    assert "nothing to count" in text
-
-
 def test_another_model_in_the_wheel_is_refused(tmp_path: Path) -> None:
     """By its hash, and nothing is left of it; the right one is written with its licence."""
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
@@ -191,7 +142,7 @@ def test_every_stage_needs_what_an_earlier_one_makes(scale: stages.Scale) -> Non
     for stage in stages.plan(Path("out"), scale, minutes=5, port=1):
         assert set(stage.needs) <= made, stage
         made.add(stage.makes)
-    assert "report.txt" in made
+    assert "trained.gguf" in made
 
 
 def test_two_adapters_become_their_sum(tmp_path: Path) -> None:
