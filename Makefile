@@ -21,7 +21,7 @@ demo: setup ## answer one question with the models that ship: no account, no key
 	@$(BIN)/python scripts/demo.py
 
 test: setup $(DOUBLE) ## run the tests (ARGS="-k plan" for some)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types contracts docs-check test ## run everything that must pass before a commit
 

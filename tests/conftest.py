@@ -29,6 +29,14 @@ SECRETS: Final = ("_API_KEY", "_API_BASE", "_SECRET", "_TOKEN")
 TERMINAL: Final = ("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PAGER", "PY_COLORS")
 RUNNERS: Final = ("CI", "GITHUB_ACTIONS")
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+LONGEST: Final = (
+    "cli/test_chat_terminal.py", "cli/test_pull.py", "server/test_bad_input.py", "cli/test_signals.py",
+    "cli/test_streams.py", "cli/test_setup.py", "train/test_session.py", "tools/test_tool_servers.py",
+    "server/test_run_registry.py", "cli/test_unwritable.py", "cli/test_tools.py", "cli/test_terminal.py",
+    "server/mcp/test_process.py", "models/test_contract.py", "cli/test_approve.py", "models/test_weights_download.py",
+    "programs/test_schema_check.py", "cli/test_pull_from_hub.py", "cli/test_hygiene.py", "server/test_http.py",
+)  # fmt: skip
+"""Files of tests that take seven seconds and more, the longest first."""
 
 
 def pytest_configure() -> None:
@@ -50,6 +58,12 @@ def pytest_configure() -> None:
     examples = int(os.environ.get("CI_EXAMPLES", "25"))
     hypothesis.settings.register_profile("conductor", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("conductor")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: with several processes, the last ones to begin should be short."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
+
 CONFTEST = Path(__file__).with_name("conftest.py")
 
 SUITE = """
@@ -47,6 +49,10 @@ def test_swallows_the_refusal():
     except OSError as error:
         print("refused:", type(getattr(error, "reason", error)).__name__)
 """
+
+
+def test_the_longest_files_are_there() -> None:
+    assert [name for name in LONGEST if not (CONFTEST.parent / name).is_file()] == []
 
 
 def ignore_interrupts() -> None:
