@@ -12,7 +12,14 @@ import pytest
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.command.process import SandboxView, find_sandbox, own_files, sandbox_words
+from conductor_cli.models.command.process import (
+    SandboxView,
+    find_sandbox,
+    own_files,
+    sandbox_words,
+    shares_network,
+)
+from conductor_cli.models.command.programs import PROGRAMS
 from tests.models.kit import text
 from tests.models.test_programs import asked, play
 
@@ -115,12 +122,19 @@ def refused(worker: Worker, home: Path) -> bool:
 def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
     network: bool, house: Path, tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(tmp_path / "agent.sock"))
-        unix.listen()
+    """An abstract UNIX socket is a part of the network: it is reached only where the sandbox shares the host's."""
+    abstract = f"\0conductor-test-{os.getpid()}"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        socket.socket(socket.AF_UNIX) as unix,
+        socket.socket(socket.AF_UNIX) as display,
+    ):
+        for each, name in ((unix, str(tmp_path / "agent.sock")), (display, abstract)):
+            each.bind(name)
+            each.listen()
         code = (
             f"import socket\nfor f, a in ((socket.AF_INET, ('127.0.0.1', {tcp.getsockname()[1]})),"
-            f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r})):\n"
+            f" (socket.AF_UNIX, {str(tmp_path / 'agent.sock')!r}), (socket.AF_UNIX, {abstract!r})):\n"
             "  try:\n    s = socket.socket(f); s.connect(a); print('yes')\n  except OSError: print('no')\n"
         )
         options = {"command": ["/usr/bin/python3", "-c", code], "sandbox": True, "network": network}
@@ -128,7 +142,33 @@ def test_the_network_and_sockets_are_reached_only_where_that_is_allowed(
         if refused(worker, house):
             return
         said = text(play(open_model(worker, environ=environ(house)))).split()
-    assert said == ["yes" if network else "no", "no"]
+    shared = shares_network(worker, environ(house))
+    assert said == ["yes" if network else "no", "no", "yes" if shared else "no"]
+    assert network or not shared
+
+
+@pytest.mark.parametrize("kind", [kind for kind, program in PROGRAMS.items() if program.state])
+def test_an_agent_cannot_change_what_its_next_start_reads(kind: str, house: Path, tmp_path: Path) -> None:
+    """Settings and hooks are as before, nothing new is there, and its login and sessions are what it wrote."""
+    program = PROGRAMS[kind]
+    kept, changed = dict[Path, str](), list[Path]()
+    for state in program.state:
+        place = Path(state.path.replace("~", str(house)))
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (*state.writable, *state.readable, *state.copied):
+            (place / name).write_text("mine")
+        kept |= {place / name: "mine" for name in (*state.readable, *state.copied)}
+        changed += [place / name for name in state.writable]
+    lines = [f"rm -f {path}; echo evil > {path}; echo evil > {path}.new" for path in (*kept, *changed)]
+    agent = script(tmp_path / "bin", program.command[0], "#!/bin/sh\n" + "\n".join([*lines, "exit 5"]))
+    worker = Worker(name="w", kind=kind, options={"sandbox": True, "network": True})
+    if refused(worker, house):
+        return
+    with pytest.raises(ModelError, match="exit code 5"):
+        play(open_model(worker, environ=environ(house, agent)))
+    assert {path: path.read_text() for path in kept} == kept
+    assert {path.read_text() for path in changed} <= {"evil\n"}
+    assert not [*house.rglob("*.new")]
 
 
 def test_a_failure_in_the_sandbox_is_that_of_the_program(house: Path) -> None:
@@ -173,4 +213,4 @@ def test_the_command_line_of_a_sandbox_shares_nothing_unasked() -> None:
     assert {"--unshare-all", "--die-with-parent", "--new-session"} <= set(words)
     assert "--share-net" not in words
     assert [words[index + 1] for index, word in enumerate(words) if word == "--bind"] == ["/w"]
-    assert "--share-net" in sandbox_words("bwrap", SandboxView(cwd=Path("/w"), network=True), ["cat"])
+    assert "--share-net" in sandbox_words("bwrap", SandboxView(cwd=Path("/w"), network=()), ["cat"])

@@ -31,7 +31,7 @@ def test_tables_and_small_models_are_in_the_package(wheel: set[str]) -> None:
     beside = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src").rglob("*")
-        if path.suffix in {".toml", ".json", ".jsonl", ".gguf", ".j2"}
+        if path.suffix in {".toml", ".json", ".jsonl", ".gguf", ".j2", ".conf"}
     }
     assert {
         "models/presets.toml", "models/cards.toml", "models/weights/registry.toml", "rehearsal/held_out.jsonl",

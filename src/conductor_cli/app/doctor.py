@@ -48,6 +48,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.keys.key_store import KeyringError, KeyStore, keyring_timeout, probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.catalog import api_key_of, open_model
+from conductor_cli.models.command.process import OWN_NETWORK_HINT, shares_network
 from conductor_cli.models.command.programs import PROGRAMS, describe_program
 from conductor_cli.models.hardware import find_gpus, read_memory
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -377,6 +378,8 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
         if worker.kind in PROGRAMS:
             found = f"{worker.kind}: {describe_program(worker)}"
             open_model(worker, environ=settings.environ)  # is it installed, and its sandbox? Nothing is started
+            if shares_network(worker, settings.environ):
+                found += f" of this machine, its abstract UNIX sockets included ({OWN_NETWORK_HINT})"
         if key == "missing":
             raise KeyMissing(found, hint=missing_key_hint(worker))
         objection = policy_objection(settings, worker)

@@ -46,12 +46,15 @@ def system_mounts(files: Sequence[str]) -> Iterator[str]:
 
 
 @cache
-def why_not(bwrap: str, *words: str) -> str:
-    """Return why bubblewrap cannot make a sandbox with these options, empty where it can. A container may forbid it."""
+def why_not(bwrap: str, *words: str, before: tuple[str, ...] = ()) -> str:
+    """Return why bubblewrap cannot make a sandbox with these options, empty where it can. A container may forbid it.
+
+    `before` are the words of a program that starts it.
+    """
     shown = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     try:
         tried = subprocess.run(  # noqa: S603 - a fixed program
-            [bwrap, *ISOLATED, *words, *shown, "true"],
+            [*before, bwrap, *ISOLATED, *words, *shown, "true"],
             capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

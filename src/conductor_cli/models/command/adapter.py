@@ -29,7 +29,9 @@ from conductor_cli.models.command.process import (
     find_program,
     find_sandbox,
     own_files,
+    own_network,
     sandbox_words,
+    show_state,
     working_directory,
 )
 from conductor_cli.models.command.programs import PROGRAMS, PROMPT, command_of
@@ -219,6 +221,7 @@ class ProgramModel:
         self._path = find_program(self._words[0], self._environ, cwd, self._program.install)
         self._bwrap = find_sandbox(environ) if self._options.get("sandbox") else ""
         self._readable = [str(Path(path).expanduser().resolve()) for path in self._options.get("read") or ()]
+        self._network = own_network(self._bwrap, environ) if self._bwrap and self._options.get("network") else None
         if self._bwrap:
             check_shown([*([str(Path(cwd).expanduser())] if cwd else []), *self._readable], environ)
 
@@ -239,8 +242,9 @@ class ProgramModel:
         if self._program.events:
             reply = EventReply(READERS[self._program.events](), self._secrets, most)
         deadline = _Deadline(request.deadline, self._options.get("seconds"))
-        async with working_directory(str(self._options.get("cwd") or "")) as cwd:
-            program = await self._start(words, cwd)
+        given = str(self._options.get("cwd") or "")
+        async with working_directory(given) as cwd, working_directory("") as copies:
+            program = await self._start(words, cwd, copies)
             try:
                 program.feed(data)
                 while not reply.is_full and (piece := await deadline.wait(program.read())):
@@ -257,20 +261,15 @@ class ProgramModel:
     async def close(self) -> None:
         """Nothing stays open between requests."""
 
-    async def _start(self, words: list[str], cwd: Path) -> RunningProgram:
+    async def _start(self, words: list[str], cwd: Path, copies: Path) -> RunningProgram:
         command = [self._path, *words]
-        home = self._environ.get("HOME", "")
         try:
             if self._bwrap:
                 view = SandboxView(
-                    cwd=cwd, home=home, network=self._options.get("network") is True,
+                    cwd=cwd, home=self._environ.get("HOME", ""), network=self._network,
                     readable=tuple(dict.fromkeys((*own_files(self._path, self._environ), *self._readable))),
-                    state=tuple(
-                        (state.variable and self._environ.get(state.variable))
-                        or state.path.replace("~", home or "/", 1)
-                        for state in self._program.state
-                    ),
                 )  # fmt: skip
+                view = show_state(view, self._program.state, self._environ, copies)
                 command = sandbox_words(self._bwrap, view, command)
             return await RunningProgram.start(command, cwd=cwd, environ=self._environ)
         except OSError as error:

@@ -13,12 +13,13 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.errors import ModelError
-from conductor_cli.models.command.programs import PROGRAMS
+from conductor_cli.core.pool import Worker
+from conductor_cli.models.command.programs import PROGRAMS, State
 from conductor_cli.programs.guarded_program import GuardedProgram, ProgramEnding
 from conductor_cli.programs.sandbox import ISOLATED, SYSTEM, system_mounts, why_not
 
@@ -167,30 +168,97 @@ SYSTEM_FILES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxView:
-    """What a program sees: it may write `cwd` and what exists of `state`, and read `readable`, all at their own places.
+    """What a program sees: it may write `cwd` and `writable`, and read `readable`, all at their own places.
 
-    `home` is an empty directory of its own.
+    `home` and the directories in `private` are empty but for what is shown in them, and are gone afterwards. `copied`
+    are files with the places where they are shown. `network` is None without a network; else the words that give the
+    sandbox one of its own, none where it shares the host's.
     """
 
     cwd: Path
     home: str = ""
+    private: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    network: bool = False
+    writable: tuple[str, ...] = ()
+    copied: tuple[tuple[str, str], ...] = ()
+    network: tuple[str, ...] | None = None
+
+
+def show_state(view: SandboxView, state: Sequence[State], environ: Mapping[str, str], copies: Path) -> SandboxView:
+    """Return the view with what there is of a program's state. Copies are made in the directory `copies`."""
+    private, readable, writable, copied = [], list(view.readable), list(view.writable), list(view.copied)
+    for each in state:
+        named = environ.get(each.variable, "") if each.variable else ""
+        place = Path(named or each.path.replace("~", view.home or "/", 1))
+        if not place.is_dir():
+            continue
+        if str(place) not in (view.home, "/"):
+            private.append(str(place))
+        writable += [str(place / name) for name in each.writable if (place / name).exists()]
+        readable += [str(place / name) for name in each.readable if (place / name).exists()]
+        for name in each.copied:
+            if (place / name).is_file():
+                copy = copies / f"{len(copied)}-{name}"
+                shutil.copyfile(place / name, copy)
+                copied.append((str(copy), str(place / name)))
+    return replace(
+        view, private=(*view.private, *private), readable=tuple(readable), writable=tuple(writable),
+        copied=tuple(copied),
+    )  # fmt: skip
 
 
 def sandbox_words(bwrap: str, view: SandboxView, words: Sequence[str]) -> list[str]:
     """Return the command line that runs a program in its sandbox."""
-    line = [bwrap, *ISOLATED, *(("--share-net",) if view.network else ()), *system_mounts(SYSTEM_FILES)]
+    line = [*(view.network or ()), bwrap, *ISOLATED, *(("--share-net",) if view.network is not None else ())]
+    line += [*(_AS_USER if view.network else ()), *system_mounts(SYSTEM_FILES)]
     line += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]  # root could write there
     for place in ("/tmp", "/var/tmp", "/run", *((view.home,) if view.home not in ("", "/") else ())):  # noqa: S108
         line += ["--tmpfs", place]
+    for place in view.private:
+        line += ["--tmpfs", place]
     for path in view.readable:
         line += ["--ro-bind", path, path]
-    for path in view.state:
-        line += ["--bind-try", path, path]
+    for path in view.writable:
+        line += ["--bind", path, path]
+    for copy, path in view.copied:
+        line += ["--bind", copy, path]
+    if view.network:
+        line += ["--ro-bind", str(RESOLVER), "/etc/resolv.conf"]
     line += ["--bind", str(view.cwd), str(view.cwd), "--remount-ro", "/"]
     return [*line, "--chdir", str(view.cwd), "--", *words]
+
+
+RESOLVER: Final = Path(__file__).with_name("resolv.conf")
+"""Names the address at which `pasta` answers for the host's own resolver, which may listen at its loopback alone."""
+
+_AS_USER: Final = ("--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())) if os.name == "posix" else ()
+"""In the network of `pasta` everybody is root."""
+
+
+def own_network(bwrap: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the words that start bubblewrap in a network of its own, by `pasta`; none where that cannot be made here.
+
+    It reaches what this machine reaches, and TCP and UDP ports at its loopback, but none of its abstract UNIX sockets,
+    by which X11 and D-Bus may be spoken to.
+    """
+    found = shutil.which("pasta", path=environ.get("PATH", os.defpath))
+    if not found or os.getuid() == 0:  # it gives up the rights of root, and can then make no namespace
+        return ()
+    address = RESOLVER.read_text(encoding="utf-8").split()[1]
+    words = (
+        found, "--quiet", "--foreground", "--config-net", "--no-map-gw", "--tcp-ports", "none", "--udp-ports", "none",
+        "--dns-forward", address, "--",
+    )  # fmt: skip
+    return () if why_not(bwrap, *_AS_USER, "--share-net", before=words) else words
+
+
+OWN_NETWORK_HINT: Final = "to give the sandbox a network of its own, install passt and do not run as root"
+
+
+def shares_network(worker: Worker, environ: Mapping[str, str]) -> bool:
+    """Return whether a program in a sandbox shares the network of this machine. Raises `ModelError` without one."""
+    networked = worker.options.get("sandbox") is True and worker.options.get("network") is True
+    return networked and not own_network(find_sandbox(environ), environ)
 
 
 def find_sandbox(environ: Mapping[str, str]) -> str:

@@ -22,10 +22,17 @@ MODEL: Final = "{model}"  # stands for the worker's model in an argument
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """A file or directory of a program's own (its login, its sessions). `variable` may name another one."""
+    """A directory of a program's own; `variable` may name another one. In a sandbox it has only what is named here.
+
+    `writable` are its login and its sessions, `readable` its settings and what these start. Of a file that has both,
+    `copied`, a program may change a copy, which is removed with its sandbox.
+    """
 
     path: str
     variable: str = ""
+    writable: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +42,7 @@ class ProgramKind:
     `command` is its command line, empty where the user gives it; `model` are the arguments that choose a model.
     `events` is a key of `events.READERS`, empty where standard output is the answer itself. `provider` is who reads
     what it is sent while nothing else is configured, empty where nobody knows. `install` is how to install it, `env`
-    are variables that it gets besides the usual ones, `state` is what it writes outside its working directory. `words`
+    are variables that it gets besides the usual ones, `state` is what it keeps outside its working directory. `words`
     say to the planner what it is good at.
     """
 
@@ -51,8 +58,12 @@ class ProgramKind:
 
 
 def _kind_of(values: Mapping[str, Any]) -> ProgramKind:
-    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-    return ProgramKind(**{**values, **lists, "state": tuple(State(**each) for each in values.get("state", ()))})
+    state = tuple(State(**_with_tuples(each)) for each in values.get("state", ()))
+    return ProgramKind(**{**_with_tuples(values), "state": state})
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 PROGRAMS: Final[Mapping[str, ProgramKind]] = {
