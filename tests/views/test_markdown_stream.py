@@ -145,6 +145,13 @@ def test_a_megabyte_in_one_line_is_shown() -> None:
     assert shown.count("word") >= 200_000
 
 
+def test_a_megabyte_in_one_piece_is_shown_as_it_was_written() -> None:
+    """To render it would take half a minute, in which the command does not end."""
+    row = "|[a](b|**c**|\n"
+    shown = OURS.sub("", written(f"{row}|-|-|\n{row * 60_000}"))
+    assert shown.count(row.strip()) >= 60_000
+
+
 @pytest.mark.parametrize(
     ("environ", "markdown", "expected"),
     [

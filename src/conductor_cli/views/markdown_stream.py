@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LONGEST: Final = 16_384
 """Characters of one block; a longer one is split, because the unfinished block is parsed again at each drawing."""
 
+LARGEST: Final = 100_000
+"""Characters that are rendered at once: at worst they take some seconds. A larger text is shown as it was written."""
+
 FLOOD: Final = re.compile(f"({UNSEEN}{{30}}){UNSEEN}+")
 """More marks and invisible characters in a row than Unicode allows in a stream-safe text (UAX #15, D3)."""
 
@@ -127,7 +130,8 @@ class Rendered:
             yield Segment.line()
         options = options.update(width=min(WIDEST, options.max_width), height=None)
         try:
-            segments = list(console.render(MarkdownText(self._text), options))
+            shown = MarkdownText(self._text) if len(self._text) <= LARGEST else Text(self._text)
+            segments = list(console.render(shown, options))
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))
         lines = list(trim_lines(segments))
