@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import threading
 from pathlib import Path
 
@@ -22,11 +23,29 @@ from conductor_cli.evals.scorers import SCORERS
         (r"\boxed{q + p}", "p + q"), (r"\boxed{x = 5}", "5"), (r"\boxed{\sqrt{18}}", r"3\sqrt{2}"),
         (r"\boxed{(C)}", r"\text{(C)}"), (r"first \boxed{1}, no: \boxed{2}", "2"), (r"\boxed{1,2,3}", "1,2,3"),
         ("so it is $5$", r"\boxed{5}"), (r"\boxed{{2}} or {", "2"), (r"\boxed {1}, no: \fbox{2}", "2"),
-        (r"\boxed{\$32,348}", r"\$32,\!348"), (r"\boxed{32348}", r"\$32,\!348"), (r"\boxed{18.9}", r"\$18.90"),
+        (r"\boxed{\$32,348}", r"\$32,\!348"), (r"\boxed{32348}", r"\$32,\!348"), (r"\boxed{1\,600}", "1600"),
+        (r"\boxed{18.9}", r"\$18.90"),
     ],
 )  # fmt: skip
 def test_equal_expressions_are_right(text: str, answer: str) -> None:
     assert SCORERS["math"].is_correct(text, answer, ())
+
+
+@pytest.mark.parametrize(
+    "answer", ["70", r"\frac{1}{2}", r"3\sqrt{2}", r"\left(3,\frac{\pi}{2}\right)", "p - q", "x^2+1"]
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "%s", r"\boxed{%s}", r"\boxed{%s.}", r"\boxed{\mathbf{%s}}", "The answer is $%s$.", "The answer is %s.",
+        "Answer: %s", "**Answer:** $%s$", r"Final answer: \(%s\)", r"so we get\n\n$$%s$$", "json",
+    ],
+)  # fmt: skip
+def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
+    said = json.dumps({"why": "since it is 3", "answer": answer}) if form == "json" else form % answer
+    assert SCORERS["math"].is_correct(said, answer, ())
+    for denied in (f"The answer is not ${answer}$.", f"The answer is not {answer}."):
+        assert not SCORERS["math"].is_correct(denied, answer, ())
 
 
 @pytest.mark.parametrize(

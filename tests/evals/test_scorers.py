@@ -64,7 +64,9 @@ def test_exact_compares_the_remaining_text() -> None:
         (r"so \boxed{42}, by lemma 3", "42"), (r"\boxed{x} is 42", "42"), ("12,34", "34"), ("1,2345", "2345"),
         ("12345678901234567890123", "12345678901234567890123"), ("v2 has 3", "3"), ("€5", "5"),
         (r"\boxed{\text{42}}, in 3 steps", "42"), (r"\boxed{41}, no: \boxed{42^{\circ}} in 3 steps", "42"),
-        (r"\boxed {42} by lemma 3", "42"), (r"\fbox{42} by lemma 3", "42"),
+        (r"\boxed {42} by lemma 3", "42"), (r"\fbox{42} by lemma 3", "42"), ("It is 42, not 43.", "42"),
+        ("It is 41? No, 42.", "42"), ("6*7 = 42", "42"), ("42 m/s", "42"), ('{"answer": 42}', "42"),
+        ("Answer: 42 (not 43)", "42"),
     ],
 )  # fmt: skip
 def test_number_takes_the_last_number(text: str, answer: str) -> None:
@@ -76,6 +78,10 @@ def test_number_takes_the_last_number(text: str, answer: str) -> None:
     [
         ("", "0"), ("no number", "0"), ("42 or 43", "42"), ("4 2", "42"), ("0.33", "0.3333"), ("-5", "5"), ("5", "-5"),
         ("12345678901234567890123", "12345678901234567890124"), ("100001", "100000"), ("A4", "4"), ("1e999", "1"),
+        *((text, "70") for text in (
+            r"\boxed{71, 70}", "71 or 70", "70 or 71", "-(70)", "q+70", "70 + q", "2*70", "x^70", "70/3", "not 70",
+            "The answer is not 70.", "The answer isn't 70", "71 and/or 70",
+        )),
         ("nan", "0"), ("inf", "0"), ("٤", "4"), ("9" * 5000, "9"), ("1e-400", "0.1"),
     ],
 )  # fmt: skip
@@ -110,6 +116,14 @@ def test_money_percentages_and_separators_are_numbers(answer: str) -> None:
         r"Answer: $\text{C}$", r"Answer: \mathbf{C}", r"Answer: \(C\)", "Answer: ${C}$", "Answer: C!", "Answer: C</s>",
         "Answer: Option C", "Answer: choice (C)", "Answer: **letter C**", r"\boxed{C) a cat}", r"\boxed{C. a cat}",
         r"$\boxed{\text{(C) a cat}}$", r"\boxed{{C}}",
+        "**C) a cat**", "**Option C**", "## Final Answer\nC) a cat", "## Final Answer\n\nC) a cat",
+        "Option C is correct.", '{"answer":"C"}', '{"answer": "C", "why": "it purrs"}', "Answer - C",
+        "I would go with C.", "the correct letter is C", "Eliminating (D), it is C.",
+        "C) a cat\n\nExplanation: (D) is wrong", "Some text.\n\n**C) a cat**\n\nbecause it purrs",
+        "The answer is C, D is wrong.", "Option D isn't right. Option C is the best answer.",
+        "Not (A), not (B). (C).", "A is wrong; B is wrong; so C.", "I choose option C", "Thus, C is correct.",
+        "It is C, not D", "(C) a cat because (A) is false", "The correct option is: C", "So the answer must be (C).",
+        "My answer: **C**", "Correct answer – C",
     ],
 )  # fmt: skip
 def test_choice_finds_the_letter(text: str) -> None:
@@ -126,6 +140,11 @@ def test_choice_finds_the_letter(text: str) -> None:
         "Answer: a triangle has three", "Answer: b or so", "Answer: I see",
         "A) wrong\nB) right", "D or so", r"\boxed{5}", r"Answer: $\text{Cats}$", "Answer: the option of a cat",
         r"\boxed{A and B}", r"\boxed{d(x)}", r"\boxed{\text{A cat or none}}", r"Answer: $A\cdot B$", "Answer: A<B",
+        "The answer is not (C).", "It cannot be (C).", "C or D", "Answer: C or D", "The answer is C or D",
+        "(C) or (D)", "Either (C) or (D)", "A) a dog\nB) a bird\nC) a cat\nD) a fish",
+        "A) a dog B) a bird C) a cat D) a fish", "Options: (A), (B), (C), (D)", "The answer isn't C.", "It is not C",
+        "The answer is definitely not C", "C is incorrect", "I would not choose C", "Answer: C, D",
+        "The answer is A, B, C or D", "both C and D are right", "rule out C", "Answer: A difficult one",
     ],
 )  # fmt: skip
 def test_a_choice_is_not_guessed(text: str) -> None:

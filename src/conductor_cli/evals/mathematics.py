@@ -8,6 +8,7 @@ child process, which is killed if it takes too long or too much memory; the next
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import multiprocessing
 import re
@@ -38,14 +39,50 @@ def require_math_verify() -> None:
 def extract_expression(text: str) -> str:
     """The expression that `text` gives as its answer, as the library writes it; empty if there is none."""
     require_math_verify()
-    return str(_CHILD.ask("extract", last_box(text)) or "")
+    return str(_CHILD.ask("extract", given_answer(text)) or "")
 
 
 @lru_cache(maxsize=8192)
 def is_equivalent(text: str, answer: str) -> bool:
     """Whether the expression in `text` equals that of `answer`."""
     require_math_verify()
-    return bool(_CHILD.ask("compare", last_box(text), answer))
+    return bool(_CHILD.ask("compare", given_answer(text), answer))
+
+
+_ANNOUNCED: Final = re.compile(r"answer(?:\s+is\b|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE)
+_DENIES: Final = re.compile(r"(?:\w+\s+){0,2}(?:not|never)\b", re.IGNORECASE)
+_MARKED: Final = re.compile(r"(?<!\\)\$|\\[(\[]")
+_WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_FONT: Final = re.compile(r"\\(?:mathbf|mathrm|bf|rm|boldsymbol)(?![A-Za-z])")
+
+
+def given_answer(text: str) -> str:
+    r"""The part of a text that gives its answer, in a form in which the library finds it; empty where it denies one.
+
+    The library reads an expression in a box or between dollar signs. Models also write `{"answer": "…"}`, LaTeX without
+    a mark, a final stop or a font in a box, and `1\,600`.
+    """
+    with suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        if isinstance(data, dict) and isinstance(value := data.get("answer"), str | int | float):
+            return _boxed(str(value))
+    if (box := last_box(text)) is not text:
+        return _boxed(box[len("\\boxed{") : -1])
+    announced = [found[1].strip() for found in _ANNOUNCED.finditer(text)]
+    said = announced[-1] if announced else text.strip()
+    if announced and _DENIES.match(said):
+        return ""
+    bare = said.strip("*` ")
+    if "\n" in bare or _MARKED.search(bare) or _WORD.search(bare):
+        return said if announced and _MARKED.search(said) else text
+    return _boxed(bare)
+
+
+def _boxed(expression: str) -> str:
+    """An expression in a box, without a final stop, fonts and the small spaces between digits."""
+    bare = re.sub(r"\\[,;!:]", "", _FONT.sub("", expression)).strip().rstrip(".,")
+    whole = f"\\boxed{bare}"
+    return whole if bare.startswith("{") and last_box(whole) == whole else f"\\boxed{{{bare}}}"
 
 
 def last_box(text: str) -> str:

@@ -3,13 +3,16 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
     exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line starts with "Answer:"
              or "The answer is", only the rest of that line counts
     number   the last number in the last \boxed{}, else in the text. Thousands separators, signs and exponents are
-             understood. Whole numbers must be equal, others agree to six digits
-    choice   the letter of a multiple choice: after "Answer:", in a box, alone on the last line, or one of the choices
-             written out. A small letter counts only in brackets or at the end of its line; letters that are not offered
-             are ignored
+             understood. Whole numbers must be equal, others agree to six digits. A part of an expression (`q + 70`)
+             and one of several ("70 or 71") are no answer
+    choice   the letter of a multiple choice: in a box or after "answer is", called right, alone on the first or last
+             line, chosen ("I would go with C"), one of the choices written out, or the only one in brackets. A small
+             letter counts only in brackets or at the end of its line; letters that are not offered are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
     mmlu-pro, rlpr     the rules of the authors of these suites
     program, unittest  the program in the text passes its tests in a sandbox (`programs`)
+
+What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
 
 To add one, write a `Scorer` and add it to `SCORERS`.
 
@@ -182,6 +185,13 @@ def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
 
 # number
 
+_CONTEXT: Final = 60  # Characters around a number or a letter that are looked at
+_DENIED_BEFORE: Final = re.compile(
+    r"(?:\b(?:not|never|neither|nor|cannot|eliminat\w{1,4}|exclud\w{1,4}|reject\w{0,4}|rul\w{1,3} out|instead of|"
+    r"rather than|other than|except|unlike)|n.?t)"
+    r"\s+(?:(?:be|go with|choose|pick|select|option|choice|answer|letter)\s+){0,2}$",
+    re.IGNORECASE,
+)
 _GROUP: Final = r"[,'’\u00a0\u2009\u202f]"
 """Thousands separators. A plain space is not one of them, because it also separates numbers."""
 _NUMBER: Final = re.compile(
@@ -192,16 +202,29 @@ _NUMBER: Final = re.compile(
 _MAX_NUMBER: Final = 400
 
 
+_PART_BEFORE: Final = re.compile(r"(?:[\w)\]}]\s?[+*/^\u00d7\u00b7]|[+*/^(\u2212-]\s?\()\s?$")
+_PART_AFTER: Final = re.compile(r"\)?\s?[+*^\u00d7\u00b7]\s?[\w(\\]|\)?\s?/\s?[\d(]")
+_ALTERNATIVE: Final = re.compile(r"[0-9][^\w.\n]{0,3}\s(?:or|and/or)\s\W{0,3}$")
+
+
 def _last_number(text: str) -> Decimal | None:
-    """The last number in the last box, else in `text`."""
+    """The last number in the last box, else in `text`, that the text does not deny.
+
+    None where that is a part of an expression, as in `q + 70`, or one of several, as in `71 or 70`.
+    """
     box = mathematics.last_box(text)
-    if _NUMBER.search(box):
-        text = box
+    boxed = box is not text and _NUMBER.search(box) is not None
+    text = box if boxed else text
     # A generator instead of a list: a hostile text may contain thousands of numbers.
-    last = None
-    for last in _NUMBER.finditer(text):  # noqa: B007 - only the last one is needed
-        pass
-    if last is None or len(last[0]) > _MAX_NUMBER:
+    last, count = None, 0
+    for found in _NUMBER.finditer(text):
+        count += 1
+        if not _DENIED_BEFORE.search(text, max(found.start() - _CONTEXT, 0), found.start()):
+            last = found
+    if last is None or len(last[0]) > _MAX_NUMBER or (boxed and count > 1):
+        return None
+    before, after = text[max(last.start() - _CONTEXT, 0) : last.start()], text[last.end() :][:_CONTEXT]
+    if _PART_BEFORE.search(before) or _PART_AFTER.match(after) or _ALTERNATIVE.search(before):
         return None
     return Decimal(re.sub(_GROUP, "", last[0]).replace("\u2212", "-"))
 
@@ -228,37 +251,79 @@ def _is_one_number(answer: str, _: Sequence[str] = ()) -> bool:
 
 
 # choice
+# Every letter that the text names is found first; then what stands around it says how much it counts.
 
-_FONT: Final = r"\\(?:text|textbf|mathrm|mathbf)(?=\s*\{)"  # Before the braces around a letter: `\text{A}`
-_BOXED: Final = re.compile(rf"\\boxed\s*\{{(?:[\s{{(]|{_FONT})*([A-Za-z])(?:\s*\}}|\)|[.:]\s)")
-_AFTER_COLON: Final = re.compile(
-    rf"(?i:answer)[\s*_]*:(?:[\s*_$\"'`(\[{{]|\\\(|{_FONT})*(?i:(?:option|choice|letter)\s+)?\(?"
-    r"([A-Z](?=[)\]\s.,:;!*_$\"'`}]|\\\)|<[/|]|$)|[a-z](?=[)\]]|[ \t\r*_$\"'`.]*(?:\n|$)))"
+_MARKS: Final = re.compile(
+    r"\\(?:text|textbf|mathrm|mathbf|bf)(?=\s*\{)|\\[()\[\]]|[*_`$\"'#\u201c\u201d]|</?[|\w]{1,9}\|?>", re.IGNORECASE
 )
-"""A small letter followed by more text is a word, as in "Answer: a triangle"."""
-_AFTER_IS: Final = re.compile(
-    r"(?i:(?:answer|choice|option)\s+is)[\s:*_$\"'`]*(?i:(?:option|choice)\s+)?[(\[]?([A-Z])(?=[)\]\s.,:;*_$\"'`]|$)"
+"""Emphasis, fonts, quotes, dollar signs and tags around a letter."""
+_MENTION: Final = re.compile(
+    r"(?<![\w\\])[(\[{]?(?:([A-Z])(?![\w\\^(]|[ \t]?[<>=+])|([a-z])(?=[)\]]|[ \t\r.}]{0,9}(?:\n|\Z)))[)\]}]?"
 )
-_ALONE: Final = re.compile(r"[\s*_$\"'`]*[(\[]?([A-Za-z])[)\]]?[\s*_$\"'`.]*")
-_LEADING: Final = re.compile(r"[\s*_]*[(\[]?([A-Z])[)\].:][\s*_].*")
-_IN_BRACKETS: Final = re.compile(r"\(([A-Z])\)")
+"""A letter of its own. A small one only in brackets or at the end of its line: elsewhere it may be a word."""
+_ARTICLE: Final = re.compile(r"[AI][ \t]+(?!(?:is|was|or|and|because|since|seems|would)\b)[a-z]")
+_ANNOUNCED_BEFORE: Final = re.compile(
+    r"\\boxed[\s{(]*$|(?i:answer|choice|option|letter)\s*"
+    r"(?:(?i:\bis|(?:would|should|must) be)\s*:?|[:=\u2013\u2014-]|\n)"
+    r"[\s{]*(?i:(?:option|choice|letter)\s*)?$"
+)
+_CONFIRMED_AFTER: Final = re.compile(r"[ \t]+is[ \t]+(?:the[ \t]+)?(?:correct|right|best)\b")
+_PREFERRED_BEFORE: Final = re.compile(
+    r"\b(?:go(?:ing)? with|choose|pick|select|opt for|it is|its|must be|so|thus|option|choice|letter|answer)[\s:,]*$",
+    re.IGNORECASE,
+)
+_DENIED_AFTER: Final = re.compile(
+    r"[ \t]*(?:(?:is|are|was|can|seems?|looks?|must be)[ \t]+(?:also[ \t]+)?(?:not|never|incorrect|wrong|false|"
+    r"ruled out|excluded|eliminated|impossible)\b|(?:is|ca|does|wo)n.?t\b|cannot\b)"
+)
+_ANY_LETTER: Final = r"(?:(?:option|choice)\s+)?[(\[]?[A-Z][)\]]?"
+_OPEN_BEFORE: Final = re.compile(
+    rf"\beither\s+$|(?:^|[\s{{(]){_ANY_LETTER}\s*(?:\bor\b|\band\b|[/&])\s*(?:(?:option|choice)\s+)?$"
+)
+_OPEN_AFTER: Final = re.compile(
+    rf"\s*(?:(?:\bor\b|\band\b|[/&])\s*{_ANY_LETTER}(?!\w)|,\s*{_ANY_LETTER}\s*(?:,|or\b|and\b|\}}|\.|\n|$))"
+)
+_LINE_BEFORE: Final = re.compile(r"(?:^|\n)[ \t>]*$")
+_LINE_AFTER: Final = re.compile(r"(?<=[)\]])[.:]?(?:\s|$)|[.:](?:\s|$)|\s*(?:\n|$)")
+_ONLY: Final = re.compile(r"[\s>]*[(\[]?([A-Za-z])[)\]]?[\s.]*")
 
 
 def _extract_choice(text: str, choices: Sequence[str]) -> str:
-    """The letter, by the clearest way of naming it that the text uses; the last one if it is repeated."""
-    text = _tail(text)
-    for pattern in (_AFTER_COLON, _BOXED, _AFTER_IS):
-        if letters := _offered(pattern.findall(text), choices):
-            return letters[-1]
-    lines = (_ALONE.fullmatch(_last_line(text)), _ALONE.fullmatch(text.partition("\n")[0]), _LEADING.fullmatch(text))
-    if letters := _offered([found[1] for found in lines if found], choices):
+    """The letter, by the clearest way of naming one that the text uses; the last one if it is repeated.
+
+    A letter that the text denies does not count, and where the last one is one of several, there is no answer.
+    """
+    plain = _MARKS.sub("", _tail(text)).strip()
+    announced, confirmed, preferred, leading, bracketed = (list[str]() for _ in range(5))
+    for found in _MENTION.finditer(plain):
+        before, after = plain[max(found.start() - _CONTEXT, 0) : found.start()], plain[found.end() :][:_CONTEXT]
+        in_brackets = found[0][0] in "([" and found[0][-1] in ")]"
+        listed = found[0][-1] == ")" and not in_brackets
+        letters = _offered([found[1] or found[2]], choices)
+        article = found[1] and not in_brackets and _ARTICLE.match(plain, found.start(1))
+        if not letters or article or _DENIED_BEFORE.search(before) or _DENIED_AFTER.match(after):
+            continue
+        letter = "" if _OPEN_BEFORE.search(before) or _OPEN_AFTER.match(after) else letters[0]
+        for named, fits in (
+            (announced, _ANNOUNCED_BEFORE.search(before)),
+            (confirmed, _CONFIRMED_AFTER.match(after)),
+            (preferred, _PREFERRED_BEFORE.search(before)),
+            (leading, (listed or _LINE_BEFORE.search(before)) and _LINE_AFTER.match(plain, found.end())),
+            (bracketed, in_brackets),
+        ):
+            if fits:
+                named.append(letter)
+    if clear := announced or confirmed:
+        return clear[-1]
+    lines = plain.split("\n")
+    if letters := _offered([only[1] for line in (lines[-1], lines[0]) if (only := _ONLY.fullmatch(line))], choices):
         return letters[0]
+    if preferred:
+        return preferred[-1]
     written = [letter for letter, choice in zip(ascii_uppercase, choices, strict=False) if _is_exact(text, choice)]
-    # A text that quotes several choices names none of them.
-    if len(written) == 1:
-        return written[0]
-    letters = _offered(_IN_BRACKETS.findall(text), choices)
-    return letters[-1] if letters else ""
+    # A text that names or quotes several names none of them.
+    several = written or leading or bracketed
+    return several[0] if len(set(several)) == 1 else ""
 
 
 def _offered(letters: Iterable[str], choices: Sequence[str]) -> list[str]:
