@@ -36,7 +36,7 @@ EXITS: Final[dict[int, str]] = {
     6: "A limit was reached (also when there is a partial answer).",
     7: "The answer is partial.",
     8: "No worker could be reached.",
-    130: "The command was interrupted (Ctrl-C).",
+    130: "The command was cancelled (Ctrl-C).",
     143: "The command was terminated (SIGTERM or a closed terminal).",
 }
 

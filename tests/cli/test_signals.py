@@ -40,7 +40,7 @@ def test_ctrl_c_prints_the_partial_answer(stage: Stage) -> None:
     assert "resume: conductor ask --resume" in done.err
 
 
-def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
+def test_a_run_that_ctrl_c_ends_while_it_is_planned_is_cancelled(stage: Stage) -> None:
     stage.models["planner"] = stalls("alp")
     with stage.start("ask", "hi", "--format", "jsonl") as process:
         until(process.stdout, "plan_delta")
@@ -50,7 +50,10 @@ def test_ctrl_c_while_planning_fails_the_run(stage: Stage) -> None:
     assert done.events[-1]["kind"] == "run_failed"
     explained(done)
     assert "ask it again: conductor ask --resume 2" in done.err
-    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["failed"]
+    assert [entry["state"] for entry in stage.inside("trace", "list", "--json").json] == ["cancelled"]
+    assert len(stage.ok("trace", "list", "--state", "cancelled", "--json").json) == 1
+    assert stage.ok("trace", "show", "--json").json["state"] == "cancelled"
+    assert "(cancelled: interrupted)" in stage.ok("trace", "show").out
 
 
 def test_second_ctrl_c_ends_the_process_at_once(stage: Stage) -> None:
@@ -133,7 +136,7 @@ def test_sigterm_and_sighup_complete_the_trace(stage: Stage, number: signal.Sign
         done = finished(process)
     assert done.code == 143
     (entry,) = stage.inside("trace", "list", "--json").json
-    assert entry["state"] == "partial"
+    assert entry["state"] == "cancelled"
 
 
 def test_run_under_nohup_survives_a_hangup(stage: Stage) -> None:

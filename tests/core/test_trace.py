@@ -19,6 +19,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import (
     MAX_REASON,
     FailedAttempt,
+    Outcome,
     StepRecord,
     Trace,
     _record_after,
@@ -156,18 +157,19 @@ def test_notices_are_kept_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partial", "kind", "code"),
+    ("partial", "kind", "code", "outcome"),
     [
-        (False, None, 0), (True, None, 7), (True, "partial", 7), (True, "worker", 7), (True, "key", 7),
-        (True, "limit", 6), (True, "cancelled", 130), (True, "terminated", 143),
+        (False, None, 0, "finished"), (True, None, 7, "partial"), (True, "partial", 7, "partial"),
+        (True, "worker", 7, "partial"), (True, "key", 7, "partial"), (True, "limit", 6, "partial"),
+        (True, "cancelled", 130, "cancelled"), (True, "terminated", 143, "cancelled"),
     ],
 )  # fmt: skip
-def test_the_exit_code_of_a_run_with_an_answer(partial: bool, kind: FailureKind | None, code: int) -> None:
+def test_how_a_run_with_an_answer_ends(partial: bool, kind: FailureKind | None, code: int, outcome: Outcome) -> None:
     error = None if kind is None else Failure(kind=kind, message="m")
     end = ev.RunFinished(at=9.0, answer="42", usage=SPENT, partial=partial, error=error)
     trace = folded(STARTED, end)
-    assert (trace.state, trace.ended, trace.answer, trace.usage, trace.exit_code) == (
-        "finished", True, "42", SPENT, code,
+    assert (trace.state, trace.outcome(), trace.ended, trace.answer, trace.usage, trace.exit_code) == (
+        "finished", outcome, True, "42", SPENT, code,
     )  # fmt: skip
 
 
@@ -178,9 +180,12 @@ def test_the_exit_code_of_a_run_with_an_answer(partial: bool, kind: FailureKind 
         ("limit", 6), ("unreachable", 8), ("cancelled", 130), ("terminated", 143),
     ],
 )  # fmt: skip
-def test_the_exit_code_of_a_run_without_an_answer(kind: FailureKind, code: int) -> None:
+def test_how_a_run_without_an_answer_ends(kind: FailureKind, code: int) -> None:
+    """A run that somebody ended has not failed, also in a trace of an earlier release."""
     trace = folded(STARTED, ev.RunFailed(at=9.0, error=Failure(kind=kind, message="m"), usage=SPENT))
     assert (trace.state, trace.ended, trace.exit_code) == ("failed", True, code)
+    assert trace.outcome() == ("cancelled" if code > 128 else "failed")
+    assert (folded(STARTED).outcome(), folded(STARTED).outcome(live=True)) == ("interrupted", "running")
 
 
 @given(st.lists(any_events, max_size=12))

@@ -22,7 +22,7 @@ from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import Question
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.attachments import Attachments
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from conductor_cli.run import Run
 
 
-RunState = Literal["finished", "partial", "failed", "running", "interrupted", "unreadable"]
+RunState = Literal[Outcome, "unreadable"]
 
 ExportFormat = Literal["html", "markdown"]
 

@@ -61,7 +61,7 @@ app = typer.Typer(
     help="Plan, run and show how a team of models answers a question.\n\n"
     "conductor COMMAND --help explains a command. All options below but --version may also follow it.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
-    "7 partial answer, 8 no worker reachable, 130 interrupted, 143 terminated.",
+    "7 partial answer, 8 no worker reachable, 130 cancelled (Ctrl-C), 143 terminated.",
     invoke_without_command=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -109,6 +109,9 @@ def _shorten(text: str) -> str:
 
 StepState = Literal["waiting", "running", "done", "failed", "stopped", "skipped"]
 RunState = Literal["planning", "running", "finished", "failed"]
+Outcome = Literal["finished", "partial", "cancelled", "failed", "running", "interrupted"]
+"""How a run stands for a reader: `cancelled` is a run that a person, a client or a signal ended, also with a part of
+the answer; `interrupted` one whose process is gone."""
 
 ENDED: Final[frozenset[StepState]] = frozenset({"done", "failed", "stopped", "skipped"})
 
@@ -224,6 +227,19 @@ class Trace:
         if self.error is not None and (self.state == "failed" or self.error.kind in _STRONGER_THAN_PARTIAL):
             return self.error.exit_code
         return 7 if self.partial else 0
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody ended the run: Ctrl-C, SIGTERM, a client that went away."""
+        return self.error is not None and self.error.kind in ("cancelled", "terminated")
+
+    def outcome(self, *, live: bool = False) -> Outcome:
+        """Return how the run stands; `live` says whether its process still writes it."""
+        if not self.ended:
+            return "running" if live else "interrupted"
+        if self.cancelled:
+            return "cancelled"
+        return "failed" if self.state == "failed" else "partial" if self.partial else "finished"
 
     def done(self) -> dict[int, StepRecord]:
         """Return the finished steps by number."""

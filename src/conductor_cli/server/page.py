@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
 import anyio.to_thread
@@ -31,7 +31,7 @@ from starlette.routing import Route
 from conductor_cli.app.traces import earliest_run_id
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.server.access import Principal, principal_of
 from conductor_cli.server.api.errors import error_body
@@ -72,7 +72,7 @@ MAX_STREAMS: Final = 64
 MAX_SPEED: Final = 64.0
 """The highest speed of a replay."""
 
-_STATES: Final = ("finished", "partial", "failed", "running", "interrupted", "unreadable")
+_STATES: Final = (*get_args(Outcome), "unreadable")
 
 _PRIVATE: Final = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",

@@ -47,19 +47,18 @@ Data = dict[str, Any]
 def frame_data(trace: Trace, *, now: float | None = None, live: bool = False, stored: bool = True) -> Data:
     """A run at a time by its own clock (seconds; without one, its newest event), as the page draws it.
 
-    `state` is planning, running, finished, partial, failed or interrupted. `tree` is a node as `node_data` gives it.
+    `state` is planning or an outcome (`core/trace.py`). `tree` is a node as `node_data` gives it.
     `times` are rows of bars in percent of the time so far. `usage` are rows of a table: who, tokens read, tokens
     written, calls, cost. `workers` are rows too: name, model, who reads what it is sent, and what a million tokens of
     input and of output cost. `stored` says whether a file has the run.
     """
     trace = trace if now is None else fast_replace(trace, at=now)
-    state: str = "partial" if trace.partial else trace.state
     times = timeline(trace)
     return {
         "run": one_line(trace.run),
         "time": one_line(trace.time),
         "at": round(trace.at, 3),
-        "state": state if trace.ended or live else "interrupted",
+        "state": trace.state if live and not trace.ended else trace.outcome(),
         "ended": trace.ended,
         "outcome": describe_outcome(trace, live=live),
         "setup": describe_setup(trace),

@@ -196,6 +196,6 @@ async def frame_stream(source: RunSource, *, idle: float = IDLE) -> AsyncIterato
             last = frame
             yield _message("frame", frame, source.number)
         if source.over:
-            yield _end(source.trace.state if source.trace.ended else "interrupted")
+            yield _end(source.trace.outcome())
             return
         await asyncio.sleep(max(TICK, len(frame) / RATE))

@@ -42,12 +42,6 @@ def summarize_run(directory: str, run: str) -> StoredRun:
 
 def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> StoredRun:
     """What a list shows of a run, without the size and time of its file. `problem`: nothing more can be read of it."""
-    if problem:
-        state = "unreadable"
-    elif trace.state == "finished":
-        state = "partial" if trace.partial else "finished"
-    else:
-        state = "failed" if trace.state == "failed" else "running" if live else "interrupted"
     records = list(_all_steps(trace))
     answers = [one_line(record.text) for record in records]
     # The run's own answer is one of the steps', unless it was put together at the end.
@@ -56,7 +50,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
     usage = trace.usage
     damage = [notice.text for notice in trace.notices if notice.reason == "trace_damaged"]
     return StoredRun(
-        run=run, state=state, time=one_line(trace.time),
+        run=run, state="unreadable" if problem else trace.outcome(live=live), time=one_line(trace.time),
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),

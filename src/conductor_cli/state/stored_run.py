@@ -23,8 +23,8 @@ class StoredRun(NamedTuple):
 
     `time` is ISO 8601 in UTC; `size` (bytes) and `written` (nanoseconds) are those of the file. `cost` is US
     dollars as text, empty when nothing has a price; `unpriced` calls had none. `resumed` is the run whose finished
-    steps were taken over. `conductor` is the model that planned. `state` is finished, partial, failed, running,
-    interrupted or unreadable; `problem` says why a file is unreadable or what is damaged in it. `recovered` are the
+    steps were taken over. `conductor` is the model that planned. `state` is an `Outcome` of `core/trace.py` or
+    unreadable; `problem` says why a file is unreadable or what is damaged in it. `recovered` are the
     texts about what the run recovered by itself. `origin` is who asked, as the trace says it. Each text is one
     line; several in one field are joined by `SEPARATOR`.
     """

@@ -347,7 +347,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     times = timeline(trace)
     return environment.get_template("run.html.j2").render(
         title=one_line(question_line(trace)[:120] or trace.run), trace=trace, question=trace.question, facts=facts,
-        state="partial" if trace.partial else trace.state if trace.ended else "interrupted",
+        state=trace.outcome(),
         outcome=describe_outcome(trace, live=live), told=[describe_notice(notice) for notice in trace.all_notices()],
         drawn=plan_graph(trace), times=times, kinds={bar.kind for row in times.rows for bar in row.bars}, keys=_KEYS,
         usage=list(usage_rows(trace)), tree=tree,

@@ -58,15 +58,21 @@ def write_json(stdout: Stdout, line: str) -> None:
     stdout.write(line + "\n")
 
 
+def run_state(trace: Trace, *, live: bool = False) -> str:
+    """Return `state` of a run in JSON, where `partial` is a field of its own."""
+    found = trace.outcome(live=live)
+    return "finished" if found == "partial" else found
+
+
 def run_json(trace: Trace, path: Path | None, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
-    `state` is finished, failed, interrupted, or running while another process writes the trace (`live`). `answer` is
-    null when the run failed, and `trace` when no file, `path`, has the run. `notices` holds also what was recovered,
-    and the notices of nested runs. Money is text, as in the trace, because a float is not exact.
+    `state` is finished, cancelled, failed, interrupted, or running while another process writes the trace (`live`).
+    `answer` is null when there is none, and `trace` when no file, `path`, has the run. `notices` holds also what was
+    recovered, and the notices of nested runs. Money is text, as in the trace, because a float is not exact.
     """
     return {
-        "state": trace.state if trace.ended else "running" if live else "interrupted",
+        "state": run_state(trace, live=live),
         "answer": trace.answer if trace.state == "finished" else None, "partial": trace.partial,
         "error": dump(trace.error and with_hint(trace.error)), "run": trace.run,
         "trace": None if path is None else str(path), "resumed": trace.resumed or None, "mode": trace.mode,

@@ -318,7 +318,7 @@ def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     """How the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
         return "the run is still going on" if live else "the run was interrupted"
-    what = "partial answer" if trace.partial else "finished" if trace.state == "finished" else "failed"
+    what = "partial answer" if trace.partial else trace.outcome()
     return what if trace.error is None else f"{what}: {describe_failure(trace.error)}"
 
 

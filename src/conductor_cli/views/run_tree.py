@@ -90,7 +90,7 @@ def run_tree(trace: Trace, now: float | None = None) -> Node:
     """The tree of a run at a time by the run's own clock; without one, at its newest event."""
     state: NodeState = "planning" if trace.state == "planning" else "running"
     if trace.ended:
-        state = "failed" if trace.state == "failed" else "done"
+        state = "done" if trace.state == "finished" else "stopped" if trace.cancelled else "failed"
     branches = _branches_of_run(_Run(trace, trace.at if now is None else now, "", trace.answer))
     return Node(
         kind="question", state=state, label=trace.question.text, remark=describe_planning(trace),

@@ -35,6 +35,7 @@ from conductor_cli.server.stored_runs import confidential, first_event, newest_r
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.views.json_output import run_state
 from conductor_cli.views.run_text import describe_notice, describe_outcome, find_step, with_hint
 
 MAX_RESULT_TEXT: Final = 100_000
@@ -136,7 +137,7 @@ class RunReport(BaseModel):
 
     run: str = Field(description="The id of the run, for the tools trace and run.")
     stored: bool = Field(description="Whether the run is in the record, so that trace can show it.")
-    state: str = Field(description="finished, failed, running or interrupted")
+    state: str = Field(description="finished, cancelled, failed, running or interrupted")
     answer: str = Field(description="The answer; empty where there is none.")
     partial: bool = Field(description="The answer is cut off, or not from the last step.")
     error: _FailureReport | None = Field(description=WHY_NOT)
@@ -303,8 +304,7 @@ def look_at_runs(store: TraceStore, arguments: Mapping[str, Any], own: Collectio
         step = _WholeStep.of(record, trace.at, text=record.text[:MAX_RESULT_TEXT], prompt=prompt)
         data = {"step": _data(step)}
         return result_of(data["step"]["text"] or "(no text)", data=data)
-    state = trace.state if trace.ended else "running" if live else "interrupted"
-    report = RunReport.of(trace, stored=True, state=state, most=MAX_RESULT_TEXT)
+    report = RunReport.of(trace, stored=True, state=run_state(trace, live=live), most=MAX_RESULT_TEXT)
     data = {"run": _data(report), "question": clean(trace.question.text)}
     lines = [f"{describe_outcome(trace, live=live)}. Question: {one_line(trace.question.text)[:300]}"]
     lines += [f"{step.number}. {step.worker}, {step.state}: {one_line(step.subtask)}" for step in report.steps]
