@@ -124,7 +124,7 @@ def test_the_plots_show_each_system_with_its_figures() -> None:
 
 def test_the_verdict_is_at_the_top() -> None:
     text = render_html("e1", SPEC, summary())
-    assert text.index("alone:two, the best single worker on these cases, did best") < text.index("<table")
+    assert text.index("conductor is level with alone:two, the best single worker on these cases") < text.index("<table")
     assert text.index("3 cases cannot tell these apart.") < text.index("<table")
 
 

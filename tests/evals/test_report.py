@@ -118,7 +118,7 @@ def test_the_json_has_numbers_money_as_text_and_nulls() -> None:
     assert (data["id"], data["cases"], data["seed"], data["workers"]) == ("e1", 4, 1, ["one", "two"])
     assert data["best_worker"] == "alone:two"
     assert data["verdict"].startswith(
-        "alone:two, the best single worker on these cases, did best: 2 of 4 cases right; "
+        "conductor is level with alone:two, the best single worker on these cases: 2 of 4 cases right ("
     )
     assert data["verdict"].endswith("3 cases cannot tell these apart.")
     assert data["cases_needed"] is None
@@ -208,8 +208,29 @@ def test_the_single_worker_may_be_the_best() -> None:
 def test_equal_systems_are_level() -> None:
     """No number of cases would show a difference of nothing."""
     found = judged(best_worker="++--", moa="++--")
-    assert "moa is level with it" in found.finding
+    assert found.finding == (
+        "moa is level with best-worker, the best single worker by its card: 2 of 4 cases right "
+        "(95 % interval -35.0 to +35.0, p 1.000)."
+    )
     assert (found.warning, found.cases_needed) == ("4 cases cannot tell these apart.", None)
+
+
+def test_a_figure_that_is_the_same_for_both_is_not_compared() -> None:
+    made = [outcome for name in ("best-worker", "moa") for outcome in outcomes(name, "+-", cost="0.00008", seconds=1.0)]
+    assert "instead of" not in reach_verdict(summarize(made, systems=["best-worker", "moa"])).finding
+
+
+def test_who_got_nothing_right_did_not_do_best() -> None:
+    found = judged(best_worker="----", moa="----")
+    assert found.text == "No system got any case right: check the answers and the scorer of the cases."
+
+
+@pytest.mark.parametrize(("signs", "first"), [("++--", "conductor is level with"), ("----", "No system got any case")])
+def test_a_planner_without_a_valid_plan_is_named(signs: str, first: str) -> None:
+    auto = [replace(item, planned=True, valid=False) for item in outcomes("conductor", signs)]
+    found = reach_verdict(summarize([*outcomes("alone:a", signs), *auto], systems=["alone:a", "conductor"]))
+    assert found.text.startswith(first)
+    assert found.text.endswith("The planner never wrote a valid plan (conductor).")
 
 
 def test_the_known_decomposition_and_who_hardly_ever_answered_take_no_part() -> None:

@@ -5,8 +5,8 @@ Shares are percentages, differences percentage points; tokens, calls, cost and s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count, format_duration, format_money
@@ -78,6 +78,19 @@ def reach_verdict(summary: Summary) -> EvaluationVerdict:
     best = next((system for system in judged if system.name == summary.best_worker), None)
     if not judged:
         return EvaluationVerdict(finding="No case could be judged, so nothing can be said.")
+    planless = [one_line(system.name) for system in judged if system.valid_plans and not system.valid_plans.right]
+    never = f"The planner never wrote a valid plan ({', '.join(planless)})." if planless else ""
+    if not any(system.accuracy.right for system in judged):
+        nobody = "No system got any case right: check the answers and the scorer of the cases."
+        return EvaluationVerdict(finding=nobody, warning=never)
+    verdict = _compare_systems(summary, judged, best)
+    return replace(verdict, warning=" ".join(filter(None, (verdict.warning, never))))
+
+
+def _compare_systems(
+    summary: Summary, judged: Sequence[SystemResult], best: SystemResult | None
+) -> EvaluationVerdict:  # fmt: skip
+    """The verdict where some system got a case right; `best` is the best single worker."""
     if best is None:
         first = max(judged, key=lambda system: system.accuracy.accuracy or 0.0)
         limits = first.accuracy.interval
@@ -141,19 +154,21 @@ def _finding(
     corrected = f" corrected for {comparisons} comparisons" if comparisons > 1 else ""
     figures = [f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}, p {format_p(p)}{corrected})"]
     known = system.cost is not None and best.cost is not None and not (system.unpriced or best.unpriced)
-    if known and (system.cost or best.cost):
-        figures.append(f"for {format_money(system.cost or 0)} a question instead of {format_money(best.cost or 0)}")
+    ours, theirs = (format_money(each.cost or 0) for each in (system, best))
+    if known and ours != theirs:
+        figures.append(f"for {ours} a question instead of {theirs}")
     if system.seconds and best.seconds:
         # Small models take less than the tenth of a second that is shown elsewhere.
         ours, theirs = (f"{s:.2f} s" if s < 1 else format_duration(s) for s in (system.seconds, best.seconds))
-        figures.append(f"in {ours} instead of {theirs}")
+        figures += [f"in {ours} instead of {theirs}"] if ours != theirs else []
     which = "by its card" if best.name == BEST_WORKER else "on these cases"
     single, name = f"{one_line(best.name)}, the best single worker {which}", one_line(system.name)
     points = f"{abs(100 * comparison.difference):.1f} points"
     if comparison.difference > 0:
         return f"{name} did best: {_right(system.accuracy)}, {points} above {single} {', '.join(figures)}."
-    place = f"{name} is {points} below" if comparison.difference < 0 else f"{name} is level with it"
-    return f"{single}, did best: {_right(best.accuracy)}; {place} {', '.join(figures)}."
+    if not comparison.difference:
+        return f"{name} is level with {single}: {_right(best.accuracy)} {', '.join(figures)}."
+    return f"{single}, did best: {_right(best.accuracy)}; {name} is {points} below {', '.join(figures)}."
 
 
 def format_p(p: float) -> str:
