@@ -50,14 +50,15 @@ _NAMES = {
         "AsyncConductor", "AsyncRun", "Conductor", "RunFailed", "SyncConductor", "SyncRun", "load_trace", "open",
         "open_async", "replay",
     ),
-    "conductor_cli.core": ("events",),
     "conductor_cli.core.errors": ("ConductorError",),
     "conductor_cli.core.plan": ("Plan", "Step"),
     "conductor_cli.core.pool": ("Limits", "Pool", "Worker"),
     "conductor_cli.core.question": ("File", "Question"),
     "conductor_cli.core.trace": ("Trace",),
 }  # fmt: skip
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names} | {
+    "events": "conductor_cli.core.events"
+}
 
 __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - the keys are text
 
@@ -65,4 +66,5 @@ __all__ = [*_MODULES, "__version__"]  # noqa: PLE0604 - the keys are text
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    module = import_module(_MODULES[name])
+    return module if name == "events" else getattr(module, name)

@@ -107,7 +107,13 @@ def test_good_and_bad_rate_the_last_answer_of_a_chat(stage: Stage, capsys: pytes
 
     run_in_chat(work)
     err = capsys.readouterr().err
-    for said in ("no question was asked yet", "good: alpha 1.00", "bad: alpha 1.00", "no step 7", "'it' is not a step"):
+    for said in (
+        "the conversation has no run yet",
+        "good: alpha 1.00",
+        "bad: alpha 1.00",
+        "no step 7",
+        "'it' is not a step",
+    ):
         assert said in err, err
     assert [item["verdict"] for item in ratings(stage)] == ["good", "bad"]
     assert "math 0.81" in stage.asked("planner")[-1].json["messages"][0]["content"]

@@ -110,6 +110,27 @@ def test_undone_turn_is_no_longer_sent(stage: Stage, capsys: pytest.CaptureFixtu
     assert "there is nothing to undo" in said
 
 
+def test_undo_removes_a_question_that_has_no_answer_before_one_that_has(stage: Stage) -> None:
+    """What was stopped before its answer is the last question: /undo removes it, and /redo cannot run it any more."""
+
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("Why is the sky blue?")
+        stage.models["alpha"] = refuses(400)
+        stage.models["beta"] = refuses(400)
+        await chat.ask("And at night?")
+        assert chat.last.question.text == "And at night?"
+        await enter(chat, "/undo")
+        assert chat.last.question.text == "Why is the sky blue?"
+        asked = len(stage.server.requests)
+        await enter(chat, "/redo")  # that run is complete
+        assert len(stage.server.requests) == asked
+        await enter(chat, "/undo")
+        with pytest.raises(UsageError, match="no run yet"):
+            await chat.finish()
+
+    assert run_in_chat(work).turns == []
+
+
 def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> None:
     stage.configure("[chat]\ncontext = 256")
     stage.models["alpha"] = says("word " * 120)
@@ -123,12 +144,12 @@ def test_long_conversation_drops_its_first_turns_with_a_notice(stage: Stage) -> 
     assert any("its first 1 turn are no longer sent" in notice.text for notice in chat.runs[-1].notices)
 
 
-def test_attached_file_is_sent_with_all_following_questions(
+def test_an_attached_file_goes_with_each_question_until_it_is_removed(
     stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file whose name has a space can be attached; it stays attached after a run without an answer.
+    """A file whose name has a space can be attached; it goes with each question, with or without an answer.
 
-    /file then says that it was sent, and `-` cannot take it back.
+    `/file -` ends that: the next question goes without it.
     """
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
@@ -142,14 +163,16 @@ def test_attached_file_is_sent_with_all_following_questions(
         await chat.ask("Where is it?")
         await chat.ask("Sure?")
         capsys.readouterr()
+        await enter(chat, "/file")
+        assert "goes with each question; /file - removes it" in capsys.readouterr().err
+        assert "1 file" in chat.status()
         await enter(chat, "/file -")
-        told = capsys.readouterr().err
-        assert "was sent, and goes with later questions too" in told
-        assert "next question" not in told
+        await chat.ask("And the lamp?")
 
     chat = run_in_chat(work)
-    assert [len(run.question.files) for run in chat.runs] == [1, 1, 1]
-    assert chat.files == []
+    assert [len(run.question.files) for run in chat.runs] == [1, 1, 1, 0]
+    assert "under the mat" not in stage.asked("planner")[-1].body.decode()
+    assert [turn.question for turn in chat.runs[-1].question.history] == ["Where is it?", "Sure?"]
 
 
 def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +219,7 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/limits colour 3", "/limits takes a limit and its value"),
         ("/limits calls many", "limits.calls is 'many'"),
         ("/limits calls", "known: steps"),
-        ("/redo 1", "no question was asked yet"),
+        ("/redo 1", "the conversation has no run yet"),
         ("/redo one", "is not a step"),
         ("/trace 2026", "there is no run"),
         ("/file nowhere.txt", "cannot be read"),

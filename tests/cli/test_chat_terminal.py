@@ -234,7 +234,7 @@ def test_slash_lists_all_commands(stage: Stage) -> None:
         screen.program.send("\t\tre")
         screen.until(f"{MARK} /re")
         screen.program.send("\t\r")
-        screen.until("no question was asked yet")
+        screen.until("the conversation has no run yet")
         ask_and_wait(screen, "/help", "leave, like Ctrl-D")
         assert "/trace [N|ID]" in screen.screen
 

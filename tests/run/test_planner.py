@@ -131,7 +131,9 @@ def test_a_repair_without_steps_ends_in_a_step_that_sees_the_valid_ones() -> Non
 def test_a_fallback_avoids_workers_that_are_down() -> None:
     planner = ScriptedModel([["A | - | one\nZ | - | two\n"], [5.0, "nothing"]])
     run, events = play(setting(planner, {"ann": ScriptedModel([[ModelError("auth", "bad key")]]), "bob": says("yes")}))
-    assert notices(events)[0] == "the planner's output was not a valid plan; as a fallback, bob answers"
+    assert notices(events)[0] == (
+        "the planner's output was not a valid plan; the steps planned so far are kept, and bob answers"
+    )
     assert run.trace.answer == "yes"
 
 

@@ -213,7 +213,9 @@ def test_after_two_such_faults_the_best_worker_answers_with_what_it_may_see() ->
     planner = ScriptedModel([["B | - | Say it.\nA | - | Read it.\nB | 2 | Check it."], ["B | 1 2 | Check it."]])
     run, events = play(desk(planner, LOCAL_FILES), FILES)
     assert [record.worker for record in run.trace.steps] == ["bob", "ann", "ann"]
-    assert notices(events) == ["the planner's output was not a valid plan; as a fallback, ann answers"]
+    assert notices(events) == [
+        "the planner's output was not a valid plan; the steps planned so far are kept, and ann answers"
+    ]
 
 
 def test_a_substitute_sees_no_less_and_leaks_no_more() -> None:
@@ -395,7 +397,10 @@ def test_a_conductor_without_files_is_not_shown_subtasks_that_may_reveal_them() 
     assert not planner.heard
     assert not workers["bob"].heard
     assert run.trace.steps[-1].worker == "ann"
-    assert "the resumed plan may reveal inputs hidden from the planner; as a fallback, ann" in notices(events)[1]
+    assert (
+        "the resumed plan may reveal inputs hidden from the planner; the steps planned so far are kept, and ann"
+        in notices(events)[1]
+    )
     planner = Gossip([("B", "-")])
     play(desk(planner, Policy(), workers, pool=POOL), FILES, resume=earlier)
     assert FILED in planner.heard[0]

@@ -98,7 +98,10 @@ def test_more_steps_than_are_allowed_now_get_an_answering_step() -> None:
     planner = says("x")
     run, events = play(setting(planner, limits=Limits(steps=2)), resume=half.trace)
     assert planner.requests == []
-    assert notices(events)[-1] == "the planner's output was not a valid plan; as a fallback, ann answers"
+    assert (
+        notices(events)[-1]
+        == "the planner's output was not a valid plan; the steps planned so far are kept, and ann answers"
+    )
     assert run.trace.steps[-1].step.access == (1, 2)
 
 

@@ -36,8 +36,8 @@ TERMINATED: Final = 143
 class ChatSession:
     """One conversation. It opens nothing before `begin`, which needs a running event loop. Close it.
 
-    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files` those to attach to
-    the next question.
+    `turns` are the runs that the next question continues, `runs` all runs of this chat, and `files` those that go with
+    each question.
     """
 
     def __init__(
@@ -51,6 +51,8 @@ class ChatSession:
         self.files: list[File] = []
         self.turns: list[Trace] = []
         self.runs: list[Trace] = []
+        self._open_end: Trace | None = None
+        """The newest run, if it is no turn because it has no answer: it was stopped, has failed, or is only a plan."""
         self.draft = ""
         """What the next prompt begins with."""
         self._continued: Trace | None = None
@@ -83,6 +85,7 @@ class ChatSession:
     def continue_run(self, earlier: Trace) -> None:
         """Continue the conversation of a stored run, under the policy that it began with."""
         self.turns.append(earlier)
+        self.files[:0] = [file for file in earlier.question.files if file not in self.files]
         self._continued = earlier
         self.session = self._session(self.flags)
 
@@ -240,8 +243,8 @@ class ChatSession:
             raise ChatEnded(TERMINATED)
         trace = result.run.trace
         self.runs.append(trace)
+        self._open_end = None if trace.answer else trace
         if trace.answer:
-            self.files.clear()
             self.turns[len(self.turns) - replaces :] = [trace]
         return result
 
@@ -256,11 +259,11 @@ class ChatSession:
 
     @property
     def last(self) -> Trace:
-        """The newest run. Raises `UsageError` where there is none."""
-        found = self.runs[-1:] or self.turns[-1:]
-        if not found:
-            raise UsageError("no question was asked yet", hint="type a question")
-        return found[0]
+        """The newest run that was not undone. Raises `UsageError` where there is none."""
+        found = self._open_end or next(reversed(self.turns), None)
+        if found is None:
+            raise UsageError("the conversation has no run yet", hint="type a question")
+        return found
 
     def status(self) -> list[str]:
         """What the prompt shows at its right edge, in a few words: mode, pool, files, cost."""
@@ -282,19 +285,22 @@ class ChatSession:
             check_question(question)
         if not self.turns or self.rehearsal:
             return question, ""
-        question = continue_conversation(question, self.turns[-1], keep_system=not self.system)
+        continued = continue_conversation(question, self.turns[-1], keep_system=not self.system)
         asked = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns]
         turns = (*self.turns[0].question.history, *asked)
         tokens, before = self.session.settings["chat.context"], self._first_sent
         self._first_sent = first_turn_to_send(turns, before, tokens)
-        question = replace(question, history=turns[self._first_sent :])
+        question = replace(continued, history=turns[self._first_sent :], files=question.files)
         if self._first_sent == before:
             return question, ""
         length, dropped = format_count(tokens, "token"), format_count(self._first_sent, "turn")
         return question, f"the conversation is longer than {length}: its first {dropped} are no longer sent"
 
     def undo(self) -> Trace:
-        """Remove the last turn and return it. Raises `UsageError` where there is none."""
+        """Remove the last question, with its answer if it has one, and return its run. Raises `UsageError`."""
+        undone, self._open_end = self._open_end, None
+        if undone is not None:
+            return undone
         if not self.turns:
             raise UsageError("there is nothing to undo", hint="type a question")
         self._first_sent = 0

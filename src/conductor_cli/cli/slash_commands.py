@@ -216,12 +216,9 @@ async def _file(chat: ChatSession, rest: str) -> None:
     elif rest:
         # On this thread, so that a signal ends it.
         chat.files.append(chat.session.attach(pasted_file(rest) or rest))
-    old = [file for run in chat.turns[-1:] for file in run.question.files]
-    for file in old:
-        print_notice(f"{describe_file(file)} was sent, and goes with later questions too")
     for file in chat.files:
-        print_notice(f"{describe_file(file)} goes with the next question")
-    if not chat.files and not old:
+        print_notice(f"{describe_file(file)} goes with each question; /file - removes it")
+    if not chat.files:
         print_notice("no file is attached")
 
 
@@ -274,8 +271,11 @@ def _offer_pool(chat: ChatSession) -> Offer:
 
 
 def _offer_steps(chat: ChatSession) -> Offer:
-    last = chat.runs[-1:] or chat.turns[-1:]
-    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for run in last for record in run.steps]
+    try:
+        steps = chat.last.steps
+    except UsageError:
+        return []
+    return [(str(record.number), f"{record.worker}: {record.step.subtask}") for record in steps]
 
 
 def _offer_steps_and_runs(chat: ChatSession) -> Offer:
@@ -303,8 +303,8 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
     SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
-    SlashCommand(name="file", takes="[PATH|-]", help="attach a text, an image or a PDF; - removes them", act=_file,
-            takes_file=True),
+    SlashCommand(name="file", takes="[PATH|-]", help="attach a text, image or PDF to each question; - removes them",
+            act=_file, takes_file=True),
     SlashCommand(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
     SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
     SlashCommand(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),

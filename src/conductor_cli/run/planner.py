@@ -325,7 +325,8 @@ class Planner:
         if worker is None:
             message = f"{why}, and the policy allows no worker to answer alone"
             return Failure(kind="policy", message=message, hint=POLICY_HINT)
-        state.notice(f"{why}; as a fallback, {worker} answers", recovered=True)
+        how = "as a fallback," if number == 1 else "the steps planned so far are kept, and"
+        state.notice(f"{why}; {how} {worker} answers", recovered=True)
         everything = self._context().all_before(number)
         step = Step(worker=worker, subtask=FINISH if number > 1 else ANSWER_DIRECTLY, access=everything)
         step = state.policy.without_hidden(state.steps_before(), step)
