@@ -39,6 +39,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "soak": Campaign("2,000 questions twice to one server, 32 at a time, the second time by clients that break off", 5),
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
     "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),
+    "books": Campaign("several keys and records in one server, commands beside it, a kill: the book is the bill", 3),
     "clocks": Campaign("the clock goes back, forward, over midnight; eight processes share the limit of a day", 3),
     "privacy": Campaign("umasks, /proc and crashes: what other users could read or change", 3),
     "places": Campaign("directories that cannot be written; a keyring that is locked in the middle of a run", 2),

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import re
+import sqlite3
+import sys
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -258,3 +263,60 @@ def test_a_price_table_that_cannot_be_read_stops_nothing(
     assert "no prices are known: litellm's table cannot be read" in done.err
     stage.ends(3, "ask", "How are you?", "--max-cost", "1", told="gpt has no price")
     assert " unknown " in stage.inside("workers", "list").out.splitlines()[-1]
+
+
+def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
+    """By doctor and when a server starts: the file, and what differs. A run that was resumed counts once."""
+    stage.plan, stage.models = TWO, {"beta": breaks()}
+    stage.inside("ask", "How are you?")
+    stage.models.clear()
+    stage.ok("ask", "--resume", "last")
+
+    def checks() -> list[str]:
+        found = stage.inside("doctor", "--offline", "--json").json["checks"]
+        return [check["found"] for check in found if check["name"] == "spending"]
+
+    assert checks() == []
+    file = stage.traces.parent / "spending/spending.sqlite"
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("DELETE FROM calls WHERE id = (SELECT MAX(id) FROM calls)")
+    (told,) = checks()
+    assert f"{file} has lost calls: it has 36 tokens of today, the traces of today have 54" in told
+    with stage.start("serve", "--port", "0") as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        server.terminate()
+        assert b"has lost calls: it has 36 tokens" in server.communicate()[1]
+
+
+def test_no_command_opens_a_file_of_sqlite_by_itself(stage: Stage) -> None:
+    """Whoever closes a descriptor of an open database drops all locks of his process on it, and its log is lost.
+
+    To create the file is allowed, since nobody has opened it then. What SQLite opens itself is not seen here.
+    """
+    databases, opened, watching = set[str](), list[str](), True
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if not watching:
+            return
+        if event == "sqlite3.connect":
+            name = str(arguments[0]).removeprefix("file://").partition("?")[0]
+            databases.update({name, os.path.realpath(name)} - {":memory:"})
+        elif event == "open" and isinstance(arguments[0], str | os.PathLike):
+            path = os.fspath(arguments[0])
+            base = re.sub(r"-(wal|shm|journal)$", "", path)
+            if base in databases and not arguments[2] & os.O_EXCL:
+                opened.append(path)
+
+    sys.addaudithook(watch)
+    try:
+        for words in (
+            ("ask", "How are you?"), ("cost",), ("cost", "--by", "key"), ("ask", "And now?"), ("trace", "list"),
+            ("trace", "search", "now"), ("doctor", "--offline", "--json"), ("trace", "rate", "last", "good"),
+            ("trace", "export", "last"), ("trace", "rm", "last", "--yes"), ("trace", "list"), ("cost",),
+        ):  # fmt: skip
+            stage.inside(*words)
+    finally:
+        watching = False
+    assert {Path(name).name for name in databases} == {"spending.sqlite", "traces.index"}
+    assert opened == []

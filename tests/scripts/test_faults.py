@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.faults import books
 from scripts.faults.desk import CANARY, Desk, desk, ending_problem
 from scripts.faults.kills import killed_at, prepare
 from scripts.faults.prefork import Ended
@@ -42,6 +44,12 @@ def test_settings_survive_a_system_call_that_fails(at: Desk) -> None:
     for fault in ("write:error=ENOSPC:when=1", "rename:error=EIO:when=1"):
         assert command(fault=fault) == Outcome()
     assert command(fault="write:error=EIO:when=300") == Outcome(hit=False)
+
+
+def test_a_book_that_a_server_writes_for_several_keys_is_the_bill() -> None:
+    """While other commands open and close it, and after a kill. In this order calls were lost once."""
+    with desk() as own:
+        assert books.write_book(own, books.prepare(own), random.Random("1 1")) == Outcome()
 
 
 def test_the_checks_find_what_they_look_for(at: Desk) -> None:

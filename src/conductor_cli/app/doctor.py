@@ -32,6 +32,7 @@ from conductor_cli.app.planner_resolution import (
     planner_manifest,
     resolve_planner,
 )
+from conductor_cli.app.traces import find_lost_calls
 from conductor_cli.app.worker_probes import run_worker_test
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.config import Settings
@@ -211,6 +212,14 @@ def conductor_model(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult(name="conductor model", text=found)
 
 
+def spending(settings: Settings) -> Iterator[CheckResult]:
+    """Whether the record of today's spending has all calls that today's traces have; silent where it has."""
+    with suppress(OSError):  # the check of directories says why
+        if lost := find_lost_calls(settings):
+            hint = "see docs/reliability.md, and set lower limits for the rest of the day"
+            yield CheckResult(name="spending", state="warning", text=lost, hint=hint)
+
+
 _SECRET_NAME: Final = re.compile(r"key(?!ring)|secret|token|passw|credential|auth", re.IGNORECASE)
 """In the name of a variable: its value may be a key."""
 
@@ -270,7 +279,7 @@ TIMEOUT: Final = 20.0
 """Seconds that a check of this machine may take, on top of what its keyring may: a network disk can hang."""
 
 CHECKS: Final[tuple[MachineCheck, ...]] = (
-    versions, llama_build, memory, keyring, directories,
+    versions, llama_build, memory, keyring, directories, spending,
 )  # fmt: skip
 
 MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, conductor_model)

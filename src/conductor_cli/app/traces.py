@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from conductor_cli.config import app_paths, load_settings
+from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.config import Settings, app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
@@ -26,7 +27,9 @@ from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
+from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.spending import FILE, local_now, read_spent
+from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_check import TraceCheck
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.html import html_page
@@ -90,6 +93,25 @@ def make_run_query(state: RunState | None, worker: str | None, since: str | None
         state=state or "", worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
+
+
+def find_lost_calls(settings: Settings) -> str:
+    """Return what the record of today's spending lacks of the calls in today's traces; empty where it lacks nothing.
+
+    It may have more than the traces, which need not be kept, but never less, unless the file was damaged or replaced.
+    What the demo models did is in no record. Raises `ConfigError` and `OSError`.
+    """
+    today = local_now().date()
+    runs, _ = RunIndex(str(settings.paths.traces)).newest(make_run_query(None, None, str(today), ()), -1)
+    demo = set(rehearsal_pool().names)
+    traced = sum(run.tokens for run in runs if not demo.issuperset(filter(None, run.workers.split(SEPARATOR))))
+    recorded = sum(row.usage.tokens for row in read_spent(settings.paths.spending, today))
+    if recorded >= traced:
+        return ""
+    return (
+        f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, the traces of today"
+        f" have {traced:,}; limits of the day leave too much"
+    )
 
 
 # Verifying

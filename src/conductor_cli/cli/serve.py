@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,11 +17,12 @@ from typing import Annotated
 import typer
 
 from conductor_cli import __version__
+from conductor_cli.app.traces import find_lost_calls
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.config import app_paths
 from conductor_cli.config.tables import find_pool
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.server.client_keys import ClientKeys, make_key
@@ -156,7 +158,11 @@ def serve_command(
         return
     check_packages()
     server = _server_options(context, options)
-    access = access_rules(server.settings(), host)
+    settings = server.settings()
+    with suppress(ConductorError, OSError):  # who may not read the record is told so by the first run
+        if lost := find_lost_calls(settings):
+            print_notice(lost)
+    access = access_rules(settings, host)
     opened = listen_at(host, port)
     shown, number = opened.getsockname()[:2]
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{number}"

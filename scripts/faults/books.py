@@ -1,0 +1,130 @@
+"""The record of spending, written by a server for several keys at once while other commands use it; then a kill.
+
+Each key and each change of the settings is another record in the server's process. Commands that open and close the
+file beside it must take nothing away: where nothing is under way, what is recorded is what the provider billed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+import httpx
+
+from scripts.faults.desk import SETTINGS, Desk, desk
+from scripts.faults.tries import Outcome, Tries
+from tests.cli.stage import PLANNER
+
+ROUNDS: Final = 300
+CLIENTS: Final = ("phone", "laptop", "desk")
+BESIDE: Final = (
+    ("cost",), ("cost", "--by", "key"), ("ask", "hi"), ("trace", "list"), ("config", "set", "limits.calls_day"),
+)  # fmt: skip
+"""What is done beside the server; a setting is given another value each time."""
+
+_KEY: Final = re.compile(r"ck-[\w-]{20,}")
+
+
+def run(tries: Tries) -> None:
+    """Write books, each in its own order."""
+    with desk() as at:
+        keys = prepare(at)
+        for number in range(ROUNDS):
+            chance = random.Random(f"{tries.seed} {number}")
+            tries.attempt(f"book {number}", partial(write_book, at, keys, chance))
+
+
+def prepare(at: Desk) -> tuple[str, ...]:
+    """Have the desk ready, with a key for each client. Returns the keys."""
+    at.configure(SETTINGS.replace("calls_day = 1000\n", ""))  # a setting in that file could not be changed by a command
+    keys = []
+    for name in CLIENTS:
+        found = _KEY.search(at.prefork.run(("serve", "keys", "add", name)).out)
+        assert found is not None, "no key was made"
+        keys.append(found[0])
+    at.save()
+    at.prefork.learn_imports()
+    at.prefork.run(("ask", "hi"))
+    at.prefork.warm()
+    return tuple(keys)
+
+
+def write_book(at: Desk, keys: Sequence[str], chance: random.Random) -> Outcome:
+    """Have a server and commands spend in a random order, kill the server, and compare the book with the bill."""
+    at.reset()
+    with _server(at) as (server, url):
+        for number in range(chance.randint(4, 10)):
+            if chance.random() < 0.5:
+                _ask_together(url, chance.choices(keys, k=chance.randint(1, 4)))
+            else:
+                words = chance.choice(BESIDE)
+                more = (str(1001 + number),) if "set" in words else ()
+                ended = at.prefork.run((*words, *more))
+                if ended.code:
+                    return Outcome(problem=f"{words} ended with {ended.code}: {ended.err[-200:]}")
+            if problem := _difference(at, under_way=False):
+                return Outcome(problem=f"after {number + 1} steps: {problem}")
+        if chance.random() < 0.5:
+            room = chance.randint(0, 4)
+            limit = _worker_calls(at) + room
+            at.prefork.run(("config", "set", "limits.calls_day", str(limit or 1)))
+            _ask_together(url, [*keys, *keys])
+            if _worker_calls(at) > max(limit, 1):
+                return Outcome(problem=f"{_worker_calls(at)} calls of workers within a limit of {limit}")
+        under_way = chance.random() < 0.5
+        if under_way:
+            with ThreadPoolExecutor(len(keys)) as clients:
+                asking = [clients.submit(_ask, url, key) for key in keys]
+                time.sleep(chance.random() * 0.2)
+                server.kill()
+                [each.result() for each in asking]
+        server.kill()
+        server.wait()
+    at.wait_for_server()
+    return Outcome(problem=_difference(at, under_way=under_way) or at.traces_problem())
+
+
+@contextmanager
+def _server(at: Desk) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    server = at.stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL)
+    try:
+        assert server.stdout is not None
+        found = re.search(rb"http://\S+:\d+", server.stdout.readline())
+        assert found is not None, "the server did not say where it is"
+        yield server, found[0].decode()
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.communicate()
+
+
+def _ask_together(url: str, keys: Sequence[str]) -> None:
+    with ThreadPoolExecutor(len(keys)) as clients:
+        list(clients.map(partial(_ask, url), keys))
+
+
+def _ask(url: str, key: str) -> None:
+    """One request, however it ends: the server may be killed, or refuse it because of a limit."""
+    body = {"model": "conductor", "messages": [{"role": "user", "content": "hi"}]}
+    try:
+        httpx.post(f"{url}/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+    except httpx.HTTPError:
+        return
+
+
+def _worker_calls(at: Desk) -> int:
+    return sum(model != PLANNER for model in at.billed)
+
+
+def _difference(at: Desk, *, under_way: bool) -> str:
+    """How the book differs from the bill; a call that was under way at a kill may be recorded and never made."""
+    billed, recorded = len(at.billed), at.recorded
+    fits = recorded >= billed if under_way else recorded == billed
+    return "" if fits else f"{billed} calls billed, {recorded} recorded"
