@@ -8,11 +8,9 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
-from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -68,20 +66,6 @@ def test_a_shape_is_that_of_the_real_model(
         assert 0 < size - sum(tensor.size for tensor in found) < 7_000_000
 
 
-def test_a_narrow_shape_takes_the_types_that_llama_cpp_takes(shapes: ModuleType) -> None:
-    """Rows of 896 are no multiple of 256; those of 4864 are, and the recipe gives half of them six bits."""
-    kinds = {tensor.name: tensor.kind for tensor in shapes.tensors(shapes.SHAPES["0.5b"])}
-    assert [kinds[f"{name}.weight"] for name in ("token_embd", "blk.0.attn_q", "blk.0.attn_v")] == [
-        "Q8_0",
-        "Q5_0",
-        "Q8_0",
-    ]
-    assert [kinds[f"blk.{layer}.ffn_down.weight"] for layer in range(8)] == ["Q6_K"] * 3 + ["Q4_K", "Q4_K", "Q6_K"] + [
-        "Q4_K",
-        "Q4_K",
-    ]
-
-
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q5_0", "Q8_0"])
 def test_random_weights_neither_grow_nor_shrink(shapes: ModuleType, kind: str) -> None:
     """Every type has a mean of about zero and a deviation that keeps the size of what passes through."""
@@ -130,61 +114,6 @@ def test_a_model_is_made_once(
     assert capsys.readouterr().err == f"{path}: 0.00 GB\n"
     assert "making" in told
     assert [file.name for file in path.parent.iterdir()] == ["qwen2.5-small-shape-q4_k_m.gguf"]
-
-
-def test_what_fails_on_the_way_leaves_nothing(
-    load: Any, shapes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape, words = small(load)
-    monkeypatch.setattr(shapes, "fetched", lambda place: ())
-    monkeypatch.setattr(shapes, "read", lambda: words)
-    monkeypatch.setattr(shapes, "drawn", lambda tensor, draw: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        shapes.write(shape, tmp_path / "small.gguf")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_seen_before_anything_is_written(
-    shapes: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shapes.shutil, "disk_usage", lambda place: SimpleNamespace(free=3 * 10**9))
-    with pytest.raises(SystemExit, match=r"the 7b shape needs 4\.7 GB and 3\.0 GB are free"):
-        shapes.write(shapes.SHAPES["7b"], tmp_path / "bench" / "large.gguf")
-    assert list((tmp_path / "bench").iterdir()) == []
-
-
-def test_of_the_source_distribution_two_files_are_kept(load: Any, tmp_path: Path) -> None:
-    """The vocabulary and the template, wherever the archive holds them; a file that only has such a name is not one."""
-    words = load("shapes")
-    source = tmp_path / "source"
-    for name in words.WANTED:
-        path = source / "package-1.0" / "vendor" / "llama.cpp" / "models" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    (source / "package-1.0" / Path(words.WANTED[0]).name).write_text("another")
-    with tarfile.open(tmp_path / "package.tar.gz", "w:gz") as archive:
-        archive.add(source / "package-1.0", "package-1.0")
-    here, place = tmp_path / "here", tmp_path / "place"
-    here.mkdir()
-    place.mkdir()
-    words._extract(tmp_path / "package.tar.gz", here, place)
-    assert {path.name: path.read_text() for path in place.iterdir()} == {Path(name).name: name for name in words.WANTED}
-    assert words.fetched(place) == tuple(place / Path(name).name for name in words.WANTED)
-
-
-def test_the_vocabulary_is_filled_up_to_the_rows_of_the_embedding(load: Any) -> None:
-    _, words = small(load)
-    padded = words.padded(len(words.tokens) + 2)
-    assert padded.tokens[-2:] == [f"[PAD{len(words.tokens)}]", f"[PAD{len(words.tokens) + 1}]"]
-    assert padded.kinds[-2:] == [5, 5]
-    assert words.padded(len(words.tokens)) == words
-
-
-def test_a_bound_from_below_holds_above_it(load: Any) -> None:
-    figure = load("figures").Figure(what="speed", value=0.98, unit="ratio", bound=0.97, least=True)
-    assert figure.cells()[1:4] == ("0.980", "≥ 0.970", "pass")
-    assert not replace(figure, value=0.96).holds
-    assert not replace(figure, least=False).holds
 
 
 def run(script: str, job: Path, *more: str) -> dict[str, Any]:
