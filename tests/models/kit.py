@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool
+from conductor_cli.core.pool import Worker
 from conductor_cli.models.base import Model
+from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_api_model import ChatApiModel
 from tests.servers import LITELLM_IGNORES, Script, SeenStep, Speaker, Wire, loopback
 
@@ -18,6 +21,24 @@ LITELLM = [
     *(pytest.mark.filterwarnings(f"ignore:.*{words}") for words in LITELLM_IGNORES),
 ]
 """The marks of a module whose tests ask through litellm."""
+
+
+CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
+PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=9)
+BYTES = {"chart.png": b"png bytes", "paper.pdf": b"pdf bytes"}
+WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+ASK = Message(role="user", content="Is it warm?")
+TALK = (
+    Message(role="system", content="Be short."),
+    Message(role="user", content="Two?"),
+    Message(role="assistant", content="2."),
+    Message(role="user", content="Three?"),
+)
+APIS: dict[str, tuple[str, dict[str, str]]] = {
+    "chat completions": ("openai-compatible", {}), "responses": ("openai-compatible", {"api": "responses"}),
+    "anthropic": ("anthropic", {}), "gemini": ("gemini", {}),
+}  # fmt: skip
+"""Kind and options of a worker that is asked by each API."""
 
 
 async def chunks_of(model: Model, request: Request) -> list[Chunk]:
@@ -70,3 +91,20 @@ def speaking(words: str) -> Script:
         await speaker.end()
 
     return script
+
+
+def asked_by(api: str, script: Script, request: Request, model: str = "m", **options: Any) -> tuple[list[Chunk], Any]:
+    """The chunks of a reply by one of `APIS` or by a worker of another kind, and what the server saw."""
+    kind, own = APIS.get(api, (api, {}))
+    with loopback(script) as server:
+        settings = {"base_url": server.url, "key_env": "KEY", **own, **options}
+        opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
+        return play(opened, request)[0], server.requests
+
+
+def sent_to(api: str, request: Request, **options: Any) -> SeenStep:
+    """A request as the server of an API saw it, with the files of `BYTES`."""
+    readable = replace(request, read_attachment=lambda file: BYTES[file.name])
+    found = asked_by(api, speaking("Yes."), readable, **options)[1]
+    seen: SeenStep = next(each for each in found if each.method == "POST")
+    return seen

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
-from tests.models.kit import text
+from tests.models.kit import ASK, WEATHER, sent_to, text
 from tests.models.test_chat_apis import events, failure, fine, replies
 from tests.servers import SeenStep, Wire
 
-CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
-PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=9)
-BYTES = {"chart.png": b"png bytes", "paper.pdf": b"pdf bytes"}
-WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
-ASK = Message(role="user", content="Is it warm?")
 MARK = {"cache_control": {"type": "ephemeral"}}
-
-
-def base64(name: str) -> str:
-    return b64encode(BYTES[name]).decode()
 
 
 def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), **more: Any) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
     options = more.pop("options", {})
-    request = Request(messages=messages, tools=tools, read_attachment=lambda file: BYTES[file.name], **more)
-    body: dict[str, Any] = replies(fine, "anthropic", request=request, **options)[1][0].json
+    body: dict[str, Any] = sent_to("anthropic", Request(messages=messages, tools=tools, **more), **options).json
     return body
 
 
@@ -91,20 +80,6 @@ TWO_CALLS = (
 )
 
 
-def test_an_image_and_a_pdf_are_blocks_before_the_text() -> None:
-    body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)), tools=())
-    assert body["messages"] == [{"role": "user", "content": [
-        {"type": "text", "text": "chart.png:"},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64("chart.png")}},
-        {"type": "text", "text": "paper.pdf:"},
-        {
-            "type": "document", "title": "paper.pdf",
-            "source": {"type": "base64", "media_type": "application/pdf", "data": base64("paper.pdf")},
-        },
-        {"type": "text", "text": "Compare."},
-    ]}]  # fmt: skip
-
-
 def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
     def nothing(_: Attachment) -> bytes:
         raise AssertionError
@@ -115,27 +90,6 @@ def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> No
     assert error.reason == "refused"
     assert "35 MB" in error.message
     assert "34 MB at most" in error.message
-
-
-def test_a_tool_has_an_input_schema() -> None:
-    body = sent(ASK)
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    assert body["tools"] == [{"name": "weather", "description": "Says the weather.", "input_schema": schema}]
-    assert "tool_choice" not in body
-
-
-@pytest.mark.parametrize(
-    ("choice", "parallel", "told"),
-    [
-        ("auto", False, {"type": "auto", "disable_parallel_tool_use": True}),
-        ("required", True, {"type": "any"}),
-        ("required", False, {"type": "any", "disable_parallel_tool_use": True}),
-        ("none", False, {"type": "none"}),
-        (WEATHER, True, {"type": "tool", "name": "weather"}),
-    ],
-)
-def test_the_choice_of_tools_has_its_own_words(choice: Any, parallel: bool, told: dict[str, Any]) -> None:
-    assert sent(ASK, tool_choice=choice, parallel_tool_calls=parallel)["tool_choice"] == told
 
 
 def test_a_call_cannot_be_forced_while_the_model_has_a_thinking_budget() -> None:
@@ -197,17 +151,6 @@ def test_a_turn_of_another_model_is_built_from_its_calls() -> None:
     assert body["messages"][1:] == [
         {"role": "assistant", "content": [call]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", **MARK}]},
-    ]
-
-
-def test_files_of_a_result_are_inside_it() -> None:
-    call = ToolCall(id="c1", name="weather", arguments="{}")
-    result = Message(role="tool", content="A map.", tool_call_id="c1", attachments=(CHART,))
-    body = sent(ASK, Message(role="assistant", content="", tool_calls=(call,)), result)
-    source = {"type": "base64", "media_type": "image/png", "data": base64("chart.png")}
-    assert body["messages"][-1]["content"][0]["content"] == [
-        {"type": "image", "source": source},
-        {"type": "text", "text": "A map."},
     ]
 
 

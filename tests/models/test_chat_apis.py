@@ -7,23 +7,14 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Chunk, Message, Request
+from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.errors import ModelError
-from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import MAX_COUNTED
-from conductor_cli.models.catalog import open_model
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.stream_decoder import usage_of
-from tests.models import kit
-from tests.models.kit import answering, speaking, text
-from tests.servers import Script, SeenStep, Wire, loopback
+from tests.models.kit import TALK, answering, asked_by, speaking, text
+from tests.servers import Script, SeenStep, Wire
 
-TALK = (
-    Message(role="system", content="Be short."),
-    Message(role="user", content="Two?"),
-    Message(role="assistant", content="2."),
-    Message(role="user", content="Three?"),
-)
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 
@@ -35,10 +26,7 @@ def replies(
     script: Script, kind: str, model: str = "m", request: Request | None = None, **options: Any
 ) -> tuple[list[Chunk], list[SeenStep]]:
     """The chunks of a reply, and what the server saw."""
-    with loopback(script) as server:
-        settings = {"base_url": server.url, "key_env": "KEY", **options}
-        opened = open_model(Worker(name="w", kind=kind, model=model, options=settings), environ={"KEY": "sk-123456"})
-        return kit.play(opened, request or Request(messages=TALK))[0], server.requests
+    return asked_by(kind, script, request or Request(messages=TALK), model, **options)
 
 
 def failure(script: Script, kind: str, **options: Any) -> ModelError:
@@ -70,45 +58,15 @@ def thinking(chunks: list[Chunk]) -> str:
     return "".join(chunk.thinking for chunk in chunks)
 
 
-def test_a_conversation_is_sent_as_anthropic_has_it() -> None:
-    request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99)
-    chunks, seen = replies(fine, "anthropic", "claude-sonnet-5-5", request)
-    assert text(chunks) == "3."
-    assert (seen[0].method, seen[0].path) == ("POST", "/v1/messages")
-    assert seen[0].headers["x-api-key"] == "sk-123456"
-    assert seen[0].headers["anthropic-version"] == "2023-06-01"
-    assert "authorization" not in seen[0].headers
-    assert seen[0].json == {
-        "model": "claude-sonnet-5-5",
-        "stream": True,
-        "system": "Be short.",
-        "messages": [{"role": message.role, "content": message.content} for message in TALK[1:]],
-        "max_tokens": 99,
-        "temperature": 0.5,
-        "stop_sequences": ["END"],
-        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
-    }
-
-
-def test_a_conversation_is_sent_as_google_has_it() -> None:
-    request = Request(messages=TALK, temperature=0.5, stop=("END",), schema=SCHEMA, max_tokens=99, seed=7)
-    chunks, seen = replies(fine, "gemini", "gemini-3.8-flash", request)
-    assert text(chunks) == "3."
-    assert seen[0].path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
-    assert seen[0].headers["x-goog-api-key"] == "sk-123456"
-    assert "authorization" not in seen[0].headers
-    assert seen[0].json == {
-        "systemInstruction": {"parts": [{"text": "Be short."}]},
-        "contents": [
-            {"role": "user", "parts": [{"text": "Two?"}]},
-            {"role": "model", "parts": [{"text": "2."}]},
-            {"role": "user", "parts": [{"text": "Three?"}]},
-        ],
-        "generationConfig": {
-            "maxOutputTokens": 99, "temperature": 0.5, "seed": 7, "stopSequences": ["END"],
-            "responseMimeType": "application/json", "responseJsonSchema": SCHEMA,
-        },
-    }  # fmt: skip
+def test_a_key_is_sent_as_its_provider_wants_it() -> None:
+    _, (seen,) = replies(fine, "anthropic")
+    assert (seen.method, seen.path) == ("POST", "/v1/messages")
+    assert (seen.headers["x-api-key"], seen.headers["anthropic-version"]) == ("sk-123456", "2023-06-01")
+    _, (google,) = replies(fine, "gemini", "gemini-3.8-flash", Request(messages=TALK, seed=7))
+    assert google.path == "/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+    assert google.headers["x-goog-api-key"] == "sk-123456"
+    assert google.json["generationConfig"] == {"seed": 7}
+    assert not {"authorization"} & {*seen.headers, *google.headers}
 
 
 @pytest.mark.parametrize(

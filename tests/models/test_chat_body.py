@@ -14,12 +14,7 @@ from conductor_cli.core.chat import Attachment, Message, Request, Tool, ToolCall
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import ALL_FEATURES, check_features
 from conductor_cli.models.chat_body import PIECE, JsonBody, chat_fields, plain_messages, with_texts
-
-BYTES = {"chart.png": b"png bytes", "photo.jpg": b"jpeg bytes!", "paper.pdf": b"pdf bytes"}
-CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=9)
-PHOTO = Attachment(name="photo.jpg", media_type="image/jpeg", sha256="1" * 64, size=11)
-PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="2" * 64, size=9)
-WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
+from tests.models.kit import BYTES, CHART, PAPER, WEATHER
 
 
 def content(attachment: Attachment) -> bytes:
@@ -39,54 +34,6 @@ def encoded(attachment: Attachment) -> str:
 
 def test_a_text_stays_a_text() -> None:
     assert fields(Message(role="user", content="Yes?")) == {"messages": [{"role": "user", "content": "Yes?"}]}
-
-
-def test_one_file_comes_before_the_text() -> None:
-    message = fields(Message(role="user", content="What is it?", attachments=(CHART,)))["messages"][0]
-    image = {"type": "image_url", "image_url": {"url": encoded(CHART)}}
-    assert message == {"role": "user", "content": [image, {"type": "text", "text": "What is it?"}]}
-
-
-def test_several_files_come_each_after_its_name() -> None:
-    found = fields(Message(role="user", content="Compare.", attachments=(CHART, PAPER, PHOTO)))["messages"][0][
-        "content"
-    ]
-    assert found == [
-        {"type": "text", "text": "chart.png:"},
-        {"type": "image_url", "image_url": {"url": encoded(CHART)}},
-        {"type": "text", "text": "paper.pdf:"},
-        {"type": "file", "file": {"filename": "paper.pdf", "file_data": encoded(PAPER)}},
-        {"type": "text", "text": "photo.jpg:"},
-        {"type": "image_url", "image_url": {"url": encoded(PHOTO)}},
-        {"type": "text", "text": "Compare."},
-    ]
-
-
-def test_tools_are_offered() -> None:
-    """A schema without a type becomes an object's; what is the default of every server is left out."""
-    sent = fields(Message(role="user", content="?"), tools=(WEATHER, Tool(name="now")))
-    assert sent["tools"] == [
-        {
-            "type": "function",
-            "function": {
-                "name": "weather",
-                "description": "Says the weather.",
-                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-            },
-        },
-        {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}},
-    ]
-    assert sent.keys() == {"messages", "tools"}
-
-
-@pytest.mark.parametrize(
-    ("choice", "sent"),
-    [("none", "none"), ("required", "required"), (WEATHER, {"type": "function", "function": {"name": "weather"}})],
-)
-def test_the_choice_of_tools_is_sent(choice: Any, sent: Any) -> None:
-    body = fields(Message(role="user", content="?"), tools=(WEATHER,), tool_choice=choice, parallel_tool_calls=False)
-    assert body["tool_choice"] == sent
-    assert body["parallel_tool_calls"] is False
 
 
 def test_calls_and_results_go_back() -> None:

@@ -13,7 +13,7 @@ from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, T
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import Model, ScriptedModel
 from conductor_cli.models.presets import PRESETS
-from tests.models.kit import LITELLM, speaking, text
+from tests.models.kit import ASK, BYTES, CHART, LITELLM, PAPER, WEATHER, speaking, text
 from tests.models.test_contract import REMOTE, ends_well, play, worker
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
 
@@ -29,14 +29,7 @@ ADAPTERS: dict[str, Callable[[str], Model]] = {
 }
 EVERY = pytest.mark.parametrize("name", ADAPTERS)
 
-CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=12)
-PHOTO = Attachment(name="photo.jpg", media_type="image/jpeg", sha256="1" * 64, size=12)
-PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="2" * 64, size=12)
-BYTES = {"chart.png": b"bytes of png", "photo.jpg": b"bytes of jpg", "paper.pdf": b"bytes of pdf"}
-CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
-WEATHER = Tool(name="weather", description="Says the weather.", parameters=CITY)
 CLOCK = Tool(name="clock")
-ASK = Message(role="user", content="Is it warm?")
 
 
 def asked(*messages: Message, tools: tuple[Tool, ...] = (), tool_choice: ToolChoice | Tool = "auto") -> Request:

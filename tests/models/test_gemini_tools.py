@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall
-from tests.models.kit import text
-from tests.models.test_anthropic_tools import ASK, BYTES, CHART, PAPER, WEATHER, calls
+from tests.models.kit import ASK, WEATHER, text
+from tests.models.test_anthropic_tools import calls
 from tests.models.test_chat_apis import events, failure, fine, replies
 
 NEW = "gemini-3.8-flash"
@@ -17,8 +16,7 @@ NEW = "gemini-3.8-flash"
 
 def sent(*messages: Message, tools: tuple[Tool, ...] = (WEATHER,), model: str = NEW, **more: Any) -> dict[str, Any]:
     """The body of a request with these messages, as the server saw it."""
-    request = Request(messages=messages, tools=tools, read_attachment=lambda file: BYTES[file.name], **more)
-    body: dict[str, Any] = replies(fine, "gemini", model, request)[1][0].json
+    body: dict[str, Any] = replies(fine, "gemini", model, Request(messages=messages, tools=tools, **more))[1][0].json
     return body
 
 
@@ -40,17 +38,6 @@ def turn_of(chunks: list[Chunk]) -> Message:
     """A reply as the turn of a conversation that goes on."""
     found = tuple(ToolCall(id=own, name=name, arguments=given) for own, name, given in calls(chunks))
     return Message(role="assistant", content=text(chunks), tool_calls=found, provider_data=chunks[-1].provider_data)
-
-
-def test_files_are_parts_before_the_text() -> None:
-    body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)), tools=())
-    assert body["contents"] == [{"role": "user", "parts": [
-        {"text": "chart.png:"},
-        {"inlineData": {"mimeType": "image/png", "data": b64encode(b"png bytes").decode()}},
-        {"text": "paper.pdf:"},
-        {"inlineData": {"mimeType": "application/pdf", "data": b64encode(b"pdf bytes").decode()}},
-        {"text": "Compare."},
-    ]}]  # fmt: skip
 
 
 def test_files_larger_than_a_request_are_refused_before_anything_is_sent() -> None:
@@ -82,18 +69,6 @@ def test_a_schema_that_cannot_be_sent_is_refused_by_the_name_of_its_tool() -> No
     error = failure(fine, "gemini", request=Request(messages=(ASK,), tools=(tool,)))
     assert error.reason == "refused"
     assert "'far'" in error.message
-
-
-@pytest.mark.parametrize(
-    ("choice", "config"),
-    [
-        ("required", {"mode": "ANY"}),
-        ("none", {"mode": "NONE"}),
-        (WEATHER, {"mode": "ANY", "allowedFunctionNames": ["weather"]}),
-    ],
-)
-def test_the_choice_of_tools_has_its_own_words(choice: Any, config: dict[str, Any]) -> None:
-    assert sent(ASK, tool_choice=choice)["toolConfig"] == {"functionCallingConfig": config}
 
 
 def test_calls_side_by_side_cannot_be_forbidden_and_that_is_said() -> None:
@@ -156,15 +131,6 @@ def test_a_call_of_another_model_has_the_signature_that_is_not_checked(model: st
     body = sent(ASK, Message(role="assistant", content="", tool_calls=found), *results, model=model)
     marks = ["thoughtSignature" in item for item in body["contents"][1]["parts"]]
     assert marks == [signed, False]
-
-
-def test_files_of_a_result_are_inside_it() -> None:
-    call = ToolCall(id="c", name="weather", arguments="{}")
-    result = Message(role="tool", content="[NaN]", tool_call_id="c", attachments=(CHART,))
-    body = sent(ASK, Message(role="assistant", content="", tool_calls=(call,)), result)
-    data = {"inlineData": {"mimeType": "image/png", "data": b64encode(b"png bytes").decode()}}
-    response = body["contents"][-1]["parts"][0]["functionResponse"]
-    assert response == {"id": "c", "name": "weather", "response": {"output": "[NaN]"}, "parts": [data]}
 
 
 def test_a_name_that_the_api_does_not_allow_is_mapped_and_mapped_back() -> None:

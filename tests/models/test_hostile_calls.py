@@ -14,7 +14,8 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.base import Model
 from conductor_cli.models.stream_decoder import MAX_ARGUMENTS, MAX_CALLS, MAX_KEPT, ChatReplyDecoder, ToolCallDecoder
-from tests.models.test_contract_tools import ADAPTERS, ASK, WEATHER, ask, asked
+from tests.models.kit import ASK, WEATHER
+from tests.models.test_contract_tools import ADAPTERS, ask, asked
 from tests.servers import SeenStep, Speaker, Wire, delta, loopback, saying, usage
 
 OURS = [name for name in ADAPTERS if not name.startswith("litellm")]

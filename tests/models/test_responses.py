@@ -7,19 +7,14 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.core.chat import Attachment, Chunk, Message, Request, Tool, ToolCall, join_tool_calls
+from conductor_cli.core.chat import Chunk, Message, Request, ToolCall, join_tool_calls
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models.kit import speaking
+from tests.models.kit import ASK, WEATHER, sent_to, speaking
 from tests.models.test_contract import play
 from tests.servers import Script, SeenStep, Speaker, Wire, loopback
-
-CHART = Attachment(name="chart.png", media_type="image/png", sha256="0" * 64, size=3)
-PAPER = Attachment(name="paper.pdf", media_type="application/pdf", sha256="1" * 64, size=3)
-WEATHER = Tool(name="weather", description="Says the weather.", parameters={"properties": {"city": {"type": "string"}}})
-ASK = Message(role="user", content="Is it warm?")
 
 
 def ask(script: Script, *requests: Request, **options: Any) -> tuple[list[list[Chunk]], list[Any]]:
@@ -46,48 +41,14 @@ def events(*frames: dict[str, Any]) -> Script:
 
 
 def sent(*messages: Message, options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    request = Request(messages=messages, read_attachment=lambda _: b"abc", **more)
-    body: dict[str, Any] = ask(fine, request, **(options or {}))[1][0]
+    body: dict[str, Any] = sent_to("responses", Request(messages=messages, **more), **(options or {})).json
     return body
 
 
-def test_a_question_is_an_item_and_is_stored_nowhere() -> None:
-    assert sent(Message(role="system", content="Be brief."), ASK, max_tokens=50) == {
-        "model": "m",
-        "stream": True,
-        "instructions": "Be brief.",
-        "input": [{"role": "user", "content": "Is it warm?"}],
-        "store": False,
-        "max_output_tokens": 50,
-    }
-
-
-def test_files_are_parts_of_the_input() -> None:
-    body = sent(Message(role="user", content="Compare.", attachments=(CHART, PAPER)))
-    assert body["input"][0]["content"] == [
-        {"type": "input_text", "text": "chart.png:"},
-        {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
-        {"type": "input_text", "text": "paper.pdf:"},
-        {"type": "input_file", "filename": "paper.pdf", "file_data": "data:application/pdf;base64,YWJj"},
-        {"type": "input_text", "text": "Compare."},
-    ]
-
-
-def test_tools_an_effort_and_a_schema_have_their_own_form() -> None:
-    body = sent(
-        ASK, tools=(WEATHER,), tool_choice=WEATHER, parallel_tool_calls=False, schema={"type": "object"},
-        options={"reasoning_effort": "low"},
-    )  # fmt: skip
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    about = {"name": "weather", "description": "Says the weather.", "parameters": schema}
-    assert body["tools"] == [{"type": "function", **about, "strict": False}]
-    assert body["tool_choice"] == {"type": "function", "name": "weather"}
-    assert body["parallel_tool_calls"] is False
+def test_an_effort_asks_for_a_summary_and_for_what_goes_back() -> None:
+    body = sent(ASK, tools=(WEATHER,), options={"reasoning_effort": "low"})
     assert body["reasoning"] == {"effort": "low", "summary": "auto"}
     assert body["include"] == ["reasoning.encrypted_content"]
-    assert body["text"] == {
-        "format": {"type": "json_schema", "name": "reply", "strict": True, "schema": {"type": "object"}}
-    }
 
 
 async def calling(seen: SeenStep, wire: Wire) -> None:
@@ -148,14 +109,6 @@ def test_thinking_that_is_not_encrypted_does_not_go_back() -> None:
         tool_calls=(ToolCall(id="call_a", name="weather", arguments="{}"),),
     )  # fmt: skip
     assert sent(ASK, turn, tools=(WEATHER,))["input"][1:] == [call]
-
-
-def test_what_a_tool_shows_is_a_part_of_its_result() -> None:
-    result = Message(role="tool", content="A chart.", tool_call_id="call_a", attachments=(CHART,))
-    assert sent(ASK, result, tools=(WEATHER,))["input"][1]["output"] == [
-        {"type": "input_image", "image_url": "data:image/png;base64,YWJj", "detail": "auto"},
-        {"type": "input_text", "text": "A chart."},
-    ]
 
 
 RESPONSE: dict[str, Any] = {"id": "r", "object": "response", "status": "completed", "error": None, "output": []}

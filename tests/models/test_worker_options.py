@@ -10,11 +10,9 @@ import pytest
 from conductor_cli.core.chat import Chunk, Message, Request
 from conductor_cli.core.errors import ConfigError, ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.models.catalog import open_model
 from conductor_cli.models.worker_options import check_options
-from tests.models import kit
-from tests.models.kit import LITELLM, answering, speaking
-from tests.servers import Script, SeenStep, Wire, delta, loopback, saying, usage
+from tests.models.kit import LITELLM, answering, asked_by, speaking
+from tests.servers import Script, SeenStep, Wire, delta, saying, usage
 
 pytestmark = LITELLM
 
@@ -24,9 +22,8 @@ FINE = saying(delta("Yes.", finish="stop"), usage())
 
 def play(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> tuple[list[Chunk], Any]:
     """The chunks of a worker's reply, and the body that the server saw first."""
-    with loopback(script) as server:
-        made = Worker(name="w", kind=kind, model=model, options={"base_url": server.url, "key_env": "KEY", **options})
-        return kit.play(open_model(made, environ={"KEY": "sk-123456"}), request)[0], server.requests[0].json
+    chunks, seen = asked_by(kind, script, request, model, **options)
+    return chunks, seen[0].json
 
 
 def refusal(script: Script, kind: str, model: str, request: Request = ASKED, **options: Any) -> ModelError:
