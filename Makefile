@@ -43,8 +43,8 @@ docs-check: setup ## check that the generated documents match the code
 bench: setup ## run the benchmarks; writes benchmarks/results.md
 	@$(BIN)/python benchmarks/run.py
 
-bench-conductor: setup ## benchmark a local planner, 15 minutes (SHAPE=0.5b: fewer); writes results-conductor.md
-	@$(BIN)/python benchmarks/bench_conductor.py $(or $(SHAPE),7b)
+bench-conductor: setup ## benchmark a local planner, 15 minutes (MODEL=FILE.gguf); writes results-conductor.md
+	@$(BIN)/python benchmarks/bench_conductor.py $(MODEL)
 
 train-setup: setup ## install torch, transformers, trl and peft (a CPU build of torch where pip finds one)
 	@$(BIN)/python -c 'import torch, trl, peft' 2>/dev/null || { \

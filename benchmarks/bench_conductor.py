@@ -1,8 +1,8 @@
-"""The local conductor beside what a developer writes first, on a model of random weights in the shape of Qwen2.5.
+"""The local conductor beside what a developer writes first, on a planner model of the machine.
 
-`bench_conductor.py [7b]` makes the file where it is not there yet, takes a quarter of an hour and 12 GB of memory,
-writes results-conductor.md and ends with 1 when a bound does not hold. Other shapes (0.5b) are for trying it out: they
-have no bounds against the naive script, and write nothing.
+`bench_conductor.py FILE.gguf` ends with 1 when a bound does not hold. With a model of 7B it takes a quarter of an hour
+and 12 GB of memory, and writes results-conductor.md. Smaller models are for trying it out: they have no bounds against
+the naive script, and write nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from typing import Any, Final
 from figures import MEGABYTE, Figure, Table, ratio
 from live_conductor import CONTEXT, PLAN, naive_job
 from run import load_before, setting
-from shapes import SHAPES, model
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results-conductor.md"
 LIBRARIES: Final = ("llama-cpp-python", "numpy", "gguf")
-BOUND: Final = "7b"  # the shape that the ratios are for: with a smaller one loading and Python weigh more
+LARGE: Final = 4e9  # bytes of the models that the ratios are for: with a smaller one loading and Python weigh more
 ROUNDS: Final = 3
-MEMORY: Final = 12e9  # bytes that have to be available for the shape of 7B: the naive script holds its weights twice
+MEMORY: Final = 12e9  # bytes that have to be available for 7B: the naive script holds its weights twice
 QUESTIONS: Final = 20
 SETTLED: Final = 5  # the question after which a process should not grow any more
 
@@ -74,15 +73,16 @@ class Runs:
         return (json.loads(done.stdout) if done.returncode == 0 else {}), done.returncode
 
 
-def measure(shape: str) -> Table:
+def measure(path: Path) -> Table:
     """All of it, in one run."""
-    path, bounded = model(shape), shape == BOUND
+    size, bounded = weight(path), is_large(path)
     if bounded and (free := available()) < MEMORY:
         raise SystemExit(f"{MEMORY / 1e9:.0f} GB of memory are needed, {free / 1e9:.1f} GB are available")
-    with path.open("rb") as file:  # so that it is in the page cache for everybody
-        while file.read(16 * MEGABYTE):
-            pass
-    with tempfile.TemporaryDirectory(dir=path.parent) as place:
+    for part in parts(path):  # so that they are in the page cache for everybody
+        with part.open("rb") as file:
+            while file.read(16 * MEGABYTE):
+                pass
+    with tempfile.TemporaryDirectory() as place:
         runs = Runs(path, Path(place))
         naive = runs.naive()
         first = runs.ours("plan", 20)
@@ -91,13 +91,28 @@ def measure(shape: str) -> Table:
         runs.ours("mini")
         minis = [runs.ours("mini") for _ in range(ROUNDS)]
         decoded, lived = runs.ours("decode", ROUNDS), runs.ours("live", QUESTIONS)
-    return Table(f"conductor, {shape} shape", about(path, naive, plans), (
+    return Table(f"conductor, {path.stem}", about(size, naive, plans), (
         *against_naive(naive, plans, minis, bounded=bounded),
         *decoding(restored, decoded, [first, *plans], bounded=bounded),
-        *memory(path.stat().st_size, [first, *plans, *minis], naive, lived),
+        *memory(size, [first, *plans, *minis], naive, lived),
         Figure("the first process ever, to the plan", first["took"]["plan"], "s",
                also=f"it computes the prefix; first step after {first['took']['step']:.1f} s"),
     ))  # fmt: skip
+
+
+def parts(path: Path) -> list[Path]:
+    """The files of a model: all parts of a divided one, of which the first is named."""
+    return sorted(path.parent.glob(path.name.replace("-00001-of-", "-*-of-")))
+
+
+def weight(path: Path) -> int:
+    """The bytes of a model."""
+    return sum(part.stat().st_size for part in parts(path))
+
+
+def is_large(path: Path) -> bool:
+    """Whether the bounds against the naive script are for this model."""
+    return weight(path) > LARGE
 
 
 def available() -> float:
@@ -107,7 +122,7 @@ def available() -> float:
     return next((int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable")), float("inf"))
 
 
-def about(path: Path, naive: Found, plans: list[Found]) -> str:
+def about(size: int, naive: Found, plans: list[Found]) -> str:
     """How it was measured, under the heading."""
     written, theirs = len(plans[0]["draws"]) - 1, naive["usage"]["completion_tokens"]
     crash = (
@@ -115,7 +130,7 @@ def about(path: Path, naive: Found, plans: list[Found]) -> str:
     )
     crash += "with weights that are not rearranged."
     return (
-        f"Random weights, {path.stat().st_size / 1e9:.2f} GB, file in the page cache, context {CONTEXT}. The same plan "
+        f"A model of {size / 1e9:.2f} GB, in the page cache, context {CONTEXT}. The same plan "
         f"of {len(PLAN.steps)} steps is forced on both: {written} tokens as lines, {theirs} in JSON; prompts of "
         f"{plans[0]['read']} tokens, {plans[0]['cached']} of them cached, and {naive['usage']['prompt_tokens']}. New "
         f"processes, from their start on; the naive script once, ours the median of {ROUNDS}."
@@ -173,18 +188,17 @@ def memory(size: int, found: list[Found], naive: Found, lived: Found) -> Iterato
 
 
 def main(arguments: list[str]) -> int:
-    """The shape that is named, or 7B."""
-    shape = arguments[0] if arguments else BOUND
-    if shape not in SHAPES:
-        print(f"there is no shape {shape!r}; known: {', '.join(SHAPES)}", file=sys.stderr)
+    """Measure over the model that is named."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_file():
+        print("name a model: make bench-conductor MODEL=FILE.gguf", file=sys.stderr)
         return 2
-    load, began = load_before(), time.monotonic()
-    table = measure(shape)
+    path, load, began = Path(arguments[0]).absolute(), load_before(), time.monotonic()
+    table = measure(path)
     print(table.markdown(), flush=True)
     failed = [figure.what for figure in table.figures if not figure.holds]
     verdict = f"Bounds that do not hold: {', '.join(failed)}." if failed else "All bounds hold."
     print(verdict)
-    if shape == BOUND:
+    if is_large(path):
         head = [HEAD, setting(load, time.monotonic() - began, LIBRARIES), verdict, "", table.markdown()]
         RESULTS.write_text("\n".join(head), encoding="utf-8")
     return 1 if failed else 0

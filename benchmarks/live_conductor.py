@@ -5,8 +5,8 @@ process was started; times are in seconds from there. WHAT: `plan` and `mini` pu
 NUMBER as the token that the grammar refuses first; `restore` takes the prefix from disk; `decode` writes the plan in
 turns with the raw loop of llama.cpp, NUMBER rounds; `live` puts NUMBER questions, one after the other.
 
-A model of random weights is made to answer by force: before each draw the logit of the next token of the wanted plan is
-lifted above all others. All else is as it would be: the logits are computed, the grammar is asked, the token is drawn.
+The model is made to answer by force: before each draw the logit of the next token of the wanted plan is lifted above
+all others. All else is as it would be: the logits are computed, the grammar is asked, the token is drawn.
 """
 
 from __future__ import annotations
