@@ -11,7 +11,9 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-_ROW: Final = re.compile(r"^\| (?!---|\w+ tr(?:y|ies) to \|)(.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+_ROW: Final = re.compile(
+    r"^\| (?!---|\w+ tr(?:y|ies) to \||what others send \|)(.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE
+)
 _TEST: Final = re.compile(r"`([^`]+)::([^`]+)`")
 SECTIONS: Final = {
     heading: _ROW.findall(text)

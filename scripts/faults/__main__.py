@@ -36,6 +36,7 @@ CAMPAIGNS: Final[dict[str, Campaign]] = {
     "guided": Campaign("the same as fuzz with inputs that reach new lines, where atheris is installed", 10),
     "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 10),
     "kills": Campaign("SIGKILL at every write of a run and at random moments, then the run is resumed", 9),
+    "hostile": Campaign("requests that would take for ever, all memory or every thread of `serve`", 6),
     "soak": Campaign("2,000 questions twice to one server, 32 at a time, the second time by clients that break off", 5),
     "crashes": Campaign("random lives of processes over one store, each ended by a crash", 3),
     "tools": Campaign("the faults of wire, between the adapter for MCP servers over HTTP and a double", 4),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 import json
 import logging
+import re
 import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +26,7 @@ from conductor_cli.programs import schema_check
 from conductor_cli.server import process
 from conductor_cli.server.connections import ConnectionRules, uvicorn_options
 from tests.cli.stage import Stage, finished, says
+from tests.media_files import png
 from tests.schema_bombs import BOMB, checking
 from tests.server import plain_api
 from tests.server.plain_api import Serving, listen_at_small, serving
@@ -152,12 +159,12 @@ def test_large_requests_end_early(server: Serving, key: str) -> None:
     """A body beyond the limit is refused by its length, or while it is read; endless headers are refused too."""
     auth = f"x-api-key: {key}".encode()
     head = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\n" + auth + b"\r\n"
-    answer = send(server, head + b"Content-Length: 50000000\r\n\r\n{")
+    answer = send(server, head + b"Content-Length: 34000001\r\n\r\n{")
     assert (status(answer), error(answer)["type"]) == (413, "request_too_large")
     piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
     with closing(connect(server)) as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
-        for _ in range(47):
+        for _ in range(33):
             connection.sendall(piece)
         assert status(read(connection)) == 413
     assert status(send(server, b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000)) == 431
@@ -215,6 +222,70 @@ def test_no_log_has_a_key_or_a_prompt(
     assert "ValueError at test_bad_input.py:" in caplog.text
     assert key not in caplog.text
     assert PROMPT not in caplog.text
+
+
+@pytest.mark.parametrize("work", ["http.read_json", "http.idempotency_key", "requests.read_conversation"])
+def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    """Each part of the work is held until `/health` was answered meanwhile."""
+    stage.configure()
+    module, _, name = work.partition(".")
+    whole = importlib.import_module(f"conductor_cli.server.{module}")
+    begun, answered, done = threading.Event(), threading.Event(), getattr(whole, name)
+
+    def held(*arguments: Any) -> Any:
+        begun.set()
+        assert answered.wait(30)
+        return done(*arguments)
+
+    monkeypatch.setattr(whole, name, held)
+    with serving() as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(send, server, request(PATHS[0], body_of(PATHS[0], user="x" * 100_000)))
+        assert begun.wait(30)
+        assert httpx.get(f"{server.url}/health", timeout=20).status_code == 200
+        answered.set()
+        assert status(asked.result()) == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_more_text_than_models_read_is_too_long(stage: Stage, path: str) -> None:
+    """Text beyond four megabytes is refused in the words by which clients shorten it; an image of that size is not."""
+    stage.configure(workers=())
+    with stage.config.open("a") as file:
+        file.write(stage.worker("alpha", 'accepts = ["image"]\n'))
+    texts = [{"role": "user", "content": "x" * 450_000}] * 10
+    with serving() as server:
+        answer = send(server, request(path, body_of(path, messages=texts, input=texts)))
+        assert (status(answer), stage.asked("alpha")) == (400, [])
+        assert re.search("prompt is too long|context window", error(answer)["message"])
+        url = "data:image/png;base64," + base64.b64encode(png(padding=4_500_000)).decode()
+        parts = [{"type": "text", "text": "Why?"}, {"type": "image_url", "image_url": {"url": url}}]
+        asked = body_of(PATHS[0], messages=[{"role": "user", "content": parts}])
+        assert status(send(server, request(PATHS[0], asked))) == 200
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None:
+    stage.configure()
+    script = """
+import sys, time
+from conductor_cli.cli.entry import run_command_line
+from conductor_cli.server import http, process
+process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
+http.read_json = lambda data: (print("held", flush=True), time.sleep(10**6))
+sys.exit(run_command_line(["serve", "--port", "0"]))
+"""
+    with subprocess.Popen([sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE) as served:
+        assert served.stdout is not None
+        try:
+            url = served.stdout.readline().decode().split()[-1]
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(httpx.post, f"{url}{PATHS[0]}", content=b"x" * 100_000, timeout=60)
+                while b"held" not in served.stdout.readline():
+                    assert served.poll() is None
+                served.send_signal(signal.SIGTERM)
+                served.wait(30)
+                assert asked.exception() is not None or asked.result().is_error
+        finally:
+            served.kill()
 
 
 FORM = {"type": "json_schema", "json_schema": {"name": "x", "schema": BOMB}}

@@ -14,7 +14,7 @@ from conductor_cli.server.api.request import RequestError
     b"", b"{", b"[]", b"5", b'"x"', b"null", b"\xff\xfe", b'{"a": NaN}', b'{"a": -Infinity}', b"{'a': 1}",
     b'{"a": 1}{}', b'{"a": ' + b"9" * 6000 + b"}", b"[" * 100_000, b'{"a":' * 100_000,
     b'{"a": ' + b"[" * 201 + b"]" * 201 + b"}",
-    b'{"a": "\x00"}',
+    b'{"a": "\x00"}', b'{"a": [' + b"{}," * 130_000 + b"{}]}", b'{"a": "' + rb"[\"" * 2_100_000 + b'"}',
 ])  # fmt: skip
 def test_what_is_no_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(RequestError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from conductor_cli.core.chat import Message
@@ -127,3 +129,19 @@ def test_the_planner_reads_the_question_and_workers_read_the_context() -> None:
     assert run.trace.plan == Plan(
         steps=(Step(worker="ann", subtask="look"), Step(worker="bob", subtask="fix it", access=(1,)))
     )
+
+
+def test_openings_that_never_end_are_searched_for_a_few_times() -> None:
+    """Else a text of a hundred thousand would be read as often."""
+
+    class Watched(str):
+        __slots__ = ()
+        searched = 0
+
+        def find(self, *arguments: Any) -> int:
+            Watched.searched += 1
+            return super().find(*arguments)
+
+    text = Watched("".join(f"<system-{number:08x}>\n" for number in range(1000)) + "Why?")
+    assert without_context([Message(role="user", content=text)]).context == ()
+    assert 0 < Watched.searched <= 20

@@ -143,7 +143,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     yield notice, run.read_so_far
         recorder.check()
     finally:
-        recorder.close()
+        await asyncio.to_thread(recorder.close)  # a large trace takes long to compress
 
 
 class TraceIncomplete(ConductorError):

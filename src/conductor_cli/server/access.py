@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from conductor_cli.core.bounded_parsing import has_more_values
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.events import RunStarted
 from conductor_cli.core.trace import Trace
@@ -64,8 +65,8 @@ class AccessRules:
     keys: Callable[[], Sequence[ClientKey]] = tuple
     needs_key: bool = False
     origins: tuple[str, ...] = ()
-    most_body: int = 40_000_000
-    most_bodies: int = 400_000_000
+    most_body: int = 34_000_000
+    most_bodies: int = 272_000_000
     body_seconds: float = 120.0
     most_requests: int = 2_000
 
@@ -314,11 +315,14 @@ async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-MAX_MESSAGES: Final = 10_000
-"""Messages or items of one conversation."""
+MAX_ITEMS: Final = {"messages": 10_000, "input": 10_000, "tools": 1_000}
+"""The most entries of a conversation and of its tools."""
 
 MAX_DEPTH: Final = 200
 """How deep lists and objects may be nested. A JSON Schema of a tool needs about 30."""
+
+MAX_VALUES: Final = 250_000
+"""Values and names of one body. 10,000 messages of one text have 180,000; each takes some 200 bytes of memory."""
 
 TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 
@@ -334,8 +338,12 @@ def read_json(data: bytes) -> Mapping[str, Any]:
 
     body: Any = None
     try:
-        body = json.loads(data, parse_constant=refuse_constant)
-        problem = "" if isinstance(body, dict) else "must be a JSON object"
+        text = data.decode("utf-8-sig")
+        if has_more_values(text, MAX_VALUES):
+            problem = f"has more than {MAX_VALUES:,} values"
+        else:
+            body = json.loads(text, parse_constant=refuse_constant)
+            problem = "" if isinstance(body, dict) else "must be a JSON object"
     except RecursionError:
         problem = TOO_DEEP
     except UnicodeDecodeError:
@@ -346,9 +354,9 @@ def read_json(data: bytes) -> Mapping[str, Any]:
     except ValueError as error:  # also a number of thousands of digits
         problem = f"is not valid JSON: {str(error)[:100]}"
     if not problem:
-        for name in ("messages", "input", "tools"):
-            if isinstance(body.get(name), list) and len(body[name]) > MAX_MESSAGES:
-                raise RequestError(400, "too_many_items", f"{name} has more than {MAX_MESSAGES:,} entries", param=name)
+        for name, most in MAX_ITEMS.items():
+            if isinstance(body.get(name), list) and len(body[name]) > most:
+                raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
         problem = "" if _is_shallow(body) else TOO_DEEP
     if problem:
         raise RequestError(400, "invalid_json", f"the body {problem}")

@@ -49,6 +49,8 @@ _OPENING: Final = re.compile(
     re.MULTILINE | re.VERBOSE,
 )
 
+MAX_UNCLOSED: Final = 20  # Kinds of openings without an end, after which no end is looked for
+
 _AIDER_RULES: Final = re.compile(
     r"^(?:# \*SEARCH/REPLACE block\* Rules:|# File editing rules:|To suggest changes to a file you MUST return )",
     re.MULTILINE,
@@ -97,9 +99,11 @@ def _split(text: str) -> tuple[str, list[str]]:
     unclosed = set[str]()
     while (opening := _OPENING.search(text, at)) is not None:
         closing = f"</{opening[1]}>"
-        end = -1 if closing in unclosed else text.find(closing, opening.end())
+        # After so many without an end, the others are not looked for: each would be looked for in the whole text.
+        is_vain = closing in unclosed or len(unclosed) >= MAX_UNCLOSED
+        end = -1 if is_vain else text.find(closing, opening.end())
         if end < 0:
-            unclosed.add(closing)  # or a text of many openings would be searched for each
+            unclosed.add(closing)
             asked.append(text[at : opening.end()])
             at = opening.end()
             continue
@@ -378,20 +382,21 @@ def _question(request: ClientRequest, talk: tuple[Message, ...], files: Mapping[
 
 def _turns(talk: Sequence[Message]) -> list[PastTurn]:
     """The conversation as texts of the user, each with all that came after it until the next."""
-    turns = [PastTurn(question="", answer="")]
+    turns = [(list[str](), list[str]())]
     for message in talk:
-        last = turns[-1]
-        if message.role == "user" and last.answer:
-            turns.append(PastTurn(question=message.content, answer=""))
-        elif message.role == "user":
-            turns[-1] = replace(last, question="\n\n".join(filter(None, (last.question, message.content))))
+        if message.role == "user":
+            if any(turns[-1][1]):
+                turns.append(([], []))
+            turns[-1][0].append(message.content)
         else:  # for readers who are not sent the conversation itself
             calls = [f"Called the tool {each.name}: {shorten(each.arguments, QUOTED)}" for each in message.tool_calls]
             told = [message.content, *calls]
             if message.role == "tool":
                 told = [fence("result", shorten(message.content, QUOTED))]
-            turns[-1] = replace(last, answer="\n\n".join(filter(None, (last.answer, *told))))
-    return turns
+            turns[-1][1].extend(told)
+    # They are joined once: ten thousand texts in a row would be copied for each of them.
+    joined = (["\n\n".join(filter(None, texts)) for texts in turn] for turn in turns)
+    return [PastTurn(question=question, answer=answer) for question, answer in joined]
 
 
 # Going on

@@ -6,9 +6,11 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,11 +22,12 @@ from conductor_cli import __version__
 from conductor_cli.app.traces import open_trace_store
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.programs.schema_check import size_of
 from conductor_cli.server.access import principal_of, read_json
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
-from conductor_cli.server.api.errors import error_body, request_error
+from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import MessagesApi
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError
 from conductor_cli.server.api.responses import ResponsesApi
@@ -46,15 +49,49 @@ APIS: Final[dict[str, ClientApi]] = {
 }  # fmt: skip
 """The APIs that this server speaks, by the path at which a client creates an answer."""
 
-LARGE: Final = 256 << 10
-"""Bytes of a body that is read as JSON on a thread: it takes so long that streams would stutter."""
+LARGE: Final = 32 << 10
+"""Bytes of a body that is read on a thread: it takes so long that streams would stutter."""
+
+VERY_LARGE: Final = 1 << 20
+"""Bytes of a body of which only one is read at a time, so that neither processors nor memory are filled with them."""
+
+MAX_TEXT: Final = 4_000_000
+"""Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the largest models read."""
+
+T = TypeVar("T")
+
+
+class BodyReader:
+    """Reads the bodies of requests, on a thread where they are large. `read_json` bounds the time that this takes."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Semaphore(1)
+
+    async def read(self, http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what `work` makes of a body. Raises `RequestError`, as `work` does."""
+        data = await http.body()
+        if len(data) <= LARGE:
+            return work(read_json(data))
+        async with self._turn if len(data) > VERY_LARGE else nullcontext():
+            return await asyncio.to_thread(lambda: work(read_json(data)))
+
+
+def check_size(request: ClientRequest) -> None:
+    """Raise `RequestError` for a request of more text than any model reads: all that follows would take long."""
+    size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
+    size += sum(len(call.arguments) for message in request.messages for call in message.tool_calls)
+    for data in (request.schema, *(tool.parameters for tool in request.tools)):
+        size += 10 * size_of(data, MAX_TEXT, characters=10)
+    if size > MAX_TEXT:
+        raise RequestError(400, TOO_LONG, f"{size:,} bytes of text are more than {MAX_TEXT:,}")
 
 
 class CreateAnswer:
     """POST to an API: the answer to a request, streamed or whole."""
 
-    def __init__(self, registry: RunRegistry, metrics: Metrics, path: str) -> None:
+    def __init__(self, registry: RunRegistry, metrics: Metrics, bodies: BodyReader, path: str) -> None:
         self._registry = registry
+        self._bodies = bodies
         self._metrics = metrics
         self._path = path
 
@@ -74,16 +111,15 @@ class CreateAnswer:
 
     async def _answer(self, api: ClientApi, http: Request) -> RunAnswer:
         headers = {name.lower(): value for name, value in http.headers.items()}
-        data = await http.body()
-
-        def parse() -> tuple[Mapping[str, Any], ClientRequest]:
-            body = read_json(data)
-            return body, api.parse(body)
-
-        body, request = await asyncio.to_thread(parse) if len(data) > LARGE else parse()
-        await require_schema(request)
         registry, principal = self._registry, principal_of(http.scope)
-        key = idempotency_key(principal.origin, api.name, body, request, headers)
+
+        def parse(body: Mapping[str, Any]) -> tuple[ClientRequest, str]:
+            request = api.parse(body)
+            check_size(request)
+            return request, idempotency_key(principal.origin, api.name, body, request, headers)
+
+        request, key = await self._bodies.read(http, parse)
+        await require_schema(request)
         served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
         if served is None:
             stream = ResponseStream(
@@ -95,19 +131,18 @@ class CreateAnswer:
                 key, lambda run: build_job(registry.runs, request, run, principal.key, purpose), stream,
                 principal=principal, model=request.model,
             )  # fmt: skip
-        return RunAnswer(registry, served, api, request, self._path)
+        return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
 
 
 def build_app(registry: RunRegistry) -> Starlette:
     """The application over the runs of a server."""
-    metrics = Metrics(registry.runs.circuits)
+    metrics, bodies = Metrics(registry.runs.circuits), BodyReader()
     registry.observe = metrics.count_run
 
     async def count_tokens(http: Request) -> Response:
         """How long a request of Messages is, by an estimate."""
-        data = await http.body()
         try:
-            return JSONResponse(await asyncio.to_thread(lambda: MessagesApi().count_tokens(read_json(data))))
+            return JSONResponse(await bodies.read(http, MessagesApi().count_tokens))
         except RequestError as error:
             return JSONResponse(error_body(error, http.url.path), error.status)
 
@@ -132,7 +167,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
-    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, path) for path in APIS}
+    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, bodies, path) for path in APIS}
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),

@@ -23,6 +23,8 @@ _IGNORED: Final = frozenset({
 _SESSIONS: Final = ("thread-id", "x-claude-code-session-id", "x-session-id")
 """Headers in which Codex, Claude Code and opencode name the conversation that a request belongs to."""
 
+LONG: Final = 1 << 16  # Characters of a text that its hash stands for
+
 _IDENTITY: Final = "idempotency-key"
 """The header by which a client names one request, however often it sends it (IETF httpapi-idempotency-key-header)."""
 
@@ -37,7 +39,20 @@ def idempotency_key(
     if isinstance(system, list) and isinstance(first := next(iter(system), None), Mapping):
         same["system"] = system[1:] if str(first.get("text", "")).startswith(BILLING) else system
     sender = [client, session_of(headers), headers.get(_IDENTITY, "")]
-    text = json.dumps([sender, api, request.include_events, same], sort_keys=True, separators=(",", ":"))
+    text = json.dumps([sender, api, request.include_events, _shortened(same)], sort_keys=True, separators=(",", ":"))
+    return _hash(text)
+
+
+def _shortened(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """A JSON value with the hash of each long text in its place: to write one of megabytes stops all other threads."""
+    if isinstance(value, str):
+        return value if len(value) < LONG else _hash(value)
+    if isinstance(value, dict):
+        return {name: _shortened(item) for name, item in value.items()}
+    return [_shortened(item) for item in value] if isinstance(value, list) else value
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

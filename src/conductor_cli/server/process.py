@@ -99,9 +99,6 @@ CLOSING_SECONDS: Final = 5
 DRAIN_SECONDS: Final = 30.0
 """How long running requests may go on when the server is told to end."""
 
-MAX_BODY: Final = 48_000_000
-"""Bytes of a request. Files in it are a third larger than on disk."""
-
 
 def check_packages() -> None:
     """Raise `ConfigError` where a package of the extra `serve` is not installed."""
@@ -183,6 +180,10 @@ class HttpServer:
         registry = self._loading.registry
         if self._draining is None:
             self._code = code
+            if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+                # A thread that works on a request cannot be stopped, but the system can end the process.
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, DRAIN_SECONDS + 2 * CLOSING_SECONDS)
             drained = asyncio.sleep(0) if registry is None else registry.drain(DRAIN_SECONDS)
             self._draining = asyncio.create_task(drained)
             self._draining.add_done_callback(lambda _: self._exit())
@@ -206,7 +207,7 @@ def access_rules(settings: Settings, host: str, key: ClientKey | None = None) ->
         )
     return AccessRules(
         keys=stored.all if key is None else lambda: (key, *stored.all()), needs_key=not is_private,
-        origins=settings["serve.origins"], most_body=MAX_BODY,
+        origins=settings["serve.origins"],
     )  # fmt: skip
 
 

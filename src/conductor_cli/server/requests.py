@@ -30,7 +30,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import Principal
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
-from conductor_cli.server.conversation import ParsedRequest, continue_response, read_conversation
+from conductor_cli.server.conversation import ParsedRequest, Workers, continue_response, read_conversation
 from conductor_cli.server.runs import Runs
 from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.spending import USER, Spender
@@ -234,12 +234,12 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, cl
         request = continue_response(request, earlier, runs.call_ids)
         files = {file.attachment.sha256: file for file in earlier.question.files if file.attachment is not None}
     files |= await _attach(request, attacher, known=files)
-    if not files and not any(message.tool_calls for message in request.messages):
-        return read_conversation(request, files, {}, read_trace, runs.call_ids)
-    pool = rehearsal_pool() if runs.options.rehearsal else None
-    if pool is None:
-        pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
-    workers = {worker.name: worker.accepts or () for worker in pool}
+    workers: Workers = {}
+    if files or any(message.tool_calls for message in request.messages):
+        pool = rehearsal_pool() if runs.options.rehearsal else None
+        if pool is None:
+            pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
+        workers = {worker.name: worker.accepts or () for worker in pool}
     return await asyncio.to_thread(read_conversation, request, files, workers, read_trace, runs.call_ids)
 
 
@@ -263,7 +263,7 @@ async def _attach(request: ClientRequest, attacher: Attacher, known: Collection[
     carried = {each.sha256: each for message in request.messages for each in message.attachments}
     files = {}
     for data in request.blobs.values():
-        attacher.attachments.add(data)
+        await asyncio.to_thread(attacher.attachments.add, data)
     for sha256, attachment in carried.items():
         if sha256 in known:
             continue

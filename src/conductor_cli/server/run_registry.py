@@ -421,6 +421,7 @@ class RunRegistry:
         try:
             await place.granted.wait()
             job = replace(await build_job(served.id), room=served.room)
+            del build_job  # it holds the bytes of files, which are stored by now
             served.is_stored = job.store is not None
             await self.runs.perform(job, served.show)
             served.end(served.stream.outcome(served.reasoning))

@@ -1,0 +1,218 @@
+"""Hostile requests to one server: whatever a body holds, `/health` answers soon, memory is bounded, SIGTERM ends it.
+
+Each try sends one kind of request, alone or eight at once, while another client asks `/health` all the time.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self
+
+import httpx
+import psutil
+
+from conductor_cli.server.access import AccessRules
+from conductor_cli.server.process import CLOSING_SECONDS, DRAIN_SECONDS
+from scripts.faults.tries import Outcome, Tries
+from scripts.faults.wire import private_home
+from tests.cli.stage import Stage, says
+from tests.media_files import png
+from tests.schema_bombs import BOMB
+
+HEALTH_SECONDS: Final = 0.1  # how long `/health` may take
+MEMORY: Final = 1_000_000_000  # bytes that the server and its children may have together
+SECONDS: Final = 60.0  # how long any answer may take
+ROOM: Final = AccessRules().most_body - 2000  # bytes of the part of a body that a try fills
+PART: Final = b'{"type":"text","text":"x"}'
+CHAT: Final = "/v1/chat/completions"
+
+
+def _chat(content: Any = "Why?", **more: Any) -> bytes:
+    return json.dumps({"model": "conductor", "messages": [{"role": "user", "content": content}], **more}).encode()
+
+
+def _filled(unit: bytes, before: bytes = b"", after: bytes = b"", *, size: int = ROOM) -> bytes:
+    """A body that repeats `unit` up to `size` bytes, in a field that nobody reads if nothing is said."""
+    before = before or b'{"model":"conductor","messages":[{"role":"user","content":"Why?"}],"x":['
+    after = after or b"{}]}"
+    return before + unit * ((size - len(before) - len(after)) // len(unit)) + after
+
+
+def _text(unit: bytes, *, size: int = ROOM) -> bytes:
+    """A question that repeats `unit`, which is written as in JSON."""
+    return _filled(unit, b'{"model":"conductor","messages":[{"role":"user","content":"', b'"}]}', size=size)
+
+
+def _messages(text: str, count: int) -> bytes:
+    return json.dumps({"model": "conductor", "messages": [{"role": "user", "content": text}] * count}).encode()
+
+
+def _image() -> bytes:
+    """Six images in almost the largest body that is admitted."""
+    urls = [
+        "data:image/png;base64," + base64.b64encode(png(width, padding=ROOM * 3 // 4 // 7)).decode()
+        for width in range(8, 14)
+    ]
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return _chat([{"type": "text", "text": "What is this?"}, *images])
+
+
+def _form(schema: dict[str, Any]) -> bytes:
+    return _chat(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+
+
+def _tool(schema: dict[str, Any]) -> bytes:
+    return _chat(tools=[{"type": "function", "function": {"name": "x", "parameters": schema}}])
+
+
+def _wide(size: int) -> dict[str, Any]:
+    one = {"type": "string", "description": "x" * 20}
+    return {"type": "object", "properties": {f"field{n}": one for n in range(size // 70)}}
+
+
+REQUESTS: Final[dict[str, Callable[[], bytes]]] = {
+    "objects": lambda: _filled(b"{},"),
+    "numbers": lambda: _filled(b"1,"),
+    "names": lambda: _filled(b'"",'),
+    "deep": lambda: _filled(b"[" * 190 + b"]" * 190 + b","),
+    "escapes": lambda: _text(rb"\n"),
+    "unicode": lambda: _text(rb"\ud83d\ude00"),
+    "surrogates": lambda: _text(rb"\ud800"),
+    "letters": lambda: _text(b"a"),
+    "spaces": lambda: _text(b" "),
+    "lines": lambda: _text(rb" \n"),
+    "openings": lambda: _text(rb"<system-reminder>\n"),
+    "tags": lambda: _text(b"".join(rb"<system-%08x>\n" % n for n in range(3_900_000 // 19)), size=3_990_000),
+    "letters 4 MB": lambda: _text(b"a", size=3_990_000),
+    "words 4 MB": lambda: _text(b"sk-abcdef0123456789abcdef ", size=3_990_000),
+    "openings 4 MB": lambda: _text(rb"<system-reminder>\n", size=3_990_000),
+    "code 4 MB": lambda: _text(rb"def f(x):\n    return {'a': [x, 1]}\n", size=3_990_000),
+    "messages 4 MB": lambda: _messages("x" * 390, 10_000),
+    "tool 2 MB": lambda: _tool(_wide(2_000_000)),
+    "messages": lambda: _messages("x" * (ROOM // 10_000 - 40), 10_000),
+    "parts": lambda: _filled(PART + b",", _chat([]).removesuffix(b"]}]}"), PART + b"]}]}"),
+    "image": _image,
+    "json text": lambda: _text(rb'{\"a\":[1]},'),
+    "schema bomb": lambda: _form(BOMB),
+    "schema 240 KB": lambda: _form(_wide(240_000)),
+    "schema 3 MB": lambda: _form(_wide(3_000_000)),
+    "schema pattern": lambda: _form({"pattern": "(?i)" + "[\0-\U0010ffff]" * 3000}),
+    "tool 3 MB": lambda: _tool(_wide(3_000_000)),
+    "tools": lambda: _chat(
+        tools=[{"type": "function", "function": {"name": f"t{n}", "parameters": {}}} for n in range(1_000)]),
+    "stops": lambda: _chat(stop=["x" * 1_000_000] * 16),
+    "calls": lambda: json.dumps({"model": "conductor", "messages": [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [
+            {"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(15_000)]},
+        *({"role": "tool", "tool_call_id": f"c{n}", "content": "x"} for n in range(9_900)),
+    ]}).encode(),
+}  # fmt: skip
+"""What is sent, by a name."""
+
+
+ASKING: Final = """
+import http.client, sys, threading, time
+end, longest = threading.Event(), 0.0
+threading.Thread(target=lambda: (sys.stdin.read(), end.set()), daemon=True).start()
+client = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+while not end.wait(0.02):
+    began = time.monotonic()
+    client.request("GET", "/health")
+    client.getresponse().read()
+    longest = max(longest, time.monotonic() - began)
+print(longest)
+"""
+"""Asks `/health` all the time, and prints the seconds of the longest answer: a process of its own, which does not wait
+for what this one sends."""
+
+
+class _Memory:
+    """The largest memory of a process and its children, in bytes; looked at every 20 ms."""
+
+    def __init__(self, pid: int) -> None:
+        self.most = 0
+        self._process, self._end = psutil.Process(pid), threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._end.wait(0.02):
+            used = 0
+            with suppress(psutil.Error):
+                for process in (self._process, *self._process.children()):
+                    used += process.memory_info().rss
+            self.most = max(self.most, used)
+
+
+def run(tries: Tries) -> None:
+    """Every request alone and eight times at once, then the end of the server while they are worked on."""
+    with tempfile.TemporaryDirectory(prefix="conductor-hostile-") as place, private_home(Path(place)):
+        stage = Stage(Path(place))
+        with stage.server:
+            stage.configure(workers=())
+            with stage.config.open("a") as file:
+                file.write(stage.worker("alpha", 'accepts = ["image"]\n'))
+            stage.models["alpha"] = stage.models["beta"] = says("{}")
+            for name, make in REQUESTS.items():
+                for count in (1, 8):
+                    tries.attempt(f"{name} x{count}", partial(_attack, stage, name, make, count))
+
+
+def _attack(stage: Stage, name: str, make: Callable[[], bytes], count: int) -> Outcome:
+    body = make()
+    with stage.start("serve", "--port", "0", stderr=subprocess.DEVNULL) as served, ThreadPoolExecutor(count) as pool:
+        assert served.stdout is not None
+        url = served.stdout.readline().decode().split()[-1]
+        httpx.post(f"{url}{CHAT}", content=_chat(), timeout=SECONDS)
+
+        def ask(_: int) -> int:
+            with suppress(httpx.HTTPError):
+                return httpx.post(f"{url}{CHAT}", content=body, timeout=SECONDS).status_code
+            return 0
+
+        asking = subprocess.Popen(
+            [sys.executable, "-c", ASKING, url.rpartition(":")[2]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        began = time.monotonic()
+        with _Memory(served.pid) as memory:
+            statuses = list(pool.map(ask, range(count)))
+        health = float(asking.communicate()[0])
+        took = time.monotonic() - began
+        late = pool.submit(ask, 0)
+        time.sleep(0.2)
+        began = time.monotonic()
+        served.send_signal(signal.SIGTERM)
+        try:
+            served.wait(DRAIN_SECONDS + 3 * CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            served.kill()
+        ended = time.monotonic() - began
+        late.result()
+    said = f"{sorted(set(statuses))} in {took:.1f} s, health {health * 1000:.0f} ms, {memory.most / 1e6:.0f} MB"
+    print(f"{name} x{count}, {len(body) / 1e6:.1f} MB: {said}, end {ended:.1f} s", flush=True)
+    problems = [
+        "no answer" if 0 in statuses else "", f"health {health:.2f} s" if health > HEALTH_SECONDS else "",
+        f"{memory.most / 1e6:.0f} MB" if memory.most > MEMORY else "",
+        f"ended after {ended:.0f} s" if ended > DRAIN_SECONDS + CLOSING_SECONDS else "",
+    ]  # fmt: skip
+    return Outcome(problem=", ".join(filter(None, problems)))
