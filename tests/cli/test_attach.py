@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import stat
 from pathlib import Path
@@ -16,6 +17,7 @@ from conductor_cli.core.formatting import format_size
 from tests.cli.stage import ONE, TWO, Stage, refuses
 from tests.media_files import gif, jpeg, pdf, png, webp
 from tests.servers import SeenStep, Wire, loopback
+from tests.traces.stored import trace_bytes
 
 BLIND = "beta | - | Describe it.\nbeta | 1 | Check it and answer."
 
@@ -204,8 +206,8 @@ def test_what_cannot_be_attached_is_refused_by_name(
     assert [seen for seen in seeing.server.requests if seen.method == "POST"] == []
 
 
-def test_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
-    for path, what in ((tmp_path, "a directory"), (Path("/dev/zero"), "a device")):
+def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:
+    for path, what in ((tmp_path, "there are no files"), (Path("/dev/zero"), "a device")):
         seeing.ends(2, "ask", "What?", "-f", path, told=what)
     read, write = os.pipe()
     os.write(write, png())
@@ -216,6 +218,56 @@ def test_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, t
     assert "image_url" in [part["type"] for part in sent_to(seeing, "alpha")]
 
 
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Sums\n", "of two"]},
+        {"cell_type": "code", "source": "1 + 1", "outputs": [{"data": {"text/plain": ["2"], "image/png": "iVBOR"}}]},
+    ]
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository with hidden, ignored and binary files, and a link to all of it."""
+    files = {
+        ".gitignore": "*.log\n/out/\n", "a.py": "print(1)", "b.log": "noise", "out/c.py": "made", ".env": "SECRET=1",
+        "src/d.py": "print(2)", "src/.gitignore": "!keep.log\nlocal.py\n", "src/keep.log": "kept",
+        "src/local.py": "mine",
+        "src/e.ipynb": json.dumps(NOTEBOOK), "src/deep/f.txt": "deep", ".git/config": "[core]",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "src/logo.png").write_bytes(png())
+    (tmp_path / "src/data.bin").write_bytes(b"\0\1")
+    (tmp_path / "src/again").symlink_to(tmp_path, target_is_directory=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("named", "sent", "told"),
+    [
+        (".", ["a.py", "src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"], "left out: 3 ignored, 2 not text"),
+        ("src/", ["src/d.py", "src/e.ipynb", "src/keep.log", "src/deep/f.txt"], "src/: 4 files, about "),
+        ("**/*.py", ["a.py", "src/d.py"], "left out: 2 ignored"),
+        ("src/*.txt", [], "there are no files"),
+        ("src/*.bin", [], "no file there is a text"),
+    ],
+)
+def test_the_texts_of_a_directory_or_pattern_are_attached(
+    seeing: Stage, tree: Path, named: str, sent: list[str], told: str
+) -> None:
+    done = seeing.ends(0 if sent else 2, "ask", "What?", "-f", named, cwd=tree, told=told)
+    if sent:
+        (path,) = seeing.traces.glob("*.jsonl")
+        files = json.loads(trace_bytes(path).splitlines()[0])["question"]["files"]
+        assert [file["name"] for file in files] == sent
+        notebooks = [file["text"] for file in files if file["name"].endswith("ipynb")]
+        assert notebooks == ["# Sums\nof two\n\n```\n1 + 1\n```\n\nresult:\n2"] * ("src/e.ipynb" in sent)
+    assert "SECRET" not in str(seeing.server.requests)
+    assert done.out == "" if not sent else done.out
+
+
 def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Path) -> None:
     paths = [tmp_path / f"{index}.png" for index in range(3)]
     for index, path in enumerate(paths):
@@ -223,9 +275,10 @@ def test_too_many_and_too_much_together_are_refused(seeing: Stage, tmp_path: Pat
     for name, most, said in (("MAX_FILES", 1, "the limit is 1"), ("MAX_TOTAL", 1_000_000, "the limit is 1")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attach, name, most)
-            done = seeing.inside("ask", "What?", "-f", *paths)
-        assert done.code == 2, done.err
-        assert said in done.err
+            seeing.ends(2, "ask", "What?", "-f", *paths, told=said)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attach, "MAX_TREE_FILES", 2)
+        seeing.ends(2, "ask", "What?", "-f", tmp_path, told="has 3 files; the limit is 2")
 
 
 def test_files_only_keeps_an_image_from_a_worker_that_could_see_it(seeing: Stage, chart: Path) -> None:

@@ -223,7 +223,7 @@ class AsyncConductor:
             schema = options.get("schema")
             question = Question(
                 text=question,
-                files=tuple(attacher.attach(Path(path)) for path in options.get("files", ())),
+                files=tuple(file for path in options.get("files", ()) for file in attacher.attach_all(str(path))),
                 system=options.get("system", ""),
                 schema=dict(schema) if schema is not None else None,
             )

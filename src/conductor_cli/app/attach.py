@@ -9,11 +9,12 @@ The text of a PDF, read by a child process that may neither take long nor grow l
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import select
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -24,6 +25,7 @@ from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.state.attachments import Attachments
 
@@ -71,7 +73,6 @@ SILENCE: Final = 3.0
 """Seconds after which it is said that input is waited for."""
 
 _NO_FILES: Final = (
-    (stat.S_ISDIR, "a directory"),
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
@@ -82,6 +83,8 @@ _HEAD: Final = 4096
 
 _MB: Final = 10**6
 
+MAX_TREE_FILES: Final = 500
+"""Files of a directory or a pattern. More is a mistake: no worker reads them."""
 MAX_FILES: Final = 20
 """Images and PDFs of a question, those of earlier turns included."""
 MAX_TOTAL: Final = 64 * _MB
@@ -113,6 +116,45 @@ class Attacher:
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
         return self.take(data, path.name)
 
+    def attach_all(self, name: str) -> list[File]:
+        """The file of this name, or those of a directory or of a pattern (`src/**/*.py`). Raises `UsageError`.
+
+        Of several files, hidden ones, those that a `.gitignore` names, images and what is no text are left out, and a
+        line says so.
+        """
+        path = Path(name).expanduser()
+        if not path.is_dir() and (path.exists() or not set("*?[") & set(name)):
+            return [self.attach(path)]
+        found, ignored = list_files(path)
+        if not found:
+            raise UsageError(f"{name}: there are no files", hint="hidden files and those of .gitignore do not count")
+        if len(found) > MAX_TREE_FILES:
+            message = f"{name} has {len(found):,} files; the limit is {MAX_TREE_FILES}"
+            raise UsageError(message, hint="name a part of it, in quotes: -f 'src/**/*.py'")
+        files, size, other = list[File](), 0, 0
+        for each in found:
+            try:
+                file = self.attach(each)
+            except UsageError:
+                other += 1
+                continue
+            if file.attachment is not None and file.attachment.media_type != PDF:
+                other += 1
+                continue
+            size += len(file.text)
+            if size > TEXT_LIMIT:
+                message = f"{name} has more than {TEXT_LIMIT >> 20} MiB of text"
+                raise UsageError(message, hint="name a part of it, in quotes: -f 'src/**/*.py'")
+            files.append(replace(file, name=each.as_posix()))
+        if not files:
+            raise UsageError(f"{name}: no file there is a text or a PDF", hint="images are attached by their names")
+        left_out = [f"{ignored:,} ignored"] * bool(ignored) + [f"{other:,} not text"] * bool(other)
+        self.tell(
+            f"{name}: {format_count(len(files), 'file')}, about {int(size / CHARS_PER_TOKEN):,} tokens"
+            + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        )
+        return files
+
     def attach_stream(self, stream: BinaryIO, name: str) -> File:
         """What a stream holds, such as stdin. Raises `UsageError`."""
         return self.take(self._read(stream, name), name)
@@ -140,7 +182,8 @@ class Attacher:
             self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
         if not found:
             self._check_size(name, found, len(data))
-            return File(name=name, text=decode_text(data, name))
+            text = decode_text(data, name)
+            return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
         self._check_size(name, found, len(data))
         return self._take_pdf(data, name) if found == PDF else self._take_image(data, name, found)
 
@@ -227,6 +270,68 @@ def decode_text(data: bytes, source: str) -> str:
         what = f"is {refused}, which cannot be attached" if refused else "holds NUL bytes, so it is not text"
         raise UsageError(f"{source} {what}", hint=attachable)
     return text
+
+
+def list_files(place: Path) -> tuple[list[Path], int]:
+    """Return the files of a directory or a pattern in the order of their names, and how many names were ignored.
+
+    Links to directories are not followed. Hidden names count only where the pattern names them.
+    """
+    from pathspec import GitIgnoreSpec  # a run without a directory starts without it
+
+    wild = next((number for number, part in enumerate(place.parts) if set("*?[") & set(part)), len(place.parts))
+    base = Path(*place.parts[:wild])
+    pattern = "/".join(place.parts[wild:])
+    home = base.absolute()
+    top = next((each for each in (home, *home.parents) if (each / ".git").exists()), home)
+    specs = dict[Path, GitIgnoreSpec]()
+
+    def is_ignored(path: Path, *, directory: bool) -> bool:
+        """Whether the `.gitignore` files from the top of the repository down to the path's directory say so."""
+        ignored = False
+        for above in reversed([each for each in path.parents if each == top or top in each.parents]):
+            if above not in specs:
+                rules = above / ".gitignore"
+                specs[above] = GitIgnoreSpec.from_lines(
+                    rules.read_text("utf-8", "replace").splitlines() if rules.is_file() else ()
+                )
+            said = specs[above].check_file(f"{path.relative_to(above).as_posix()}{'/' * directory}").include
+            ignored = ignored if said is None else said
+        return ignored
+
+    found, ignored = list[Path](), 0
+    wanted = {path.absolute() for path in base.glob(pattern)} if pattern else None
+    hidden = pattern.startswith(".") or "/." in pattern
+    for directory, below, names in os.walk(home):
+        here = Path(directory)
+        open_ = [each for each in below if hidden or not each.startswith(".")]
+        below[:] = sorted(each for each in open_ if not is_ignored(here / each, directory=True))
+        ignored += len(open_) - len(below)
+        for name in sorted(each for each in names if hidden or not each.startswith(".")):
+            path = here / name
+            if wanted is not None and path not in wanted:
+                continue
+            if is_ignored(path, directory=False):
+                ignored += 1
+            elif path.is_file():
+                found.append(path if base.is_absolute() else base / path.relative_to(home))
+    return found, ignored
+
+
+def _notebook_text(text: str) -> str:
+    """What a Jupyter notebook says: its texts, its code and the texts of its results; else the text as it is."""
+    try:
+        cells = json.loads(text)["cells"]
+        parts = []
+        for cell in cells:
+            source = "".join(cell["source"])
+            parts.append(source if cell["cell_type"] != "code" else f"```\n{source}\n```")
+            for output in cell.get("outputs", ()):
+                said = output.get("text") or output.get("data", {}).get("text/plain") or output.get("evalue") or ""
+                parts += [f"result:\n{''.join(said)}"] if said else []
+        return "\n\n".join(parts)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return text
 
 
 def _remark_on(found: PdfText) -> str:

@@ -24,7 +24,7 @@ def chat_command(
     if not is_interactive():
         raise UsageError("a chat needs a terminal", hint='without one: conductor ask "…", then conductor ask -c "…"')
     opened = ChatSession(context.obj, options, only=options.worker_names, system=system or "")
-    opened.files += [opened.session.attach(name) for name in file or ()]
+    opened.files += [attached for name in file or () for attached in opened.session.attach(name)]
     if named := opt.run_to_continue(continued, continue_from):
         opened.continue_run(opened.session.read_ended(named))
     # No question could be answered, and no command of the chat would help, so it does not begin.

@@ -65,7 +65,12 @@ Words = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Option("--file", "-f", metavar="PATH|URL...", help="Attach texts, images, PDFs: -f a.txt b.png; - is stdin."),
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="PATH|URL...",
+        help="Attach texts, images, PDFs, directories: -f a.txt src/; - is stdin.",
+    ),
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]
 Check = Annotated[

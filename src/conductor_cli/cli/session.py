@@ -79,9 +79,12 @@ class Session:
         """Reads the files of the command line."""
         return Attacher(self.attachments, self.settings, (lambda _: None) if self.quiet else print_notice)
 
-    def attach(self, name: str) -> File:
-        """Return the file of this name, or what is at this address. Raises `UsageError`."""
-        return self.attacher.fetch(name) if is_address(name) else self.attacher.attach(Path(name))
+    def attach(self, name: str) -> list[File]:
+        """Return the file of this name, those of a directory or pattern, or what is at this address.
+
+        Raises `UsageError`.
+        """
+        return [self.attacher.fetch(name)] if is_address(name) else self.attacher.attach_all(name)
 
     def tell(self, text: str) -> None:
         """Print a notice, unless only errors are wanted."""
@@ -233,7 +236,7 @@ def build_question(
     """
     text, attacher = join_words(words), session.attacher
     piped = _read_stdin(attacher, forced=STDIN in words or STDIN in files)
-    attached = [session.attach(path) for path in files if path != STDIN]
+    attached = [file for path in files if path != STDIN for file in session.attach(path)]
     if not text and piped is not None and piped.attachment is None:
         text, piped = piped.text.strip(), None
     if piped is not None and (piped.text.strip() or piped.attachment is not None):

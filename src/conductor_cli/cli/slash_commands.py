@@ -215,7 +215,7 @@ async def _file(chat: ChatSession, rest: str) -> None:
         chat.files.clear()
     elif rest:
         # On this thread, so that a signal ends it.
-        chat.files.append(chat.session.attach(pasted_file(rest) or rest))
+        chat.files.extend(chat.session.attach(pasted_file(rest) or rest))
     for file in chat.files:
         print_notice(f"{describe_file(file)} goes with each question; /file - removes it")
     if not chat.files:

@@ -139,8 +139,9 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
     """Return the words with the option of these `names` before every file.
 
     A shell turns `-f *.md` into `-f` and many words. The words after an `-f FILE` that name existing files are attached
-    too, up to the first that does not, up to an option, or up to `--`. Raises `UsageError` where that first word is a
-    directory or looks like a file, since it would silently become a part of the question.
+    too, up to the first that does not, up to an option, or up to `--`; a directory needs a slash there. Raises
+    `UsageError` where that first word is a directory or looks like a file: it would silently become a part of the
+    question.
     """
     given: list[str] = []
     rest = list(words)
@@ -155,15 +156,15 @@ def with_each_file(words: Sequence[str], names: Collection[str]) -> list[str]:
         if rest and not rest[0].startswith("-"):
             hint = "words of the question go before -f, or after --"
             if Path(rest[0]).is_dir():
-                raise UsageError(f"{rest[0]} is a directory", hint=f"-f takes files; {hint}")
+                raise UsageError(f"{rest[0]} is a directory", hint=f"to attach it too: {rest[0]}/; {hint}")
             if FILE_LIKE.fullmatch(rest[0]):
                 raise UsageError(f"there is no file {rest[0]}", hint=f"check its name; {hint}")
     return given + rest
 
 
 def _is_file(text: str) -> bool:
-    """Whether something that can be attached has this name, be it a file or a pipe."""
-    return Path(text).exists() and not Path(text).is_dir()
+    """Whether something that can be attached has this name: a file, a pipe, or a directory that is written as one."""
+    return Path(text).exists() and (not Path(text).is_dir() or "/" in text)
 
 
 def accept_everywhere(options: Iterable[Any], command: Any) -> None:  # noqa: ANN401
