@@ -111,10 +111,33 @@ def make(path: Path, *, seed: int = 0, shape: Shape = TINY, extra: Extra = PLAIN
     if extra.tensors:
         for name, tensor in _tensors(seed, shape, tokens, extra.bias):
             writer.add_tensor(name, tensor)
+    finish(writer)
+    return path
+
+
+def finish(writer: Any) -> None:
+    """Write the file that a writer of the library `gguf` has collected."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any) -> Path:
+    """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it. `more` replaces its keys."""
+    import gguf
+    import numpy as np
+
+    keys = {"architecture": "qwen2", "type": "adapter", "kind": "lora", "alpha": 8.0, "second": "lora_b", **more}
+    writer, draw = gguf.GGUFWriter(path, keys["architecture"]), np.random.default_rng(seed)
+    writer.add_type(keys["type"])
+    writer.add_string("adapter.type", keys["kind"])
+    writer.add_float32("adapter.lora.alpha", keys["alpha"])
+    target = keys.get("target", "blk.0.attn_q.weight")
+    writer.add_tensor(f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32))
+    second = draw.standard_normal((keys.get("rows", 64), rank)).astype(np.float32)
+    writer.add_tensor(f"{target}.{keys['second']}", second)
+    finish(writer)
     return path
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.stage import ONE, Stage, explained, finished, says
-from tests.models.test_llama_model_info import lora
+from tests.tiny_gguf import lora
 
 
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1#m", "openai/gpt-9", "alpha"])

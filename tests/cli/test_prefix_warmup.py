@@ -13,8 +13,7 @@ from conductor_cli.app.models import warm_prefix
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import ConductorUnusable
 from tests.cli.stage import Stage
-from tests.models.test_llama_model_info import lora
-from tests.tiny_gguf import make
+from tests.tiny_gguf import lora, make
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import MIN_GRAMMAR_REPLY, LlamaEngine
 from conductor_cli.run.executor import FATAL
 from tests.models.test_llama import ask, clear, on_thread, play, reply_texts, text
-from tests.models.test_llama_model_info import lora
-from tests.tiny_gguf import Extra, make
+from tests.tiny_gguf import Extra, lora, make
 
 STEP = 512
 WIDE = LlamaOptions(context=2048, threads=1)

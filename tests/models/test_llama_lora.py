@@ -22,7 +22,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.llama.bindings import load_bindings
 from conductor_cli.models.llama.gguf import MEBIBYTE, check_model_file, read_header
 from conductor_cli.models.llama.lora import check_adapter, convert_adapter
-from tests.tiny_gguf import make
+from tests.tiny_gguf import finish, make
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf")
@@ -103,10 +103,7 @@ def save_model(path: Path, architecture: str, weights: Weights) -> Path:
     for name, array in weights.items():
         turned = architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
         writer.add_tensor(gguf_name(name), (neighbours(array, head) if turned else array).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -17,7 +17,7 @@ from conductor_cli.models.llama import LlamaOptions, read_model_info
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_header_and_tensors
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import ask, play, reply_texts, run, text
-from tests.tiny_gguf import Extra, make
+from tests.tiny_gguf import Extra, lora, make
 
 NAMES = [f"model-{number:05}-of-00004.gguf" for number in range(1, 5)]
 
@@ -203,26 +203,6 @@ asyncio.run(go(sys.argv[1]))
 
 
 # Adapters
-
-
-def lora(path: Path, *, seed: int = 1, width: int = 64, rank: int = 4, strength: float = 1.0, **more: Any) -> Path:
-    """A LoRA on one matrix of the tiny model, as llama.cpp's converter writes it. `more` replaces its keys."""
-    import gguf
-    import numpy as np
-
-    keys = {"architecture": "qwen2", "type": "adapter", "kind": "lora", "alpha": 8.0, **more}
-    writer, draw = gguf.GGUFWriter(path, keys["architecture"]), np.random.default_rng(seed)
-    writer.add_type(keys["type"])
-    writer.add_string("adapter.type", keys["kind"])
-    writer.add_float32("adapter.lora.alpha", keys["alpha"])
-    target = keys.get("target", "blk.0.attn_q.weight")
-    writer.add_tensor(f"{target}.lora_a", (strength * draw.standard_normal((rank, width))).astype(np.float32))
-    writer.add_tensor(f"{target}.lora_b", draw.standard_normal((keys.get("rows", 64), rank)).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 def with_adapter(path: Path) -> LlamaOptions:

@@ -28,7 +28,7 @@ from conductor_cli.models.llama.loading import Cancelled
 from conductor_cli.models.llama.vocabulary import Vocabulary
 from tests.models.conftest import NEVER_ENDS
 from tests.models.test_llama import environment, text
-from tests.tiny_gguf import INSTRUCT, Extra, make
+from tests.tiny_gguf import INSTRUCT, Extra, lora, make
 
 FIXED = "Check the sum of the numbers. " * 20
 CARDS = "The workers:\n" + "A  ann\nB  bob\n" * 8
@@ -296,7 +296,6 @@ def test_another_version_of_llama_cpp_uses_no_state(
 
 
 def test_base_and_adapter_have_separate_states(tiny: Path, models: Path, tmp_path: Path, spy: Spy) -> None:
-    from tests.models.test_llama_model_info import lora
 
     adapters = [None, lora(models / "first-lora.gguf", seed=1), lora(models / "second-lora.gguf", seed=2)]
     plain = []

@@ -24,7 +24,7 @@ from conductor_cli.models.weights.import_file import ImportRequest, ImportResult
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.verify import PIECE, hash_file, verify_model, verify_unknown_file
 from conductor_cli.models.weights.verify import ignore_progress as silent
-from tests.tiny_gguf import make
+from tests.tiny_gguf import Extra, finish, lora, make
 
 REGISTRY = """[[models]]
 name = "tiny-known"
@@ -401,10 +401,7 @@ def divided(directory: Path) -> tuple[Path, Path]:
         writer.add_uint16("split.count", 2)
         writer.add_int32("split.tensors.count", 2)
         writer.add_tensor(f"t{number}", np.zeros((4, 4), np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
     return paths
 
 
@@ -469,8 +466,6 @@ def test_a_registry_name_is_reserved(store: ModelStore, file: Path, registry: Ca
 
 
 def test_the_licence_is_read_from_the_header(store: ModelStore, tmp_path: Path) -> None:
-    from tests.tiny_gguf import Extra
-
     path = make(tmp_path / "x.gguf", extra=Extra(metadata={"general.license": "mit\n\x1b[31m"}))
     assert take(store, path).manifest.licence == "mit [31m"
 
@@ -555,39 +550,21 @@ def test_removing_a_damaged_model_empties_its_directory(store: ModelStore, file:
 # adapters
 
 
-def adapter(path: Path, architecture: str = "qwen2", second: str = "lora_b") -> Path:
-    """The header of a LoRA in a GGUF file, with one pair of tensors."""
-    import gguf
-    import numpy as np
-
-    writer = gguf.GGUFWriter(path, architecture)
-    writer.add_type("adapter")
-    writer.add_string("adapter.type", "lora")
-    writer.add_float32("adapter.lora.alpha", 8.0)
-    writer.add_tensor("blk.0.attn_q.weight.lora_a", np.zeros((4, 64), np.float32))
-    writer.add_tensor(f"blk.0.attn_q.weight.{second}", np.zeros((64, 4), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
 def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp_path: Path) -> None:
-    lora = adapter(tmp_path / "lora.gguf")
+    one = lora(tmp_path / "lora.gguf")
     take(store, file, name="whole")
     for wanted in (
-        ImportRequest(path=lora),
-        ImportRequest(path=lora, base=str(lora)),
+        ImportRequest(path=one),
+        ImportRequest(path=one, base=str(one)),
         ImportRequest(path=file, name="x", base="whole"),
     ):
         with pytest.raises(UsageError):
             import_model(wanted, store, os.environ, silent)
     for unknown in ("unheard-of", str(tmp_path / "nosuch.gguf")):
         with pytest.raises(ConductorUnusable, match="unknown model"):
-            take(store, lora, base=unknown)
-    assert take(store, lora, base=str(file)).manifest.base == str(file)
-    assert take(store, lora, name="two", base="whole").manifest.base == "whole"
+            take(store, one, base=unknown)
+    assert take(store, one, base=str(file)).manifest.base == str(file)
+    assert take(store, one, name="two", base="whole").manifest.base == "whole"
 
 
 @pytest.mark.parametrize(
@@ -596,9 +573,9 @@ def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp
 def test_an_adapter_that_does_not_fit_its_base_is_rejected(
     store: ModelStore, file: Path, tmp_path: Path, more: dict[str, str], problem: str
 ) -> None:
-    lora = adapter(tmp_path / "lora.gguf", **more)
+    one = lora(tmp_path / "lora.gguf", **more)
     with pytest.raises(ModelError, match=problem):
-        take(store, lora, base=str(file))
+        take(store, one, base=str(file))
     assert store.manifests() == ()
 
 
