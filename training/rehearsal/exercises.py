@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import Card, Pool, Worker
-from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.question import Given, Question
 from conductor_cli.core.usage import Price
 from conductor_cli.rehearsal import players as workers
@@ -226,13 +225,9 @@ def second_round(random: Random, problem: Problem, settings: PoolSettings) -> Re
 
 def _prompt(problem: Problem, hop: Hop) -> str:
     """What the worker of a step reads, if all steps before it are right."""
-    seen = [
-        SeenStep(
-            number=number, worker="", subtask=problem.hops[number - 1].subtask, answer=problem.hops[number - 1].answer
-        )
-        for number in hop.access
-    ]
-    return workers.render_for_worker(Question(text=problem.question), Step(worker="", subtask=hop.subtask), seen)
+    return workers.render_for_worker(
+        Question(text=problem.question), Step(worker="", subtask=hop.subtask), problem.seen_by(hop)
+    )
 
 
 def draw_exercises(problems: Sequence[Problem], settings: PoolSettings, seed: int) -> tuple[RehearsalExercise, ...]:

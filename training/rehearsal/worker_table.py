@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -83,7 +83,7 @@ async def _rows(directory: Path, count: int, seed: int) -> tuple[Row, ...]:
     async with Bank(directory) as bank:
         return (
             *await _skills(bank, count, seed), await _foreign(bank, count, seed), *await _generalist(bank, count, seed),
-            *await _checker(bank, count, seed), *await _routed(bank, count, seed),
+            *await _checker(bank, count, seed),
             Row("all files, MB", sum(path_of(directory, name).stat().st_size for name in NAMES) / 1e6, most=MEGABYTES),
         )  # fmt: skip
 
@@ -103,7 +103,7 @@ def steps_of(problem: Problem) -> Iterator[Step]:
     for hop in problem.hops:
         if hop.skill == "checking":
             continue
-        seen = _seen(problem, hop, [other.answer for other in problem.hops])
+        seen = problem.seen_by(hop)
         yield Step(hop, prompt_of(hop.subtask, seen), seen)
 
 
@@ -186,30 +186,3 @@ async def _checker(bank: Bank, count: int, seed: int, split: Split = "test") -> 
 async def _verdict(bank: Bank, step: Step, answer: str) -> Reply:
     claim = SeenStep(number=len(step.seen) + 1, worker="", subtask=step.hop.subtask, answer=answer)
     return await bank.ask(CHECKER, prompt_of("check it", (*step.seen, claim)))
-
-
-async def _routed(bank: Bank, count: int, seed: int) -> list[Row]:
-    """Whole questions along their true steps, each done by the specialist of its skill."""
-    problems = draw_problems(count, seed, split="test", checked=0.0)
-    right: Counter[str] = Counter()
-    for problem in problems:
-        right[problem.shape] += await _solve(bank, problem) == problem.answer
-    shapes = Counter(problem.shape for problem in problems)
-    note = ", ".join(f"{shape} {right[shape] / number:.3f}" for shape, number in sorted(shapes.items()))
-    return [Row("true steps, each to its specialist", right.total() / count, least=0.93, note=note)]
-
-
-async def _solve(bank: Bank, problem: Problem) -> str:
-    """The answer along the true steps, by the specialists, with the answers that they gave before."""
-    answers: list[str] = []
-    for hop in problem.hops:
-        answers.append((await bank.ask(hop.skill, prompt_of(hop.subtask, _seen(problem, hop, answers)))).text)
-    return answers[-1]
-
-
-def _seen(problem: Problem, hop: Hop, answers: Sequence[str]) -> tuple[SeenStep, ...]:
-    """The earlier steps that a step sees, with these answers."""
-    return tuple(
-        SeenStep(number=number, worker="", subtask=problem.hops[number - 1].subtask, answer=answers[number - 1])
-        for number in hop.access
-    )

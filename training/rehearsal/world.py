@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, Literal
 
+from conductor_cli.core.profile import SeenStep
 from conductor_cli.rehearsal.words import Skill, find_operands, normalize
 from training.rehearsal.operations import SKILLS, Growth, Node, Shape, WordDraw, grow, subjects
 from training.rehearsal.phrasings import PhrasingSet
@@ -66,6 +67,14 @@ class Problem:
     def skills(self) -> tuple[Skill, ...]:
         """The skills of the hops, each once."""
         return tuple(dict.fromkeys(hop.skill for hop in self.hops))
+
+    def seen_by(self, hop: Hop) -> tuple[SeenStep, ...]:
+        """The earlier steps that a step sees, with the right answers."""
+        seen = ((number, self.hops[number - 1]) for number in hop.access)
+        return tuple(
+            SeenStep(number=number, worker="", subtask=earlier.subtask, answer=earlier.answer)
+            for number, earlier in seen
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from conductor_cli.core.plan import Step
-from conductor_cli.core.profile import SeenStep, labels_for
+from conductor_cli.core.profile import labels_for
 from conductor_cli.core.question import Question
 from conductor_cli.rehearsal.players import CHECKER, CHECKING, NO, PROFILE, REFUSAL, YES
 from conductor_cli.rehearsal.players import render_for_worker as render
@@ -64,16 +64,7 @@ class Solvers:
 def _prompts(problem: Problem) -> dict[str, Hop]:
     """What a worker reads for each step, when the steps before it are right."""
     asked = Question(text=problem.question)
-    return {render(asked, Step(worker="", subtask=hop.subtask), seen_by(problem, hop)): hop for hop in problem.hops}
-
-
-def seen_by(problem: Problem, hop: Hop) -> list[SeenStep]:
-    """The earlier steps that a step sees, with the right answers."""
-    hops = {number: problem.hops[number - 1] for number in hop.access}
-    return [
-        SeenStep(number=number, worker="", subtask=earlier.subtask, answer=earlier.answer)
-        for number, earlier in hops.items()
-    ]
+    return {render(asked, Step(worker="", subtask=hop.subtask), problem.seen_by(hop)): hop for hop in problem.hops}
 
 
 def exercise(problem: Problem = PROBLEM, members: tuple[Member, ...] = MEMBERS) -> RehearsalExercise:

@@ -60,7 +60,7 @@ def test_a_plan_with_a_fault_is_written_again_where_plans_are_checked(forgetful:
 
 @pytest.mark.parametrize(
     ("command", "row"),
-    [("evaluate", "held-out phrasings"), ("evaluate", "best routing (oracle)"), ("table", "true steps")],
+    [("evaluate", "held-out phrasings"), ("evaluate", "best routing (oracle)"), ("table", "specialists refuse")],
 )
 def test_the_shipped_files_are_measured_by_the_commands(command: str, row: str) -> None:
     done = CliRunner().invoke(app, [command, "--count", "8"])

@@ -19,7 +19,6 @@ from conductor_cli.rehearsal.players import CHECKING, NAMES, NO, find_plan_fault
 from conductor_cli.rehearsal.players import render_for_worker as render
 from conductor_cli.rehearsal.words import VOCABULARY, is_known
 from conductor_cli.rehearsal.words import world as shipped_world
-from tests.training.rehearsal.solvers import seen_by
 from training.rehearsal import lessons, plan_lessons
 from training.rehearsal.exercises import Phase, RehearsalExercise, luck, pool_of, rehearsal
 from training.rehearsal.lessons import CHUNK, COURSES, course_of
@@ -114,7 +113,7 @@ def test_a_second_round_can_be_won_by_asking_somebody_else() -> None:
         last = next(hop for hop in reversed(item.problem.hops) if hop.skill != CHECKING)
         assert (failed.subtask, check.answer) == (last.subtask, NO)
         step = Step(worker="", subtask=last.subtask)
-        text = render(Question(text=item.question), step, seen_by(item.problem, last))
+        text = render(Question(text=item.question), step, item.problem.seen_by(last))
         does = {
             name: luck(member.files, text, item.seed).random() < member.strengths[last.skill]
             for name, member in zip(item.workers, item.members, strict=True)
