@@ -14,7 +14,7 @@ import pytest
 from conductor_cli.app import attach
 from conductor_cli.app.attach import Attacher
 from conductor_cli.core.formatting import format_size
-from tests.cli.stage import ONE, TWO, Stage, refuses
+from tests.cli.stage import ONE, TWO, Stage, explained, refuses
 from tests.media_files import gif, jpeg, pdf, png, webp
 from tests.servers import SeenStep, Wire, loopback
 from tests.traces.stored import trace_bytes
@@ -204,6 +204,22 @@ def test_what_cannot_be_attached_is_refused_by_name(
     monkeypatch.setenv("CONDUCTOR_LLM_ATTACHMENTS_IMAGE_MB", "2")
     seeing.fails(2, "ask", "What?", "-f", tmp_path / name, told=said)
     assert [seen for seen in seeing.server.requests if seen.method == "POST"] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ask", "What?", "-f"), ("ask", "What?", "--schema"), ("run",), ("eval", "--yes", "--systems", "best"),
+        ("config", "show", "--config"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/proc/kmsg", "/dev/zero"])
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="only Linux has it")  # noqa: PTH110 - it cannot be read
+def test_a_file_that_never_ends_is_refused(seeing: Stage, words: tuple[str, ...], path: str) -> None:
+    """The log of the kernel looks like an empty file, and a reader of it waits for the next message."""
+    done = seeing.inside(*words, path)
+    assert done.code in {2, 3}, done
+    explained(done)
 
 
 def test_empty_directories_and_devices_are_refused_and_a_pipe_is_read(seeing: Stage, tmp_path: Path) -> None:

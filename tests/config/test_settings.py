@@ -188,10 +188,10 @@ def test_directories_follow_the_environment(tmp_path: Path) -> None:
 def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold limits and a policy, so it is not passed over; the hint names the variable for another directory."""
 
-    def refuse(path: Path, _mode: str) -> None:
+    def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr("conductor_cli.config.files.open_finite", refuse)
     with pytest.raises(ConfigError, match=r"config\.toml cannot be read: Permission denied") as caught:
         load_settings({"CONDUCTOR_LLM_CONFIG_DIR": str(tmp_path)})
     assert caught.value.hint.endswith("CONDUCTOR_LLM_CONFIG_DIR=DIR")

@@ -26,6 +26,7 @@ from conductor_cli.core.media import NAMES, PDF, SUFFIXES, describe_refused, ima
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
+from conductor_cli.models.disk import open_finite
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 from conductor_cli.state.attachments import Attachments
 
@@ -217,7 +218,7 @@ class Attacher:
             if test(mode):
                 raise UsageError(f"{path} is {what}", hint="attach files only")
         if not stat.S_ISFIFO(mode):
-            return path.open("rb")
+            return open_finite(path)
         # Opening a pipe that nobody writes to would wait for ever without a word.
         pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
         if not select.select([pipe], [], [], SILENCE)[0]:

@@ -36,6 +36,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.disk import open_finite
 from conductor_cli.run import Conductor
 from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.trace_store import TraceStore
@@ -318,7 +319,7 @@ def _read_stdin(attacher: Attacher, *, forced: bool) -> File | None:
 def read_text_file(path: Path, hint: str = "check its name") -> str:
     """The text of a file. Raises `UsageError`, with `hint` where the file cannot be opened."""
     try:
-        with path.open("rb") as file:
+        with open_finite(path) as file:
             return read_limited_text(file, str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", hint=hint) from None

@@ -17,7 +17,7 @@ from typing import Any, Final
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.bounded_parsing import MAX_TOML, parse_toml
 from conductor_cli.core.errors import ConfigError
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
+from conductor_cli.models.disk import exclusive_lock, make_private_directory, open_finite, write_atomically
 
 APP: Final = "conductor-llm"
 
@@ -130,7 +130,7 @@ def _unquote(name: str) -> str:
 def read_toml(path: Path, *, required: bool = False) -> Source:
     """A TOML file; an empty source where it does not exist and need not. Raises `ConfigError`."""
     try:
-        with path.open("rb") as file:
+        with open_finite(path) as file:
             data = file.read(MAX_TOML + 1)
     except FileNotFoundError:
         if required:

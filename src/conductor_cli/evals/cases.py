@@ -25,6 +25,7 @@ from conductor_cli.core.serialization import DecodeError, dump, load
 from conductor_cli.core.terminal_text import escape_json, one_line
 from conductor_cli.evals.mathematics import require_math_verify
 from conductor_cli.evals.scorers import SCORERS
+from conductor_cli.models.disk import open_finite
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
 MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which conductor models read.
@@ -128,9 +129,11 @@ def extract_answer(text: str, case: Case) -> str:
 def read_case_file(path: Path) -> str:
     """The text of a file of cases. Raises `UsageError`."""
     try:
-        if path.stat().st_size > MAX_FILE_SIZE:
+        with open_finite(path) as file:
+            data = file.read(MAX_FILE_SIZE + 1)
+        if len(data) > MAX_FILE_SIZE:
             raise UsageError(f"{path} is larger than {format_size(MAX_FILE_SIZE)}", hint="split it into several files")
-        return path.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except OSError as error:
         why = describe_system_error(error)
         raise UsageError(f"{path} cannot be read: {why}", hint="name a file of cases, in UTF-8") from None

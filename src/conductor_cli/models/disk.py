@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import shutil
@@ -10,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from conductor_cli.core.errors import ConductorUnusable, ConfigError
 from conductor_cli.core.formatting import format_size
@@ -34,6 +35,25 @@ def nearest_existing(directory: Path) -> Path:
     """Return the directory, or the one in which it would have to be made."""
     # Unlike `Path.exists`, this takes what may not be looked at for missing.
     return next(path for path in (directory, *directory.absolute().parents) if os.path.exists(path))  # noqa: PTH110
+
+
+class _Finite(io.FileIO):
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401 - whatever takes bytes
+        count = super().readinto(buffer)
+        if count is None:
+            raise OSError(errno.EAGAIN, "it never ends")
+        return count
+
+
+def open_finite(path: Path) -> BinaryIO:
+    """Open a file that the user names. Raises `OSError`, while it is read too.
+
+    Some files of the kernel, such as `/proc/kmsg`, look like ordinary ones and never end: to read on is an error then.
+    A pipe is waited for. Read a number of bytes: a device may give more than fits the memory.
+    """
+    if stat.S_ISFIFO(path.stat().st_mode):
+        return path.open("rb")
+    return io.BufferedReader(_Finite(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))))
 
 
 def try_writing(directory: Path) -> None:

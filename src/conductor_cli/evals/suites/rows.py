@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from conductor_cli.core.errors import ConfigError, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
 from conductor_cli.evals.cases import Case, read_case_file
+from conductor_cli.models.disk import open_finite
 
 MAX_LINE: Final = 256_000_000  # Bytes of a line: the tests of one problem
 MAX_LINES: Final = 2_000_000
@@ -47,7 +48,7 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._places: list[int] = []
-        with path.open("rb") as file:
+        with open_finite(path) as file:
             place = 0
             while line := file.readline(MAX_LINE + 1):
                 if len(line) > MAX_LINE:
