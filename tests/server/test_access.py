@@ -113,7 +113,7 @@ def test_a_wrong_key_is_refused(sent: str) -> None:
     headers = [("authorization", sent)] if sent else []
     answer = ask(rules, headers=headers, body=[])
     assert (answer.status, answer.error["code"]) == (401, "invalid_api_key")
-    assert answer.headers["www-authenticate"] == "Bearer"
+    assert (answer.headers["www-authenticate"], answer.headers["x-should-retry"]) == ("Bearer", "false")
     assert ask(rules, path="/v1/messages", headers=headers, body=[]).error["type"] == "authentication_error"
     assert not sent[7:] or sent[7:] not in answer.body.decode()
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from conductor_cli.server.launch import CLIENTS
-from tests.cli.stage import Stage, finished
+from tests.cli.stage import Stage, finished, refuses
 
 STUB = """#!{python}
 import json, os, sys, urllib.request
@@ -26,7 +26,11 @@ def get(headers):
         return error.code
 with open({place!r}, "w") as file:
     answers = [get({{"authorization": "Bearer " + key}}), get({{}})]
-    json.dump([sys.argv[1:], dict(os.environ), answers, url, key], file)
+    settings = {{}}
+    if "--settings" in sys.argv:
+        path = sys.argv[sys.argv.index("--settings") + 1]
+        settings = json.load(open(path)) | {{"mode": os.stat(path).st_mode & 0o777}}
+    json.dump([sys.argv[1:], dict(os.environ), answers, url, key, settings], file)
 sys.exit(7)
 """
 
@@ -54,15 +58,29 @@ def test_a_client_is_pointed_at_the_server(stage: Stage, tmp_path: Path, name: s
     stage.configure()
     place = tmp_path / "seen.json"
     text = STUB.format(python=sys.executable, find=FIND[name], place=str(place))
-    environ = install(tmp_path / "bin", name, text) | {"ANTHROPIC_API_KEY": "sk-ant-of-the-user"}
+    environ = install(tmp_path / "bin", name, text) | {
+        "ANTHROPIC_API_KEY": "sk-ant-of-the-user", "CLAUDE_CODE_USE_BEDROCK": "1",
+        "OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_BASE": "http://127.0.0.1:1/v1",
+    }  # fmt: skip
     done = stage.run("launch", name, "--", "run", "--fast", "do it", env=environ)
     assert (done.code, done.out) == (7, ""), done.err
-    arguments, variables, answers, url, key = json.loads(place.read_text())
+    arguments, variables, answers, url, key, settings = json.loads(place.read_text())
     assert answers == ["conductor", 401]
     assert arguments[-3:] == ["run", "--fast", "do it"]
     assert key not in " ".join(arguments)
     if name == "claude":
         assert "ANTHROPIC_API_KEY" not in variables
+        assert variables["ANTHROPIC_DEFAULT_OPUS_MODEL"] == variables["ANTHROPIC_DEFAULT_SONNET_MODEL"] == "conductor"
+        file = Path(arguments[arguments.index("--settings") + 1])
+        assert (file.exists(), settings["mode"]) == (False, 0o600)
+        # Variables in a file of settings win over the environment, so none of them may be missing there.
+        assert settings["env"] == {each: variables[each] for each in settings["env"]}
+        assert (settings["env"]["ANTHROPIC_BASE_URL"], settings["env"]["CLAUDE_CODE_USE_BEDROCK"]) == (url, "0")
+    elif name == "aider":
+        assert [variables[each] for each in ("OPENAI_BASE_URL", "OPENAI_API_BASE")] == [f"{url}/v1"] * 2
+        assert f"OPENAI_BASE_URL={url}/v1" in arguments
+    elif name == "opencode":
+        assert json.loads(variables["OPENCODE_CONFIG_CONTENT"])["enabled_providers"] == ["conductor"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
     assert not list(stage.config.parent.glob("*keys*"))
@@ -78,6 +96,28 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
     done = stage.run("launch", "emacs", env=environ)
     assert done.code == 2
     assert "there are: codex, opencode, claude, aider" in done.err
+
+
+@pytest.mark.parametrize(("setup", "code", "told"), [
+    ("nothing", 5, "no conductor model is chosen\n  to find or download one: conductor setup"),
+    ("workers", 3, "no worker answers: "),
+    ("planner", 3, "the planner does not answer: "),
+])  # fmt: skip
+def test_a_client_is_not_started_over_what_cannot_answer(
+    stage: Stage, tmp_path: Path, setup: str, code: int, told: str
+) -> None:
+    """Nobody can plan, or no worker answers: the reason is said, and the client, which would try on, is not started."""
+    refused = refuses(401)
+    stage.models = {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}
+    if setup != "nothing":
+        stage.configure()
+    place = tmp_path / "started"
+    environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
+    done = stage.run("launch", "codex", env=environ)
+    assert (done.code, place.exists()) == (code, False)
+    assert told in done.err
+    assert stage.run("launch", "codex", "--rehearsal", env=environ).code == 0
+    assert place.exists()
 
 
 def test_signals_are_for_the_client(stage: Stage, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ server that ends with it; `mcp` makes them tools, over standard input and output
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from contextlib import suppress
@@ -26,7 +27,7 @@ from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.server.client_keys import ClientKeys, make_key
-from conductor_cli.server.launch import CLIENTS, find_client, own_server, run_client
+from conductor_cli.server.launch import CLIENTS, check_ready, find_client, own_server, run_client
 from conductor_cli.server.mcp.process import check_sdk, serve_stdio
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.process import HttpServer, access_rules, check_packages, listen_at, make_registry
@@ -192,6 +193,8 @@ def launch_command(
     """
     found, path = find_client(client)
     check_packages()
-    with own_server(_server_options(context, options)) as (url, key):
+    server = _server_options(context, options)
+    asyncio.run(check_ready(server))
+    with own_server(server) as (url, key):
         code = run_client(path, found.launch(url, key), arguments or ())
     raise typer.Exit(code)

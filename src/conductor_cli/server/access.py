@@ -251,7 +251,7 @@ class _Exchange:
             # The body is not sent, and the next request must not be taken for it.
             headers.append((b"connection", b"close"))
         if error.status == 401:
-            headers.append((b"www-authenticate", b"Bearer"))
+            headers += [(b"www-authenticate", b"Bearer"), (b"x-should-retry", b"false")]  # the SDKs read the second
         if error.retry_after is not None:
             headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -1,15 +1,21 @@
-"""Coding clients over a server of their own, pointed at it by flags and environment, never by a file of the user."""
+"""Coding clients over a server of their own, pointed at it by flags and environment, never by a file of the user.
+
+What a client is told must win over its own settings and over the environment: else it would send the user's texts to
+another server, without a word.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from types import FrameType
@@ -19,6 +25,8 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.server.client_keys import make_key
 
 if TYPE_CHECKING:
+    from conductor_cli.config import Settings
+    from conductor_cli.core.pool import Worker
     from conductor_cli.server.options import ServerOptions
 
 MODEL: Final = "conductor"
@@ -38,10 +46,14 @@ _FORWARDED: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a client is started: its arguments before the user's own, and its environment (None: without it)."""
+    """How a client is started: its arguments before the user's own, and its environment (None: without it).
+
+    `settings` are the JSON of a file that only the user can read, whose path is the last of these arguments.
+    """
 
     arguments: tuple[str, ...] = ()
     environ: Mapping[str, str | None]
+    settings: Mapping[str, object] | None = None
 
 
 def _codex(url: str, key: str) -> Launch:
@@ -56,17 +68,25 @@ def _codex(url: str, key: str) -> Launch:
 
 def _claude(url: str, key: str) -> Launch:
     # https://docs.claude.com/en/docs/claude-code/settings#environment-variables
-    environ: dict[str, str | None] = {
+    environ = {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_AUTH_TOKEN": key,
-        "ANTHROPIC_API_KEY": None,  # it would be sent too, and belongs to somebody else
+        # Sub-agents ask for models by these names.
+        "ANTHROPIC_DEFAULT_OPUS_MODEL": MODEL,
+        "ANTHROPIC_DEFAULT_SONNET_MODEL": MODEL,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": SMALL_MODEL,
         "ANTHROPIC_SMALL_FAST_MODEL": SMALL_MODEL,
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",  # it differs by task, so that nothing of the prompt could be reused
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _MINUTES_30,
+        **dict.fromkeys(("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"), "0"),
     }
-    return Launch(arguments=("--model", MODEL), environ=environ)
+    # The variables in a file of settings win over those of the environment, so they are told as both.
+    return Launch(
+        arguments=("--model", MODEL, "--settings"),
+        environ={**environ, "ANTHROPIC_API_KEY": None},  # it would be sent too, and belongs to somebody else
+        settings={"env": environ},
+    )
 
 
 def _opencode(url: str, key: str) -> Launch:
@@ -85,6 +105,9 @@ def _opencode(url: str, key: str) -> Launch:
     }
     config = {
         "provider": {"conductor": provider},
+        # Those of the user could leave this one out.
+        "enabled_providers": ["conductor"],
+        "disabled_providers": [],
         "model": f"conductor/{MODEL}",
         "small_model": f"conductor/{SMALL_MODEL}",
     }
@@ -95,9 +118,11 @@ def _aider(url: str, key: str) -> Launch:
     # https://aider.chat/docs/config/options.html
     arguments = (
         "--model", f"openai/{MODEL}", "--weak-model", f"openai/{SMALL_MODEL}", "--openai-api-base", f"{url}/v1",
-        "--no-show-model-warnings",
+        # It reads a file .env of the project into its environment, but not over these.
+        "--set-env", f"OPENAI_BASE_URL={url}/v1", "--set-env", f"OPENAI_API_BASE={url}/v1", "--no-show-model-warnings",
     )  # fmt: skip
-    return Launch(arguments=arguments, environ={"AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
+    addresses = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_BASE"), f"{url}/v1")
+    return Launch(arguments=arguments, environ={**addresses, "AIDER_OPENAI_API_KEY": key, "OPENAI_API_KEY": key})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +164,54 @@ def find_client(name: str) -> tuple[Client, str]:
     return client, path
 
 
+async def check_ready(options: ServerOptions) -> None:
+    """Return if a run can be planned and a worker answers; a client would only try again and again.
+
+    Models at an address are asked for one word. Raises `ConductorError` with the reason.
+    """
+    from conductor_cli.app.conductor_factory import open_conductor  # `serve` starts without them
+    from conductor_cli.core.plan import SELF
+    from conductor_cli.models.command.programs import PROGRAMS
+
+    settings = options.settings()
+    opened = await open_conductor(settings, only=options.workers, rehearsal=options.rehearsal)
+    try:
+        absent = opened.conductor.unavailable
+        workers = [worker for worker in opened.conductor.pool if worker.name not in absent]
+        if not workers:
+            name, why = next(iter(absent.items()))
+            raise ConfigError(f"no worker can be asked: {name}: {why.message}", hint=why.hint)
+        planners = [] if opened.planner is None else [opened.planner]
+        for what, models in (("the planner does not answer", planners), ("no worker answers", workers)):
+            # Weights and programs of this machine were found; to load or start them here would take long.
+            if models and all(model.kind not in {"llama", SELF, *PROGRAMS} for model in models):
+                await _await_answer(what, models, settings)
+    finally:
+        await opened.close()
+
+
+async def _await_answer(what: str, models: Sequence[Worker], settings: Settings) -> None:
+    """Return when one of the models answers. Raises `ConfigError`, which says `what` and why, where none does."""
+    from conductor_cli.app.keys import open_key_store
+    from conductor_cli.app.worker_probes import run_worker_test
+
+    stored = open_key_store(settings)
+    asked = [asyncio.create_task(run_worker_test(model, settings.environ, stored)) for model in models]
+    failed = []
+    try:
+        for done in asyncio.as_completed(asked):
+            tested = await done
+            if tested.state != "failed":
+                return
+            failed.append(tested)
+    finally:
+        for task in asked:
+            task.cancel()
+    raise ConfigError(
+        f"{what}: {'; '.join(tested.text for tested in failed)}", hint=failed[0].hint or "see: conductor doctor"
+    )
+
+
 @contextmanager
 def own_server(options: ServerOptions) -> Iterator[tuple[str, str]]:
     """A server in a thread, at a free port of this machine; gives its URL and the only new key. Raises `ConfigError`.
@@ -167,12 +240,19 @@ def run_client(path: str, launch: Launch, arguments: Sequence[str]) -> int:
     environ = {**os.environ, **{name: value for name, value in launch.environ.items() if value is not None}}
     for name in [name for name, value in launch.environ.items() if value is None]:
         environ.pop(name, None)
-    try:
-        process = subprocess.Popen([path, *launch.arguments, *arguments], env=environ)  # noqa: S603 - what the user named
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be started: {error.strerror}", hint="install it again") from None
-    with _signals_for(process):
-        code = process.wait()
+    with ExitStack() as stack:
+        own = launch.arguments
+        if launch.settings is not None:
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix="conductor-", suffix=".json"))
+            json.dump(launch.settings, file)
+            file.flush()
+            own = (*own, file.name)
+        try:
+            process = subprocess.Popen([path, *own, *arguments], env=environ)  # noqa: S603 - what the user named
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be started: {error.strerror}", hint="install it again") from None
+        with _signals_for(process):
+            code = process.wait()
     return 128 - code if code < 0 else code
 
 
