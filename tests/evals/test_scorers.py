@@ -54,6 +54,24 @@ def test_exact_compares_the_remaining_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("scorer", "text", "answer", "found"),
+    [
+        ("contains", "It is **New\n York**, of course.", "new york", True), ("contains", "Newark", "New", False),
+        ("contains", "It is not Paris.", "Paris", False), ("contains", "Not Lyon but Paris", "Paris", True),
+        ("contains", "C++ (2011)", "C++", True), ("regex", "see\nissue #42", r"^issue #\d+$", True),
+        ("regex", "see issue 42", r"#\d+", False), ("regex", "a" * 5_000, "(a|a)*b", False),
+    ],
+)  # fmt: skip
+def test_a_text_may_contain_or_match_what_is_expected(scorer: str, text: str, answer: str, found: bool) -> None:
+    assert right(scorer, text, answer) == found
+
+
+def test_a_pattern_must_be_one_and_a_text_must_not_be_empty() -> None:
+    assert [SCORERS["regex"].can_match(answer, ()) for answer in ("a+", "(", "")] == [True, False, False]
+    assert [SCORERS["contains"].can_match(answer, ()) for answer in ("a", "**")] == [True, False]
+
+
+@pytest.mark.parametrize(
     ("text", "answer"),
     [
         ("42", "42"), ("It is 42.", "42"), ("6 times 7 is 42", "42"), ("42.0", "42"), ("1,234,567", "1234567"),

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
 from conductor_cli.evals.programs import load_io_tests, load_unit_tests
-from conductor_cli.evals.suites import SUITES, find_suite, read_suite, readers, rows
+from conductor_cli.evals.suites import SUITES, find_suite, read_suite, readers, rows, suite_by_columns
 
 MATH = {
     "problem": "Compute $1+1$.", "solution": "…", "answer": "2", "subject": "Counting & Probability", "level": 2,
@@ -359,3 +359,29 @@ def test_no_suite_is_stored_here_that_may_not_be() -> None:
     root = Path(__file__).parents[2]
     listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=False).stdout.split()
     assert [name for name in listed if Path(name).name in names - {"test.jsonl"} or name.endswith(".parquet")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "expected"),
+    [
+        ("p.csv", "problem,target\nWhat?,4\n", "question=problem,answer=target,scorer=number",
+         {"id": "1", "question": "What?", "answer": "4", "scorer": "number"}),
+        ("p.csv", 'q,a,o\nWhat?,1,"[""x"", ""y""]"\n', "question=q,answer=a,choices=o",
+         {"answer": "B", "scorer": "choice", "choices": ["x", "y"]}),
+        ("p.jsonl", '{"k": 7, "q": "What?", "a": "y", "o": ["x", "y"], "t": ["Hard ones"]}',
+         "id=k,question=q,answer=a,choices=o,tags=t", {"id": "7", "answer": "B", "tags": ["hard-ones"]}),
+    ],
+)  # fmt: skip
+def test_columns_of_any_file_are_mapped(
+    tmp_path: Path, name: str, content: str, columns: str, expected: dict[str, Any]
+) -> None:
+    (tmp_path / name).write_text(content)
+    (case,) = read_suite(suite_by_columns(name, columns), tmp_path / name)
+    data = json.loads(write_cases([case]))
+    assert {key: data.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize("columns", ["question=q", "question=q,answer", "question=q,answer=a,colour=c"])
+def test_columns_that_cannot_be_mapped_are_refused(columns: str) -> None:
+    with pytest.raises(UsageError, match="--fields"):
+        suite_by_columns("p.csv", columns)

@@ -24,7 +24,7 @@ from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.programs import judging_in, load_unit_tests, require_libraries, require_sandbox
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.scorers import SCORERS
-from conductor_cli.evals.suites import SUITES, find_suite, read_suite
+from conductor_cli.evals.suites import SUITES, find_suite, read_suite, suite_by_columns
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.disk import check_writable
 from conductor_cli.models.response_cache import model_identity
@@ -239,12 +239,17 @@ def find_evaluation(name: str, settings: Settings) -> Evaluation:
 # Cases
 
 
-def load_cases(source: str, *, file: str | None, count: int | None, seed: int) -> tuple[str, tuple[Case, ...]]:
+def load_cases(
+    source: str, *, file: str | None, count: int | None, seed: int, columns: str = ""
+) -> tuple[str, tuple[Case, ...]]:  # fmt: skip
     """The set's name and its cases. `seed` makes those of `basics`, and chooses `count` from a file or the demo's set.
 
-    With `file`, `source` is the published suite that the file contains. Raises `UsageError`, with the line if a file is
-    wrong.
+    With `file`, `source` is the published suite that the file contains. With `columns`, it is a file whose columns have
+    these names (`suite_by_columns`). Raises `UsageError`, with the line if a file is wrong.
     """
+    if columns:
+        path = Path(source).expanduser()
+        return path.name, read_suite(suite_by_columns(path.name, columns), path, count=count, seed=seed)
     if file is not None:
         suite = find_suite(source)
         return suite.name, read_suite(suite, Path(file).expanduser(), count=count, seed=seed)

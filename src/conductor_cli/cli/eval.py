@@ -103,6 +103,15 @@ def eval_command(
         str | None,
         typer.Option("--from", metavar="FILE", help="The file of a published suite, as its authors publish it."),
     ] = None,
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--fields",
+            metavar="FIELD=COLUMN,…",
+            show_default=False,
+            help="How a JSON Lines, CSV or Parquet file of others names question, answer, choices, scorer, id, tags.",
+        ),
+    ] = "",
     sandbox: Annotated[
         str | None,
         typer.Option(
@@ -149,7 +158,7 @@ def eval_command(
     if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
             file = str(fetch_suite(SUITES[cases], settings, display.update))
-    name, loaded = load_cases(str(cases), file=file, count=count, seed=seed)
+    name, loaded = load_cases(str(cases), file=file, count=count, seed=seed, columns=columns)
     if print_cases:
         print_line(write_cases(loaded).rstrip("\n"))
         return

@@ -2,6 +2,8 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
 
     exact    the whole text, ignoring case, white space, quotes and a final stop. If the last line starts with "Answer:"
              or "The answer is", only the rest of that line counts
+    contains the text has the expected one in it, ignoring case, white space, quotes and emphasis
+    regex    the expected answer is a regular expression of Python, which must match somewhere in the text
     number   the last number in the last \boxed{}, else in the text. Thousands separators, signs and exponents are
              understood. Whole numbers must be equal, others agree to six digits. A part of an expression (`q + 70`)
              and one of several ("70 or 71") are no answer
@@ -26,15 +28,19 @@ rlpr      what stands between <answer> and </answer>, compared as the authors of
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Final, Literal
 
 from conductor_cli.evals import mathematics, programs
+from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 MAX_PUBLISHED_TEXT: Final = 100_000  # Characters at the end of a text that are searched
 _SAID: Final = re.compile(r"answer is \(?([A-J])\)?")
@@ -183,15 +189,41 @@ def _is_exact(text: str, answer: str, _: Sequence[str] = ()) -> bool:
     return _normalize(answer) in {_extract_exact(text), _normalize(_tail(text))}
 
 
-# number
+# contains, regex
 
-_CONTEXT: Final = 60  # Characters around a number or a letter that are looked at
+_CONTEXT: Final = 60  # Characters around an answer that are looked at
 _DENIED_BEFORE: Final = re.compile(
     r"(?:\b(?:not|never|neither|nor|cannot|eliminat\w{1,4}|exclud\w{1,4}|reject\w{0,4}|rul\w{1,3} out|instead of|"
     r"rather than|other than|except|unlike)|n.?t)"
     r"\s+(?:(?:be|go with|choose|pick|select|option|choice|answer|letter)\s+){0,2}$",
     re.IGNORECASE,
 )
+REGEX_LIMITS: Final = ChildLimits(seconds=10, memory=1 << 30, cpu_seconds=5)
+
+
+def _contains(text: str, answer: str, _: Sequence[str] = ()) -> bool:
+    said, wanted = _normalize(_tail(text)), re.escape(_normalize(answer))
+    found = re.finditer(rf"(?<!\w){wanted}(?!\w)", said)
+    return any(not _DENIED_BEFORE.search(said, max(each.start() - _CONTEXT, 0), each.start()) for each in found)
+
+
+def _matches(text: str, answer: str, _: Sequence[str] = ()) -> bool:
+    data = json.dumps({"pattern": answer, "text": _tail(text)}).encode()
+    with suppress(ChildStopped):  # it took too long, or the pattern is none
+        return run_child(Path(__file__).with_name("pattern_process.py"), data, REGEX_LIMITS)[0] is not None
+    return False
+
+
+def _is_pattern(answer: str, _: Sequence[str] = ()) -> bool:
+    try:
+        re.compile(answer)
+    except re.error:
+        return False
+    return bool(answer)
+
+
+# number
+
 _GROUP: Final = r"[,'’\u00a0\u2009\u202f]"
 """Thousands separators. A plain space is not one of them, because it also separates numbers."""
 _NUMBER: Final = re.compile(
@@ -336,6 +368,10 @@ SCORERS: Final[dict[str, Scorer]] = {
     "exact": Scorer(
         extract=_extract_exact, is_correct=_is_exact, can_match=lambda answer, _: bool(_normalize(answer))
     ),
+    "contains": Scorer(
+        extract=_extract_exact, is_correct=_contains, can_match=lambda answer, _: bool(_normalize(answer))
+    ),
+    "regex": Scorer(extract=_extract_exact, is_correct=_matches, can_match=_is_pattern, slow=True),
     "number": Scorer(extract=_extract_number, is_correct=_is_number, can_match=_is_one_number),
     "choice": Scorer(
         extract=_extract_choice,

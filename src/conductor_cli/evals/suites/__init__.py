@@ -84,6 +84,24 @@ def find_suite(name: str) -> Suite:
     return SUITES[name]
 
 
+FIELDS: Final = ("id", "question", "answer", "choices", "scorer", "tags")
+
+
+def suite_by_columns(name: str, text: str) -> Suite:
+    """The suite whose file has these columns: `question=problem,answer=target`. Raises `UsageError`."""
+    columns = {field.strip(): column.strip() for field, _, column in (each.partition("=") for each in text.split(","))}
+    wrong = next((field for field, column in columns.items() if field not in FIELDS or not column), "")
+    if wrong or not {"question", "answer"} <= columns.keys():
+        hint = f"for example: --fields question=problem,answer=target; fields: {', '.join(FIELDS)}"
+        raise UsageError(
+            f"--fields: {wrong!r:.40} is not FIELD=COLUMN" if wrong else "--fields needs question and answer", hint=hint
+        )
+    return Suite(
+        name=name, about="", reader=readers.by_columns(columns), repo="", split="", licence="", prompt="", scoring="",
+        file="--fields with the names of its columns",
+    )  # fmt: skip
+
+
 def read_suite(suite: Suite, path: Path, *, count: int | None = None, seed: int = 0) -> tuple[Case, ...]:
     """The cases of a suite from its file, all or `count` of them that the seed chooses, in the order of the file.
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.programs import IoTests, UnitTests, dump_tests
-from conductor_cli.evals.suites.rows import Context, Row, field, tags
+from conductor_cli.evals.suites.rows import Context, Reader, Row, field, tags
 
 BOX: Final = "Put the final answer in \\boxed{}."
 LETTER: Final = "End with a line of this form, with one letter: Answer: X"
@@ -135,6 +135,40 @@ def rlpr(row: Row, number: int, _: Context) -> Case | None:
         question="\n\n".join(field(message, "content") for message in messages if isinstance(message, Mapping)),
         answer=answer, scorer="rlpr", tags=tags("reasoning", row.get("ability")),
     )  # fmt: skip
+
+
+def by_columns(columns: Mapping[str, str]) -> Reader:
+    """Return a reader that takes each field of a case from the column of this name. `question` and `answer` are needed.
+
+    `scorer` may name a scorer itself. The answer to a multiple choice is a letter, a number from 0, or a choice.
+    """
+
+    def read(row: Row, number: int, _: Context) -> Case:
+        found = {
+            name: field(row, column) for name, column in columns.items() if name not in ("choices", "tags", "scorer")
+        }
+        name, tagged = found.get("id", str(number)), tags(*_listed(row.get(columns.get("tags", ""))))
+        scorer = str(row.get(columns.get("scorer", ""), columns.get("scorer", "")))
+        choices = _listed(row.get(columns["choices"])) if "choices" in columns else ()
+        if not choices:
+            return Case(
+                id=name, question=found["question"], answer=found["answer"], scorer=scorer or "exact", tags=tagged
+            )  # fmt: skip
+        answer = found["answer"]
+        if answer in choices:
+            answer = ascii_uppercase[choices.index(answer)]
+        elif answer.isdecimal():
+            answer = ascii_uppercase[int(answer) :][:1]
+        return _multiple_choice(name, found["question"], choices, answer, tagged)
+
+    return read
+
+
+def _listed(value: object) -> list[str]:
+    """The texts of a list, which a column of a CSV file holds as JSON; a text alone is one of them."""
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
+    return [str(each) for each in value] if isinstance(value, (list, tuple)) else [str(value)] if value else []
 
 
 def _multiple_choice(name: str, question: str, choices: Sequence[object], answer: str, tagged: tuple[str, ...]) -> Case:

@@ -165,7 +165,7 @@ class Suite:
 
     @property
     def source(self) -> str:
-        return f"{self.file} of {self.repo}"
+        return f"{self.file} of {self.repo}" if self.repo else self.file
 
     def json(self) -> dict[str, object]:
         """What readers see of it."""
