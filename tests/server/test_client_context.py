@@ -100,8 +100,12 @@ def test_a_conversation_of_nothing_but_context_is_what_is_asked() -> None:
 
 
 def test_the_examples_of_aider_are_no_earlier_turns() -> None:
-    texts, _ = asked(*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}"))
-    assert texts == ["Fix it."]
+    talk = (*AIDER_EXAMPLE, *user(f"Fix it.\n\n{AIDER_WHOLE}"))
+    assert asked(*talk)[0] == ["Fix it."]
+    question = read_conversation(
+        ClientRequest(model="conductor", messages=talk), {}, {}, lambda _: None, CallIds(b"k" * 32)
+    ).question
+    assert (question.text, question.history) == ("Fix it.", ())
 
 
 @pytest.mark.timeout(60)  # work that grows with the square takes longer

@@ -138,6 +138,24 @@ def test_the_same_worker_is_asked_the_next_question_with_its_own_ids_and_data() 
     assert question.conversation.as_sent_to("ann") == (*first, done, new)
 
 
+def test_narration_that_comes_back_is_taken_out() -> None:
+    said = "<think>\nstep 1 planned\n</think>\n\n<think>hm</think>Done. <think> is a tag."
+    narrated = [Message(role="assistant", content=text) for text in (said, "<think>step 1 failed</think>")]
+    now = Message(role="user", content="Now test it.")
+    talk = Orchestra().conversation(ASK, *narrated, now)
+    assert talk.messages == (ASK, Message(role="assistant", content="Done. <think> is a tag."), now)
+
+
+def test_a_schema_is_told_once_for_each_question() -> None:
+    """However often the worker goes on with results of tools."""
+    orchestra, talk = Orchestra(TWICE, TWICE, TWICE), [ASK]
+    for _ in range(3):
+        _, reply = orchestra.answer(*talk, schema={"type": "integer"})
+        talk += [reply, *results(reply, "ok", "ok")]
+    asked = [message.content for message in orchestra.bob.requests[-1].messages if "JSON" in message.content]
+    assert len(asked) == 1
+
+
 def test_a_history_that_the_client_changed_is_sent_as_it_is_now() -> None:
     orchestra, reply = begun(TWICE, ["Done."], plan="B | | rename it\n")
     first = (ASK, reply, *results(reply, "one", "two"))

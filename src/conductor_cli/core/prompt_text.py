@@ -48,7 +48,8 @@ def question_text(question: Question, room: int | None = None, accepts: Collecti
     With `room`, in characters, what came with the question is shortened first: of the earlier turns the oldest are left
     out, the files are shortened to equal shares; the question itself only where it alone is longer.
     """
-    history = [f"Question:\n{turn.question}\n\nAnswer:\n{turn.answer}" for turn in question.history]
+    asked_before = [f"Question:\n{turn.question}\n\n" if turn.question else "" for turn in question.history]
+    history = [f"{asked}Answer:\n{turn.answer}" for asked, turn in zip(asked_before, question.history, strict=True)]
     asked, files = question.text, ["" if _is_only_named(file, accepts) else file.text for file in question.files]
     if room is not None and len(asked) + sum(map(len, [*history, *files])) > room:
         asked = shorten(asked, room)

@@ -372,7 +372,9 @@ def _conversation_messages(
     """Return the client's messages, unchanged at their beginning, so that a provider's cache of them holds."""
     system = (Message(role="system", content=question.system),) if question.system else ()
     blocks = [_NOTES, *map(_seen_part, seen), f"What is left to do: {step.subtask}"] if seen else []
-    if question.schema is not None:
+    asked_at = max((at for at, message in enumerate(talk) if message.role == "user"), default=0)
+    # A worker that goes on with results of tools was told with the question that they belong to.
+    if question.schema is not None and _schema_part(question.schema) not in talk[asked_at].content:
         blocks.append(_schema_part(question.schema))
     *earlier, last = talk
     if blocks and last.role == "user":

@@ -21,10 +21,12 @@ import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Final
 
-from conductor_cli.core.chat import Attachment, MediaKind, Message, Tool, ToolCall
+from conductor_cli.core.chat import CLOSE, OPEN, Attachment, MediaKind, Message, Tool, ToolCall
 from conductor_cli.core.continuation import GO_ON, continue_with_results, messages_up_to_calls, who_answers
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.media import describe_media
@@ -63,6 +65,10 @@ _AIDER_EXAMPLE_ENDS: Final = (
 """What aider says after its examples, which look like earlier turns."""
 
 
+_NARRATION: Final = re.compile(rf"\A\s*(?:{OPEN}.*?{CLOSE}\s*)+", re.DOTALL)
+"""What a reply was told to begin with: plan and steps, and the thinking of the worker that answered."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
     """A conversation as the user had it, and what the client's program added to it, each text once."""
@@ -77,6 +83,8 @@ def without_context(talk: Sequence[Message]) -> Talk:
     A conversation whose newest texts are nothing else stays as it is: then they are what is asked.
     """
     start = next((at + 1 for at, each in enumerate(talk) if each.content.strip() == _AIDER_EXAMPLE_ENDS), 0)
+    while 0 < start < len(talk) and talk[start].role == "assistant":
+        start += 1  # its "Ok." belongs to the examples
     begins = max((at + 1 for at, each in enumerate(talk) if each.role == "assistant"), default=0)
     messages, context = list[Message](), list[str]()
     asks = False
@@ -223,7 +231,12 @@ def read_conversation(
     """
     said = list[Message]()
     for message in request.messages:
-        if message.role != "system":
+        if message.role == "assistant":
+            # Some clients send the narration back as a part of the text.
+            content = _NARRATION.sub("", message.content)
+            if content or message.tool_calls:
+                said.append(replace(message, content=content))
+        elif message.role != "system":
             # With what is known of the attachments now that they were read.
             read = (files[each.sha256].attachment for each in message.attachments if each.sha256 in files)
             found = tuple(each for each in read if each is not None)
@@ -309,11 +322,12 @@ def _without_unseen(
             left.append(message)
             continue
         accepted = alone if alone is not None and at > newest else known
-        seen = tuple(each for each in message.attachments if is_seen(each, accepted))
-        hidden = [f"{describe_media(each)}" for each in message.attachments if each not in seen]
+        seen = [is_seen(each, accepted) for each in message.attachments]
+        hidden = [describe_media(each) for each in compress(message.attachments, map(not_, seen))]
         note = [f"(Left out, because it cannot be seen here: {text}.)" for text in hidden]
         content = "\n".join(filter(None, [message.content, *note]))
-        left.append(replace(message, content=content, attachments=seen))
+        shown, places = tuple(compress(message.attachments, seen)), tuple(compress(message.places, seen))
+        left.append(replace(message, content=content, attachments=shown, places=places))
     return tuple(left)
 
 
