@@ -19,6 +19,9 @@ TOO_LONG: Final = "context_length_exceeded"
 
 _NUMBER: Final = r"(?<![\w.-])(\d[\d,]{2,11})(?![\w-])"
 
+_ADDRESS: Final = re.compile(r"\w+://\S+|(?:\b(?:localhost|[\w-]+(?:\.[\w-]+)+)|\[[\da-f:]+\]):\d+", re.IGNORECASE)
+"""An address in an error, whose port is no number of tokens."""
+
 _LIMITS: Final = tuple(
     re.compile(pattern.replace("NUM", _NUMBER), re.IGNORECASE)
     for pattern in (
@@ -31,6 +34,17 @@ _LIMITS: Final = tuple(
 )
 """How providers say how many tokens a model holds. The first that fits counts."""
 
+_COUNTS: Final = tuple(
+    re.compile(pattern.replace("NUM", _NUMBER), re.IGNORECASE)
+    for pattern in (
+        r"NUM\)? (?:\w+ ){0,2}tokens?\b",
+        r"\btokens?(?: count)? \(?NUM",
+        r"\blength \(?NUM",
+        r"NUM\)?\s*>=?",
+    )
+)
+"""How they say how many tokens something has. The largest counts; any other number may be a date or an id."""
+
 
 def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | None:
     """How many tokens a conversation has and how many its model holds, as a provider's error says it.
@@ -41,10 +55,12 @@ def tokens_over(message: str, about: int | None = None) -> tuple[int, int] | Non
     def count(number: str) -> int:
         return int(number.replace(",", ""))
 
+    message = _ADDRESS.sub("", message)
     said = next((found[1] for pattern in _LIMITS if (found := pattern.search(message))), None)
     if said is None:
         return None
-    limit, most = count(said), max(map(count, re.findall(_NUMBER, message)))
+    limit = count(said)
+    most = max((count(number) for pattern in _COUNTS for number in pattern.findall(message)), default=0)
     used = most if most > limit else about or 0
     return (used, limit) if used > limit else None
 
