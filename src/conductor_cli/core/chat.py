@@ -81,14 +81,17 @@ class Message:
     """One turn of a conversation.
 
     `content` is its text. `attachments` come before the text, each after its name if there are several, so that the
-    text can refer to them. A message of role `assistant` may have `tool_calls`; one of role `tool` is the result of the
-    call `tool_call_id`, and `is_error` says that the call failed. `provider_data` is what the adapter that made this
-    turn must get back unchanged, such as signed thinking (see `Chunk.provider_data`); other adapters ignore it.
+    text can refer to them; where a client said where each stands, `places` has how many characters of the text come
+    before it, and a line end parts what follows from that text. A message of role `assistant` may have `tool_calls`;
+    one of role `tool` is the result of the call `tool_call_id`, and `is_error` says that the call failed.
+    `provider_data` is what the adapter that made this turn must get back unchanged, such as signed thinking (see
+    `Chunk.provider_data`); other adapters ignore it.
     """
 
     role: Role
     content: str
     attachments: tuple[Attachment, ...] = ()
+    places: tuple[int, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
     is_error: bool = False

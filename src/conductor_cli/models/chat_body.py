@@ -16,6 +16,7 @@ import secrets
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, ReadAttachment, Request, Tool
@@ -118,6 +119,7 @@ def files_in(value: Any) -> Iterator[Base64File]:  # noqa: ANN401 - any JSON val
 
 PROVIDER_DATA: Final = "provider_data"  # the key of what the same adapter gave with a turn, in its message
 IS_ERROR: Final = "is_error"  # the key that is true in the result of a tool that failed
+IN_PLACE: Final = "in_place"  # the key that is true where the texts of a tool's result are its own, with files between
 KEPT: Final = ("reasoning_content", "reasoning_details", "thinking_blocks")
 """What servers with this API send in a turn and want back in it: DeepSeek and Moonshot refuse a turn with tool calls
 that lacks its `reasoning_content`. Signed thinking of other providers is `reasoning_details` at OpenRouter,
@@ -191,10 +193,13 @@ def plain_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
             plain.append({"role": "user", "content": shown})
             shown = []
         extra = message.get(PROVIDER_DATA, {})
-        sent = {name: value for name, value in message.items() if name not in (PROVIDER_DATA, IS_ERROR)}
+        sent = {name: value for name, value in message.items() if name not in (PROVIDER_DATA, IS_ERROR, IN_PLACE)}
         if message["role"] == "tool":
             content, files = message["content"], list[dict[str, Any]]()
-            if isinstance(content, list):
+            if isinstance(content, list) and message.get(IN_PLACE):
+                text = "\n".join(part["text"] for part in content if part["type"] == "text")
+                files = [part for part in content if part["type"] != "text"]
+            elif isinstance(content, list):
                 # The last part is the message's own text unless it is a file; all the texts before belong to files.
                 text = content[-1]["text"] if content and content[-1]["type"] == "text" else ""
                 files = content[:-1] if text else content
@@ -229,26 +234,37 @@ def _message(message: Message, read: ReadAttachment | None) -> dict[str, Any]:
         sent["tool_call_id"] = message.tool_call_id
         if message.is_error:
             sent[IS_ERROR] = True
+        if message.places:
+            sent[IN_PLACE] = True
     if message.provider_data:
         sent[PROVIDER_DATA] = message.provider_data
     return sent
 
 
 def _content(message: Message, read: ReadAttachment | None) -> str | list[dict[str, Any]]:
-    """Return a text alone as a text; files come before it, each after its name if there are several."""
+    """Return a text alone as a text; files come before it, each after its name if there are several, or in places."""
     if not message.attachments:
         return message.content
     parts: list[dict[str, Any]] = []
-    for attachment in message.attachments:
-        if len(message.attachments) > 1:
-            parts.append({"type": "text", "text": f"{attachment.name}:"})
+    start = 0
+    for attachment, place in zip_longest(message.attachments, message.places):
+        if place is not None:
+            parts += _text_part(message.content[start:place], follows=start > 0)
+            start = place
+        elif len(message.attachments) > 1:
+            parts += _text_part(f"{attachment.name}:")
         if read is None:
             raise ModelError("file", f"the content of {attachment.name} is not at hand")
         url = Base64File(attachment=attachment, read=read, prefix=f"data:{attachment.media_type};base64,")
         is_image = feature_of(attachment) == "image"
         file = {"url": url} if is_image else {"filename": attachment.name, "file_data": url}
         parts.append({"type": "image_url", "image_url": file} if is_image else {"type": "file", "file": file})
-    return [*parts, {"type": "text", "text": message.content}] if message.content else parts
+    return [*parts, *_text_part(message.content[start:], follows=start > 0)]
+
+
+def _text_part(text: str, *, follows: bool = False) -> list[dict[str, Any]]:
+    text = text.removeprefix("\n") if follows else text
+    return [{"type": "text", "text": text}] if text else []
 
 
 def arguments_object(arguments: str) -> dict[str, Any] | None:

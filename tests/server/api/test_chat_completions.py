@@ -10,7 +10,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from conductor_cli.core.chat import Message, Tool, ToolCall
+from conductor_cli.core.chat import Message, Request, Tool, ToolCall
+from conductor_cli.core.prompt_text import fence
+from conductor_cli.models.chat_body import chat_fields, with_texts
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest, RequestError
@@ -39,16 +41,32 @@ def test_the_simplest_request_has_only_a_question() -> None:
     assert parsed() == ClientRequest(model="conductor", messages=(Message(role="user", content="Hi"),))
 
 
-def test_all_system_texts_become_the_first_message() -> None:
+def test_system_texts_become_the_first_message_or_stay_in_their_place() -> None:
     read = parsed([
         {"role": "developer", "content": "Be brief."},
-        {"role": "user", "content": "Hi"},
         {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]},
+        {"role": "user", "content": "Hi"},
+        {"role": "developer", "content": "Now hurry."},
+        {"role": "user", "content": "And?"},
     ])  # fmt: skip
     assert read.messages == (
         Message(role="system", content="Be brief.\n\nBe\nkind."),
         Message(role="user", content="Hi"),
+        Message(role="user", content=fence("system", "Now hurry.")),
+        Message(role="user", content="And?"),
     )
+
+
+def test_texts_and_images_keep_their_order() -> None:
+    """An image that comes twice is sent twice, and each text and image goes to the worker where it was."""
+    image, other = ({"type": "image_url", "image_url": {"url": data_url(png(size, 5))}} for size in (7, 9))
+    before, after = ({"type": "text", "text": text} for text in ("Before:", "\nAfter:"))
+    read = parsed([{"role": "user", "content": [before, image, after, other, image]}])
+    (message,) = read.messages
+    assert message.content == "Before:\n\nAfter:"
+    body = chat_fields(Request(messages=read.messages, read_attachment=lambda each: read.blobs[each.sha256]))
+    sent = with_texts(body["messages"])[0]["content"]
+    assert sent == [before, image, after, other, image]
 
 
 def test_a_conversation_with_tools_is_kept_word_for_word() -> None:

@@ -11,6 +11,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from conductor_cli.core.chat import Message, Tool, ToolCall
+from conductor_cli.core.prompt_text import fence
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
 from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events, outcome, png, refusal, written
@@ -53,6 +54,7 @@ def test_what_codex_sends_is_read() -> None:
             {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "edit", "arguments": "{}"},
             {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "done"},
             {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "also"}]},
+            {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "No sandbox."}]},
         ],
         instructions="Be brief.", tools=[EDIT, {"type": "namespace", "tools": [EDIT]}, {"type": "web_search"}],
         tool_choice="auto", store=False, include=["reasoning.encrypted_content"], reasoning={"summary": "auto"},
@@ -65,6 +67,7 @@ def test_what_codex_sends_is_read() -> None:
         Message(role="assistant", content="I will.", tool_calls=calls),
         Message(role="tool", content="done", tool_call_id="c1"),
         Message(role="tool", content="also", tool_call_id="c2"),
+        Message(role="user", content=fence("system", "No sandbox.")),
     )
     assert [tool.name for tool in read.tools] == ["edit"]
 

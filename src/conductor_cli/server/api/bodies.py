@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from conductor_cli.core.chat import Attachment, Message, ToolCall
+from conductor_cli.core.chat import Attachment, Message, Role, ToolCall
 from conductor_cli.core.media import PDF, SUFFIXES, describe_refused, image_size, media_type_of
 from conductor_cli.core.prompt_text import fence
 from conductor_cli.core.terminal_text import one_line
@@ -337,12 +337,46 @@ class AttachmentCollector:
             )  # fmt: skip
         return self._known[sha256]
 
-    def take(self, parts: Iterable[Part] | None) -> tuple[list[str], tuple[Attachment, ...], list[ToolCall | Message]]:
-        """What the parts of a content become: texts, what they carry, and calls or results."""
-        found = [each for part in parts or () for each in part.take(self)]
-        texts = [each for each in found if isinstance(each, str) and each]
-        carried = dict.fromkeys(each for each in found if isinstance(each, Attachment))
-        return texts, tuple(carried), [each for each in found if isinstance(each, (ToolCall, Message))]
+    def take(self, parts: Iterable[Part] | None) -> Taken:
+        """What the parts of a content become."""
+        return Taken(found=tuple(each for part in parts or () for each in part.take(self) if each != ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What the parts of a content became: texts, what they carry, and calls or results, in order."""
+
+    found: tuple[str | Attachment | ToolCall | Message, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        return [each for each in self.found if isinstance(each, str)]
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        return tuple(each for each in self.found if isinstance(each, Attachment))
+
+    def message(self, role: Role, *, joint: str = "\n", prefix: str = "", **fields: Any) -> Message:  # noqa: ANN401 - any field
+        """Return the message with the texts, `joint` between two of them, and what they carry in its places."""
+        content, places, between = "", list[int](), joint
+        for each in self.found:
+            if isinstance(each, Attachment):
+                places.append(len(content))
+                between = "\n"
+            elif isinstance(each, str):
+                content += f"{between}{each}" if content else f"{prefix}{each}"
+                between = joint
+        return Message(role=role, content=content, attachments=self.attachments, places=tuple(places), **fields)
+
+
+def late_instructions(texts: Iterable[str]) -> Iterator[Message]:
+    """Yield a client's instructions in the middle of a conversation as a text of the user; nothing where all are empty.
+
+    Moved to the beginning they would change what all later requests begin with, and with it what providers remember;
+    and what they replace would stand beside them.
+    """
+    if text := "\n\n".join(filter(None, texts)):
+        yield Message(role="user", content=fence("system", text))
 
 
 class Part(Body):

@@ -23,6 +23,7 @@ from conductor_cli.server.api.bodies import (
     Many,
     fault,
     impossible,
+    late_instructions,
     read_body,
     refused,
 )
@@ -211,7 +212,7 @@ class ChatCompletionsApi:
 
 
 def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) -> tuple[Message, ...]:
-    """The conversation. All system texts become one message, the first. Raises `RequestError`."""
+    """The conversation. The system texts before it become one message, the first. Raises `RequestError`."""
     system, talk = list[str](), list[Message]()
     # Where several users speak, the name of each belongs to what a worker reads.
     are_named = len({entry.name for entry in entries if entry.role == "user"}) > 1
@@ -220,18 +221,18 @@ def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) 
         where = f"messages[{number}]"
         if entry.content is None and entry.role != "assistant":
             raise refused(f"{where}.content", "is missing", MISSING)
-        texts, attachments, _ = files.take(entry.content)
-        text = "\n".join(texts)
-        if attachments and entry.role in {"system", "developer", "assistant"}:
+        taken = files.take(entry.content)
+        if taken.attachments and entry.role in {"system", "developer", "assistant"}:
             raise refused(f"{where}.content", TEXT_ONLY)
         match entry.role:
+            case "system" | "developer" if talk:
+                talk += late_instructions(taken.texts)
             case "system" | "developer":
-                system.append(text)
+                system.append("\n".join(taken.texts))
             case "user":
-                text = f"{entry.name}: {text}" if are_named and entry.name else text
-                talk.append(Message(role="user", content=text, attachments=attachments))
+                talk.append(taken.message("user", prefix=f"{entry.name}: " if are_named and entry.name else ""))
             case "assistant":
-                text = text or entry.refusal or ""
+                text = "\n".join(taken.texts) or entry.refusal or ""
                 calls = [call.read(f"{where}.tool_calls[{n}]") for n, call in enumerate(entry.tool_calls or ())]
                 if (old := entry.function_call) is not None:
                     functions += 1
@@ -245,5 +246,5 @@ def _read_messages(entries: Sequence[_ChatMessage], files: AttachmentCollector) 
                 raise refused(f"{where}.role", "is function, but no message before it has a function_call")
             case _:
                 call = entry.tool_call_id if entry.role == "tool" else called
-                talk.append(Message(role="tool", content=text, attachments=attachments, tool_call_id=call or ""))
+                talk.append(taken.message("tool", tool_call_id=call or ""))
     return with_system_text(system, talk)

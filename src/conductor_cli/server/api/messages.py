@@ -37,6 +37,7 @@ from conductor_cli.server.api.bodies import (
     as_parts,
     bytes_of_base64,
     fault,
+    late_instructions,
     quoted,
     read_body,
     read_document,
@@ -293,11 +294,8 @@ class _ResultBlock(Part):
     is_error: bool | None = None
 
     def take(self, files: AttachmentCollector) -> Iterator[Message]:
-        texts, attachments, _ = files.take(self.content)
-        yield Message(
-            role="tool", content="\n".join(texts), attachments=attachments, tool_call_id=self.tool_use_id,
-            is_error=bool(self.is_error),
-        )  # fmt: skip
+        taken = files.take(self.content)
+        yield taken.message("tool", tool_call_id=self.tool_use_id, is_error=bool(self.is_error))
 
 
 class _DroppedBlock(Part):
@@ -434,32 +432,28 @@ def estimate_length(request: ClientRequest) -> int:
 
 
 def _read_turns(asked: MessagesBody, files: AttachmentCollector) -> tuple[Message, ...]:
-    """The system text, if there is any, then the turns. Raises `RequestError`.
-
-    A system text in the middle stays there, as a text of the user: moved to the beginning it would change what all
-    later requests begin with, and with it what providers remember.
-    """
+    """The system text, if there is any, then the turns. Raises `RequestError`."""
     system, talk = list[str](), list[Message]()
     if asked.system is not None:
-        texts, _, _ = files.take(_allowed(asked.system, "system", "system"))
+        texts = files.take(_allowed(asked.system, "system", "system")).texts
         system = [text for text in texts if not text.startswith(BILLING)]
     for number, turn in enumerate(asked.messages):
         blocks = _allowed(turn.content, f"messages[{number}].content", turn.role)
-        texts, attachments, rest = files.take(blocks)
+        taken = files.take(blocks)
         if turn.role == "system" and not talk:
-            system += texts
+            system += taken.texts
         elif turn.role == "system":
-            if texts:
-                talk.append(Message(role="user", content=fence("system", "\n\n".join(texts))))
+            talk += late_instructions(taken.texts)
         elif turn.role == "assistant":
             # The texts of one reply are one text, which other blocks interrupt.
-            calls = tuple(each for each in rest if isinstance(each, ToolCall))
-            if texts or calls:
-                talk.append(Message(role="assistant", content="".join(texts), tool_calls=calls))
+            calls = tuple(each for each in taken.found if isinstance(each, ToolCall))
+            if taken.texts or calls:
+                talk.append(Message(role="assistant", content="".join(taken.texts), tool_calls=calls))
         else:
-            talk += [each for each in rest if isinstance(each, Message)]
-            if texts or attachments or not rest:
-                talk.append(Message(role="user", content="\n\n".join(texts), attachments=attachments))
+            results = [each for each in taken.found if isinstance(each, Message)]
+            talk += results
+            if taken.texts or taken.attachments or not results:
+                talk.append(taken.message("user", joint="\n\n"))
     texts = [text for text in system if text.strip()]
     return (*([Message(role="system", content="\n\n".join(texts))] if texts else []), *talk)
 

@@ -24,6 +24,7 @@ from conductor_cli.server.api.bodies import (
     Many,
     fault,
     impossible,
+    late_instructions,
     quoted,
     read_body,
     refused,
@@ -408,27 +409,26 @@ class ResponsesApi:
 
 
 def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Message, ...]:
-    """The conversation. All system texts become one message, the first. Raises `RequestError`."""
+    """The conversation. The system texts before it become one message, the first. Raises `RequestError`."""
     system, talk = [asked.instructions or ""], list[Message]()
     for number, item in enumerate(asked.input):
         if isinstance(item, _MessageItem):
-            texts, attachments, _ = files.take(item.content)
-            text = "\n".join(texts)
-            if attachments and item.role != "user":
+            taken = files.take(item.content)
+            if taken.attachments and item.role != "user":
                 raise refused(f"input[{number}].content", TEXT_ONLY)
             if item.role == "user":
-                talk.append(Message(role="user", content=text, attachments=attachments))
+                talk.append(taken.message("user"))
             elif item.role == "assistant":
-                _add_reply(talk, text, ())
+                _add_reply(talk, "\n".join(taken.texts), ())
+            elif talk:
+                talk += late_instructions(taken.texts)
             else:
-                system.append(text)
+                system.append("\n".join(taken.texts))
         elif isinstance(item, _CallItem):
             arguments = (item.arguments if item.type == "function_call" else item.input) or ""
             _add_reply(talk, "", (ToolCall(id=item.call_id, name=item.name, arguments=arguments),))
         elif isinstance(item, _OutputItem):
-            texts, attachments, _ = files.take(item.output)
-            result = Message(role="tool", content="\n".join(texts), attachments=attachments, tool_call_id=item.call_id)
-            talk.append(result)
+            talk.append(files.take(item.output).message("tool", tool_call_id=item.call_id))
     messages = with_system_text(system, talk)
     if not messages:
         raise refused("input", "is empty", MISSING)
