@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from conductor_cli.server.api.messages import SIGNATURE
 from tests.cli.stage import TWO, Stage, says
+from tests.cli.test_tools import SERVER, calls
 from tests.media_files import png
 from tests.server.plain_api import Serving, serving
 from tests.servers import Script, SeenStep, Wire, delta, usage
@@ -22,6 +24,11 @@ TOOLS = {
     "chat/completions": [{"type": "function", "function": EDIT | {"parameters": SCHEMA}}],
     "responses": [{"type": "function", **EDIT, "parameters": SCHEMA}],
     "messages": [EDIT | {"input_schema": SCHEMA}],
+}
+SEARCH = {
+    "chat/completions": {"type": "web_search"},
+    "responses": {"type": "web_search"},
+    "messages": {"type": "web_search_20250305", "name": "web_search"},
 }
 
 
@@ -212,3 +219,23 @@ def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
     assert (whole.status_code, whole.json()["error"]["code"]) == (502, "invalid_answer")
     assert '"code":"invalid_answer"' in stream.text
     assert "alpha answers" not in "".join(line for line in stream.text.splitlines() if '"content":' in line)
+
+
+@pytest.mark.parametrize("api", SEARCH)
+def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    """Never is it answered from nothing: only workers that have the tools are asked."""
+    stage.configure()
+    monkeypatch.setenv("DIARY", str(stage.home / "diary"))
+    stage.models["beta"] = calls("add", a=40, b=2)
+    with serving() as server:
+        talk = Talk(server, api)
+        refused = talk.post(tools=[SEARCH[api]])
+        assert (refused.status_code, stage.server.requests) == (400, [])
+        assert "web_search" in refused.json()["error"]["message"]
+        stage.inside("tools", "add", "web_search", "--env", "DIARY", "--", sys.executable, str(SERVER))
+        stage.configure(workers=["alpha"])
+        stage.config.write_text(stage.config.read_text() + stage.worker("beta", 'tools = ["web_search"]\n'))
+        talk.ask(tools=[SEARCH[api]])
+    assert talk.text.endswith("the tool says: 42")

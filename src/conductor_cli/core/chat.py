@@ -47,11 +47,15 @@ ReadAttachment = Callable[[Attachment], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """Something that a model may ask to be called. `parameters` is the JSON Schema of its arguments, an object's."""
+    """Something that a model may ask to be called. `parameters` is the JSON Schema of its arguments, an object's.
+
+    `namespace` is the group that a client has the tool in, if any; `name` then begins with it.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,12 +18,15 @@ from typing import Any, Final, Literal, cast
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import Job
 from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.app.tools import pool_with_tools
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
+from conductor_cli.core.formatting import format_list
 from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
@@ -205,13 +208,28 @@ async def build_job(
         priced = [(each.price.input + each.price.output, each.name) for each in available if each.price is not None]
         if priced:
             what = replace(what, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),)))
+    only = runs.options.workers
+    if request.hosted:
+        what, only = replace(what, plan=None), await _able_to_run(request.hosted, runs, settings)
     return Job(
         settings=settings, store=runs.store_of(settings), question=what.question, plan=what.plan,
-        only=runs.options.workers, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
+        only=only, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request), origin=principal.origin,
         reviews=what.plan is None,  # a review would be the step that answers
         spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
     )  # fmt: skip
+
+
+async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) -> tuple[str, ...]:
+    """The workers that have a server of tools of each kind's name. Raises `RequestError` where there are none."""
+    pool = Pool(workers=()) if runs.options.rehearsal else (await resolve_pool(settings, None, runs.options.workers))[0]
+    pool, _ = pool_with_tools(settings, pool, {}, asking=False)
+    able = tuple(worker.name for worker in pool if set(hosted) <= set(worker.tools))
+    if not able:
+        kinds = format_list(sorted(hosted))
+        message = f"this server cannot run {kinds}, and no worker has tools of that name: conductor tools add {kinds}"
+        raise RequestError(400, "unsupported_tool", message, param="tools")
+    return able
 
 
 async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal) -> ParsedRequest:

@@ -63,10 +63,10 @@ class StoredResponses:
         if served is not None and served.ended is None:
             return _encoder(run, served.created, served.model).response("in_progress")
         if served is not None:
-            return _ended(_encoder(run, served.created, served.model), served.ended)
+            return _ended(_encoder(run, served.created, served.model, served.stream.trace), served.ended)
         trace = await asyncio.to_thread(self._stored, http, run)
         created = int(datetime.fromisoformat(trace.time).timestamp())
-        encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"))
+        encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"), trace)
         sign = partial(client_calls, ids=self._registry.runs.call_ids)
         return _ended(encoder, outcome_of(trace, now=local_now(), sign=sign))
 
@@ -115,8 +115,10 @@ def _unknown(run: str) -> RequestError:
     return RequestError(404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}")
 
 
-def _encoder(run: str, created: int, model: str) -> ResponsesEncoder:
-    return ResponsesEncoder(ClientRequest(model=model, messages=()), run, created)
+def _encoder(run: str, created: int, model: str, trace: Trace | None = None) -> ResponsesEncoder:
+    talk = trace.question.conversation if trace is not None else None
+    tools = talk.tools if talk is not None else ()
+    return ResponsesEncoder(ClientRequest(model=model, messages=(), tools=tools), run, created)
 
 
 def _ended(encoder: ResponsesEncoder, ended: ServedAnswer | RequestError | None) -> dict[str, Any]:

@@ -154,10 +154,31 @@ def test_a_schema_is_read_and_checked() -> None:
     assert (error.code, error.param) == ("invalid_json_schema", "response_format.json_schema.schema")
 
 
-def test_tools_that_are_no_functions_are_left_out() -> None:
-    read = parsed(tools=[EDIT, {"type": "web_search"}, {"type": "custom", "custom": {"name": "x"}}])
-    edit = Tool(name="edit", description="Edits.", parameters={"type": "object", "properties": {}})
-    assert (read.tools, read.tool_choice) == ((edit,), "auto")
+SEARCH = {"type": "web_search_preview_2025_03_11"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "tools", "hosted"),
+    [
+        ({"tools": [EDIT, SEARCH, {"type": "custom", "custom": {"name": "x"}}]}, ["edit"], ()),
+        ({"tools": [SEARCH, {"type": "code_interpreter"}]}, [], ("web_search", "code_interpreter")),
+        ({"tools": [EDIT, SEARCH], "tool_choice": SEARCH}, [], ("web_search",)),
+        ({"tools": [SEARCH], "tool_choice": "required"}, [], ("web_search",)),
+        ({"tools": [SEARCH], "tool_choice": "none"}, [], ()),
+        ({"web_search_options": {}}, [], ("web_search",)),
+        (
+            {"tools": [EDIT, SEARCH], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]}},
+            [], ("web_search",),
+        ),
+    ],
+)  # fmt: skip
+def test_tools_that_are_no_functions_are_left_out_or_needed(
+    fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
+) -> None:
+    """They are needed where the request has nothing else to call, or asks for one."""
+    read = parsed(**fields)
+    assert ([tool.name for tool in read.tools], read.hosted) == (tools, hosted)
+    assert read.tool_choice == fields.get("tool_choice", "auto") or read.tool_choice == "auto"
 
 
 def test_a_choice_of_tools_narrows_them() -> None:

@@ -123,6 +123,28 @@ def test_the_choice_among_tools_is_read(choice: str, expected: object) -> None:
     assert parsed(tools=tools, tool_choice={"type": choice, "name": "edit"}).tool_choice == expected
 
 
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+CLIENTS = {"name": "edit", "input_schema": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "tools", "hosted"),
+    [
+        ({"tools": [CLIENTS, SEARCH]}, ["edit"], ()),
+        ({"tools": [SEARCH]}, [], ("web_search",)),
+        ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, [], ("web_search",)),
+        ({"tools": [CLIENTS, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, [], ("web_search",)),
+        ({"tools": [SEARCH], "tool_choice": {"type": "none"}}, [], ()),
+        ({"mcp_servers": [{"type": "url", "url": "https://x.test", "name": "x"}]}, [], ("mcp",)),
+    ],
+)
+def test_tools_that_no_client_runs_are_left_out_or_needed(
+    fields: dict[str, Any], tools: list[str], hosted: tuple[str, ...]
+) -> None:
+    read = parsed(**fields)
+    assert ([tool.name for tool in read.tools], read.hosted) == (tools, hosted)
+
+
 @pytest.mark.parametrize("field", ["output_config", "output_format"])
 def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
     form = {"type": "json_schema", "schema": {"type": "object"}}

@@ -19,6 +19,7 @@ from tests.server.api.samples import CALLS, PLANNED, RUN, Sdk, data_url, events,
 API = ResponsesApi()
 ASKED: dict[str, Any] = {"model": "conductor", "input": "Hi"}
 EDIT = {"type": "function", "name": "edit", "parameters": {"type": "object"}, "strict": False}
+ECHO = {"type": "namespace", "name": "mcp__echo", "description": "Echoes.", "tools": [EDIT]}
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
@@ -51,16 +52,18 @@ def test_what_codex_sends_is_read() -> None:
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": None},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I will."}]},
             {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "edit", "arguments": "{}"},
-            {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "edit", "arguments": "{}"},
+            {"type": "function_call", "id": "fc_2", "call_id": "c2", "namespace": "mcp__echo", "name": "edit",
+             "arguments": "{}"},
             {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "done"},
             {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "also"}]},
             {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "No sandbox."}]},
         ],
-        instructions="Be brief.", tools=[EDIT, {"type": "namespace", "tools": [EDIT]}, {"type": "web_search"}],
+        instructions="Be brief.", tools=[EDIT, ECHO, {"type": "web_search"}],
         tool_choice="auto", store=False, include=["reasoning.encrypted_content"], reasoning={"summary": "auto"},
         prompt_cache_key="s", client_metadata={"x": "y"},
     )  # fmt: skip
-    calls = tuple(ToolCall(id=call, name="edit", arguments="{}") for call in ("c1", "c2"))
+    names = {"c1": "edit", "c2": "mcp__echo__edit"}
+    calls = tuple(ToolCall(id=call, name=name, arguments="{}") for call, name in names.items())
     assert read.messages == (
         Message(role="system", content="Be brief.\n\nSandbox."),
         Message(role="user", content="Edit a.py"),
@@ -69,7 +72,8 @@ def test_what_codex_sends_is_read() -> None:
         Message(role="tool", content="also", tool_call_id="c2"),
         Message(role="user", content=fence("system", "No sandbox.")),
     )
-    assert [tool.name for tool in read.tools] == ["edit"]
+    assert [(tool.name, tool.namespace) for tool in read.tools] == [("edit", ""), ("mcp__echo__edit", "mcp__echo")]
+    assert read.hosted == ()
 
 
 def test_every_option_is_read() -> None:
@@ -136,6 +140,18 @@ def test_the_id_of_a_foreign_response_is_not_found() -> None:
 
 
 # Answers
+
+
+def test_a_call_of_a_namespace_says_which() -> None:
+    """Under the tool's own name, in each event, as Codex finds it."""
+    call = ToolCall(id="call_one", name="mcp__echo__edit", arguments="{}")
+    sent = stream_of(outcome(calls=(call,)), tools=[EDIT, ECHO])
+    items = [event["item"] for event in sent if event.get("item", {}).get("type") == "function_call"]
+    assert {(item["namespace"], item["name"]) for item in items} == {("mcp__echo", "edit")}
+    assert sent[-1]["response"]["output"][-1]["namespace"] == "mcp__echo"
+    chosen = parsed(tools=[ECHO], tool_choice={"type": "function", "namespace": "mcp__echo", "name": "edit"})
+    assert isinstance(chosen.tool_choice, Tool)
+    assert chosen.tool_choice.name == "mcp__echo__edit"
 
 
 def test_every_event_is_one_of_the_sdk() -> None:

@@ -179,6 +179,11 @@ StopTexts = Annotated[
 ]
 
 
+def kind_of_tool(type_name: str) -> str:
+    """The kind of a tool that is no function, without its version: `web_search` for `web_search_20250305`."""
+    return one_line(re.sub(r"_(?:preview|20\d\d(?:_?\d\d){2})", "", type_name))[:60]
+
+
 def unique_texts(texts: Iterable[str] | None) -> tuple[str, ...]:
     """The texts that are not empty, each once."""
     return tuple(dict.fromkeys(text for text in texts or () if text))

@@ -9,7 +9,7 @@ the orchestration.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -37,6 +37,7 @@ from conductor_cli.server.api.bodies import (
     as_parts,
     bytes_of_base64,
     fault,
+    kind_of_tool,
     late_instructions,
     quoted,
     read_body,
@@ -333,7 +334,7 @@ class _MessagesTurn(Body):
 
 
 class _Tool(Body):
-    """A tool of the client; or, with another type, one that Anthropic's servers run, which is left out."""
+    """A tool of the client; or, with another type, one that Anthropic's servers run or its models are trained for."""
 
     type: str | None = None
     name: ToolName | None = None
@@ -363,6 +364,7 @@ class MessagesBody(Asking):
     messages: Annotated[Many[_MessagesTurn], Field(min_length=1)]
     system: _Content | None = None
     tools: Many[_Tool] | None = None
+    mcp_servers: Any = None
     tool_choice: _Choice | None = None
     max_tokens: Count | None = None
     stop_sequences: StopTexts | None = None
@@ -389,13 +391,15 @@ class MessagesApi:
         form, where = (
             (config.format, "output_config.format") if config.format else (asked.output_format, "output_format")
         )
-        tools = _read_tools(asked)
+        tools, hosted = _read_tools(asked)
+        kept, choice, needed = _read_choice(asked.tool_choice, tools, hosted)
         return ClientRequest(
             model=asked.model,
             messages=_read_turns(asked, files),
             blobs=files.blobs,
-            tools=tuple(tools.values()),
-            tool_choice=_read_choice(asked.tool_choice, tools),
+            tools=kept,
+            tool_choice=choice,
+            hosted=unique_texts(needed),
             parallel_tool_calls=not (asked.tool_choice and asked.tool_choice.disable_parallel_tool_use),
             max_tokens=asked.max_tokens,
             temperature=asked.temperature,
@@ -466,10 +470,12 @@ def _allowed(blocks: list[Any], where: str, role: str) -> list[Any]:
     return blocks
 
 
-def _read_tools(asked: MessagesBody) -> dict[str, Tool]:
-    tools = dict[str, Tool]()
+def _read_tools(asked: MessagesBody) -> tuple[dict[str, Tool], dict[str, str]]:
+    """Return the client's tools by their names, and the kinds of all others by theirs."""
+    tools, hosted = dict[str, Tool](), {"": "mcp"} if asked.mcp_servers else dict[str, str]()
     for number, tool in enumerate(asked.tools or ()):
         if tool.type not in {None, "custom"}:
+            hosted[tool.name or str(tool.type)] = kind_of_tool(str(tool.type))
             continue
         if tool.name is None or tool.input_schema is None:
             field = "name" if tool.name is None else "input_schema"
@@ -477,20 +483,25 @@ def _read_tools(asked: MessagesBody) -> dict[str, Tool]:
         if tool.name in tools:
             raise refused(f"tools[{number}].name", f"is the name of two tools: {quoted(tool.name)}")
         tools[tool.name] = Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
-    return tools
+    return tools, hosted
 
 
-def _read_choice(choice: _Choice | None, tools: Mapping[str, Tool]) -> ToolChoice | Tool:
-    if choice is None:
-        return "auto"
+def _read_choice(
+    asked: _Choice | None, tools: Mapping[str, Tool], hosted: Mapping[str, str]
+) -> tuple[tuple[Tool, ...], ToolChoice | Tool, Iterable[str]]:
+    """Return the tools that may be called, the choice among them, and which hosted ones the answer needs."""
+    choice, kept = asked or _Choice(type="auto"), tuple(tools.values())
     if choice.type == "tool":
         if choice.name is None:
             raise refused("tool_choice.name", "is missing", MISSING)
+        if choice.name in hosted:
+            return (), "auto", [hosted[choice.name]]
         if choice.name not in tools:
             raise refused("tool_choice.name", f"is no tool of this request: {quoted(choice.name)}")
-        return tools[choice.name]
+        return kept, tools[choice.name], ()
     if choice.type not in _CHOICES:
         raise refused("tool_choice.type", f"{quoted(choice.type)} is not known: it can be auto, any, tool or none")
-    if choice.type == "any" and not tools:
-        raise refused("tool_choice.type", "is any, but the request has no tool that its client runs")
-    return _CHOICES[choice.type]
+    needed = hosted.values() if not tools and choice.type != "none" else ()
+    if choice.type == "any" and not tools and not needed:
+        raise refused("tool_choice.type", "is any, but the request has no tools")
+    return kept, "auto" if needed else _CHOICES[choice.type], needed

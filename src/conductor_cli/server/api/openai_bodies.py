@@ -26,6 +26,7 @@ from conductor_cli.server.api.bodies import (
     as_parts,
     bytes_of_base64,
     bytes_of_url,
+    kind_of_tool,
     quoted,
     read_document,
     read_image,
@@ -96,10 +97,16 @@ class _FunctionSpec(Body):
 
 
 class _ToolEntry(_FunctionSpec):
-    """A tool. Those that are no functions are left out."""
+    """A tool, or a namespace of `tools`."""
 
     type: str
     function: _FunctionSpec | None = None
+    tools: Many[_ToolEntry] | None = None
+
+
+def name_in(namespace: str | None, name: str) -> str:
+    """The name under which a worker knows a tool of a namespace, as Codex joins them: `mcp__git__log`."""
+    return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
 
 
 class _Named(Body):
@@ -116,6 +123,7 @@ class ToolChoiceField(Body):
 
     type: str
     name: str | None = None
+    namespace: str | None = None
     function: _Named | None = None
     mode: str | None = None
     tools: Many[ToolChoiceField] | None = None
@@ -128,6 +136,7 @@ class ToolChoiceField(Body):
         name = self.function.name if self.function is not None else self.name
         if name is None:
             raise refused(f"{where}.name", "is missing", MISSING)
+        name = name_in(self.namespace, name)
         if name not in tools:
             raise refused(f"{where}.name", f"is no tool of this request: {quoted(name)}")
         return tools[name]
@@ -157,34 +166,60 @@ class OpenAIAsking(Asking):
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     store: bool | None = None
     stream_options: _StreamOptions | None = None
+    web_search_options: Any = None  # how Chat Completions asks for a search
 
     def read_options(self) -> dict[str, Any]:
         """Return the fields of `ClientRequest` that both APIs have in common. Raises `RequestError`."""
-        tools = dict[str, Tool]()
-        for number, entry in enumerate(self.tools or ()):
-            spec, where = entry.function or entry, f"tools[{number}]{'.function' if entry.function else ''}.name"
-            if entry.type != "function":
-                continue
-            if spec.name is None:
-                raise refused(where, "is missing", MISSING)
-            if spec.name in tools:
-                raise refused(where, f"is the name of two tools: {quoted(spec.name)}")
-            parameters = spec.parameters or {"type": "object", "properties": {}}
-            tools[spec.name] = Tool(name=spec.name, description=spec.description or "", parameters=parameters)
-        kept, choice = self._choose(tools)
+        hosted = ["web_search"] if self.web_search_options is not None else []
+        tools = self._read_tools(hosted)
+        kept, choice, needed = self._choose(tools, hosted)
         options = self.stream_options or _StreamOptions()
         return {
             "model": self.model, "tools": kept, "tool_choice": choice, "temperature": self.temperature,
+            "hosted": unique_texts(needed),
             "parallel_tool_calls": self.parallel_tool_calls is not False, "stop": unique_texts(self.stop),
             "stream": bool(self.stream), "include_events": bool(options.include_events), "max_cost": self.max_cost,
             "store": self.store is not False,
         }  # fmt: skip
 
-    def _choose(self, tools: dict[str, Tool]) -> tuple[tuple[Tool, ...], ToolChoice | Tool]:
+    def _read_tools(self, hosted: list[str]) -> dict[str, Tool]:
+        """Return the functions by their names, and add the kinds of all other tools to `hosted`."""
+        tools = dict[str, Tool]()
+        for place, entry, namespace in self._entries():
+            spec, where = entry.function or entry, f"{place}{'.function' if entry.function else ''}.name"
+            if entry.type != "function":
+                hosted.append(kind_of_tool(entry.type))
+                continue
+            if spec.name is None:
+                raise refused(where, "is missing", MISSING)
+            name = name_in(namespace, spec.name)
+            if name in tools:
+                raise refused(where, f"is the name of two tools: {quoted(name)}")
+            parameters = spec.parameters or {"type": "object", "properties": {}}
+            tools[name] = Tool(
+                name=name, description=spec.description or "", parameters=parameters, namespace=namespace
+            )  # fmt: skip
+        return tools
+
+    def _entries(self) -> Iterator[tuple[str, _ToolEntry, str]]:
+        """Yield where each tool is, the tool, and its namespace."""
+        for number, entry in enumerate(self.tools or ()):
+            where = f"tools[{number}]"
+            if entry.type != "namespace":
+                yield where, entry, ""
+            elif entry.name is None:
+                raise refused(f"{where}.name", "is missing", MISSING)
+            else:
+                yield from ((f"{where}.tools[{n}]", each, entry.name) for n, each in enumerate(entry.tools or ()))
+
+    def _choose(
+        self, tools: dict[str, Tool], hosted: Sequence[str]
+    ) -> tuple[tuple[Tool, ...], ToolChoice | Tool, Sequence[str]]:
+        """Return the tools that may be called, the choice among them, and which hosted ones the answer needs."""
         choice = self.tool_choice or ToolChoiceField(type="mode", mode="auto")
         where = "tool_choice"
         if choice.type == "function":
-            return tuple(tools.values()), choice.named(where, tools)
+            return tuple(tools.values()), choice.named(where, tools), ()
         if choice.type == "allowed_tools":
             inner = choice if choice.allowed_tools is None else choice.allowed_tools
             where = where if inner is choice else f"{where}.allowed_tools"
@@ -195,17 +230,21 @@ class OpenAIAsking(Asking):
                 for number, each in enumerate(inner.tools)
                 if each.type == "function"
             ]
+            hosted = [kind_of_tool(each.type) for each in inner.tools if each.type != "function"]
             tools, mode, where = {tool.name: tool for tool in allowed}, inner.mode or "auto", f"{where}.mode"
         elif choice.type == "mode":
             mode = choice.mode or "auto"
+        elif kind_of_tool(choice.type) in hosted:
+            return (), "auto", [kind_of_tool(choice.type)]
         else:
             known = "function or allowed_tools"
             raise refused(f"{where}.type", f"{quoted(choice.type)} is not served: it can be {known}")
         if mode not in _MODES:
             raise refused(where, f"{quoted(mode)} is not known: it can be auto, none or required")
-        if mode == "required" and not tools:
-            raise refused(where, "is required, but the request has no tool of type function")
-        return tuple(tools.values()), _MODES[mode]
+        needed = hosted if not tools and mode != "none" else ()
+        if mode == "required" and not tools and not needed:
+            raise refused(where, "is required, but the request has no tools")
+        return tuple(tools.values()), "auto" if needed else _MODES[mode], needed
 
 
 def with_system_text(texts: Sequence[str], talk: Iterable[Message]) -> tuple[Message, ...]:

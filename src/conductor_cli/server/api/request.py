@@ -22,9 +22,10 @@ class ClientRequest:
     `model` is the name as the client wrote it. `messages` begin with all system texts as one message, if there are any;
     the conversation follows word for word. `blobs` are the bytes of what the messages carry, by their SHA-256.
     `schema` is the JSON Schema of the answer, which `require_schema` checks, and `schema_field` the field that it is
-    in; `json_only` asks for JSON of any form. `effort` may be any word. `max_cost` is in US dollars
-    and can only narrow. `previous` is the run whose response this one continues. `metadata` is given back with the
-    response. `shows_reasoning` says whether the client wants plan and steps narrated.
+    in; `json_only` asks for JSON of any form. `hosted` are the kinds of tools that the answer needs and that the API's
+    own provider would run, such as `web_search`. `effort` may be any word. `max_cost` is in US dollars and can only
+    narrow. `previous` is the run whose response this one continues. `metadata` is given back with the response.
+    `shows_reasoning` says whether the client wants plan and steps narrated.
     """
 
     model: str
@@ -32,6 +33,7 @@ class ClientRequest:
     blobs: Mapping[str, bytes] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice | Tool = "auto"
+    hosted: tuple[str, ...] = ()
     parallel_tool_calls: bool = True
     schema: Mapping[str, Any] | None = None
     schema_field: str = ""

@@ -31,7 +31,7 @@ from conductor_cli.server.api.bodies import (
 )
 from conductor_cli.server.api.encoding import conductor_object, named_event, responses_usage
 from conductor_cli.server.api.errors import TOO_LONG, error_body
-from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, with_system_text
+from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, name_in, with_system_text
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
 Item = dict[str, Any]
@@ -152,9 +152,15 @@ class ResponsesEncoder:
         before = self._close() + self._tell_held()
         index = len(self._output)
         item_id = f"fc_{self._run}_{index}"
+        name, namespace = (
+            call.name,
+            next((tool.namespace for tool in self._request.tools if tool.name == call.name), ""),
+        )
+        if namespace:
+            name = name.removeprefix(name_in(namespace, ""))
         item = {
-            "id": item_id, "type": "function_call", "status": "completed", "call_id": call.id, "name": call.name,
-            "arguments": call.arguments,
+            "id": item_id, "type": "function_call", "status": "completed", "call_id": call.id, "name": name,
+            "arguments": call.arguments, **({"namespace": namespace} if namespace else {}),
         }  # fmt: skip
         self._output.append(item)
         place = {"item_id": item_id, "output_index": index}
@@ -163,7 +169,7 @@ class ResponsesEncoder:
             before,
             self._event("response.output_item.added", output_index=index, item=begun),
             self._event("response.function_call_arguments.delta", **place, delta=call.arguments),
-            self._event("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments),
+            self._event("response.function_call_arguments.done", **place, name=name, arguments=call.arguments),
             self._event("response.output_item.done", output_index=index, item=item),
         ])  # fmt: skip
 
@@ -303,6 +309,7 @@ class _CallItem(Body):
     type: Literal["function_call", "custom_tool_call"]
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str | None = None
     input: str | None = None
 
@@ -426,7 +433,9 @@ def _read_items(asked: ResponsesBody, files: AttachmentCollector) -> tuple[Messa
                 system.append("\n".join(taken.texts))
         elif isinstance(item, _CallItem):
             arguments = (item.arguments if item.type == "function_call" else item.input) or ""
-            _add_reply(talk, "", (ToolCall(id=item.call_id, name=item.name, arguments=arguments),))
+            _add_reply(
+                talk, "", (ToolCall(id=item.call_id, name=name_in(item.namespace, item.name), arguments=arguments),)
+            )
         elif isinstance(item, _OutputItem):
             talk.append(files.take(item.output).message("tool", tool_call_id=item.call_id))
     messages = with_system_text(system, talk)
