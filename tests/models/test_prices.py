@@ -13,7 +13,7 @@ import pytest
 
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price, Usage, with_cost
-from conductor_cli.models.prices import load_prices, price_of, with_accepts, with_prices
+from conductor_cli.models.prices import load_prices, price_of, with_abilities, with_prices
 
 CHAT = {"mode": "chat", "input_cost_per_token": 2e-06, "output_cost_per_token": 1e-05}
 TWO_AND_TEN = Price(input=Decimal(2), output=Decimal(10))
@@ -159,7 +159,9 @@ def test_what_a_model_accepts_is_read_from_the_table_and_is_nothing_where_it_is_
         Worker(name="text", kind="openai", model="gpt-3.5-turbo"),
         Worker(name="file", kind="llama", model="gpt-4o"),
     )
-    found = {worker.name: worker.accepts for worker in with_accepts(workers)}
+    able = with_abilities(workers)
+    found = {worker.name: worker.accepts for worker in able}
+    assert [worker.max_output for worker in able] == [16_384, 16_384, 16_384, None, 4096, None]
     assert found == {
         "known": ("image", "pdf"), "said": ("pdf",), "said-no": (), "elsewhere": (), "text": (), "file": (),
     }  # fmt: skip

@@ -67,18 +67,21 @@ def test_the_answering_step_continues_the_clients_own_conversation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "asked_for", "sent"),
+    ("options", "asked_for", "sent", "known"),
     [
-        ({}, 32_000, 32_000), ({}, 77, 77), ({}, None, 4096), ({"max_tokens": 500}, 32_000, 500),
-        ({"max_tokens": 500}, 77, 77), ({"max_tokens": 500}, None, 500), ({"context": 20_000}, 32_000, 19_870),
-        ({"context": 2000}, 32_000, 4096),
+        ({}, 64_000, 64_000, None), ({}, 77, 77, None), ({}, None, 32_000, None), ({"max_tokens": 500}, 32_000, 500, 9),
+        ({"max_tokens": 500}, 77, 77, None), ({"max_tokens": 500}, None, 500, None),
+        ({"max_tokens": 50_000}, None, 50_000, None),
+        ({"context": 20_000}, 32_000, 19_870, None), ({"context": 2000}, None, 4096, None),
+        ({}, None, 128_000, 128_000), ({}, 64_000, 16_384, 16_384),
     ],
 )  # fmt: skip
-def test_the_clients_limit_counts_unless_the_user_set_a_lower_one(
-    options: dict[str, Any], asked_for: int | None, sent: int
+def test_the_clients_limit_counts_unless_the_model_or_the_user_sets_a_lower_one(
+    options: dict[str, Any], asked_for: int | None, sent: int, known: int | None
 ) -> None:
+    """Where the client sends none it is the model's own, else 32,000."""
     bob = ScriptedModel([ASKS])
-    conductor = cast(bob, pool=pool_of("ann", "bob", options=options))
+    conductor = cast(bob, pool=pool_of("ann", "bob", options=options, max_output=known))
     play(conductor, asked(max_tokens=asked_for))
     ann: Any = conductor.workers["ann"]
     assert bob.requests[0].max_tokens == pytest.approx(sent, abs=30 if sent == 19_870 else 0)

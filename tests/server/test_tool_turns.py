@@ -221,6 +221,31 @@ def test_an_answer_that_stays_wrong_is_an_error(stage: Stage) -> None:
     assert "alpha answers" not in "".join(line for line in stream.text.splitlines() if '"content":' in line)
 
 
+async def cut(seen: SeenStep, wire: Wire) -> None:
+    """A reply whose limit cuts it inside a call."""
+    await wire.head()
+    call = {"index": 0, "id": "own", "type": "function", "function": {"name": "edit", "arguments": '{"file": "a'}}
+    await wire.frames(delta(tool_calls=[call]), delta(finish="length"), usage(), "[DONE]")
+
+
+@pytest.mark.parametrize(
+    ("api", "word"),
+    [("chat/completions", '"finish_reason":"length"'), ("responses", "max_output_tokens"),
+     ("messages", '"stop_reason":"max_tokens"')],
+)  # fmt: skip
+def test_a_reply_that_its_limit_cuts_is_told_as_such_and_never_asked_for_again(
+    stage: Stage, api: str, word: str
+) -> None:
+    stage.configure(more="[limits]\nattempts = 3")
+    stage.models["alpha"] = stage.models["beta"] = cut
+    with serving() as server:
+        whole, stream = (Talk(server, api).post(stream=stream) for stream in (False, True))
+    assert [answer.status_code for answer in (whole, stream)] == [200, 200]
+    assert word in whole.text
+    assert word in stream.text
+    assert len([*stage.asked("alpha"), *stage.asked("beta")]) == 2
+
+
 @pytest.mark.parametrize("api", SEARCH)
 def test_a_search_that_nobody_can_run_is_refused_and_a_server_of_tools_runs_it(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, api: str

@@ -24,7 +24,7 @@ from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.discovery import discover, workers_with_keys
 from conductor_cli.models.presets import model_of, party_of
-from conductor_cli.models.prices import with_accepts, with_prices
+from conductor_cli.models.prices import with_abilities, with_prices
 from conductor_cli.models.worker_options import kinds
 from conductor_cli.tools.servers import ToolServer
 
@@ -141,7 +141,7 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     remarks += settings.dropped
     if settings.cards.problem:
         remarks.append(f"{settings.cards.problem}; measured capability cards are not used")
-    pool = Pool(workers=with_accepts(workers))
+    pool = Pool(workers=with_abilities(workers))
     pool, policy_remarks = filter_pool(pool, settings, only, planner, found)
     return pool, (*remarks, *policy_remarks)
 

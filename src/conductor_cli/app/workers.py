@@ -21,7 +21,7 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
 from conductor_cli.models.catalog import open_model
 from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, costs_nothing, shipped_pools
-from conductor_cli.models.prices import load_prices, with_accepts, with_prices
+from conductor_cli.models.prices import load_prices, with_abilities, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
 
@@ -61,7 +61,7 @@ def worker_rows(settings: Settings) -> list[WorkerRow]:
 def describe_workers(configured: Sequence[ConfiguredWorker], settings: Settings) -> list[WorkerRow]:
     """The rows of these workers; the price table and the list of stored keys are read once for all of them."""
     store = open_key_store(settings)
-    known = with_accepts(with_prices([item.worker for item in configured])[0])
+    known = with_abilities(with_prices([item.worker for item in configured])[0])
     return [
         WorkerRow(
             configured=item,

@@ -38,7 +38,8 @@ class Worker:
     `kind` names the adapter or provider preset, `model` is the provider's id or a GGUF path, `options` what only that
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
     steps may run at once, `tags` the user's own labels, for policies. `accepts` are the kinds of attachments that it
-    can read; None where nobody has said it or looked it up, which counts as none.
+    can read; None where nobody has said it or looked it up, which counts as none. `max_output` is the most tokens that
+    its model writes at once; None where that is not known.
     `tools` are the servers whose tools it may call.
     """
 
@@ -52,6 +53,7 @@ class Worker:
     price: Price | None = None
     tags: tuple[str, ...] = ()
     accepts: tuple[MediaKind, ...] | None = None
+    max_output: int | None = None
     tools: tuple[str, ...] = ()
 
     @property

@@ -69,21 +69,24 @@ def with_prices(workers: Sequence[Worker]) -> tuple[tuple[Worker, ...], str]:
     return tuple(replace(worker, price=price) for worker, price in zip(workers, own, strict=True)), table.problem
 
 
-def with_accepts(workers: Sequence[Worker]) -> tuple[Worker, ...]:
-    """Return the same workers, each with what it accepts: what its settings say, else what the table says of its model.
+def with_abilities(workers: Sequence[Worker]) -> tuple[Worker, ...]:
+    """Return the same workers, each with what it accepts, which its settings may say, and the most that it writes.
 
-    Of a model that has no row nothing is known, and so it accepts nothing.
+    Both are what the table says of its model. Of one that has no row nothing is known, and so it accepts nothing.
     """
     found = []
     for worker in workers:
+        name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
+        row = load_prices().rows.get(name) if name else None
+        row = row if _answers_questions(row) else {}
         accepts = worker.accepts
         if accepts is None:
-            name, features = table_name(worker), PRESETS[worker.kind].features if worker.kind in PRESETS else ()
-            row = load_prices().rows.get(name) if name else None
-            row = row if _answers_questions(row) else {}
             # A model may read more than its provider's API takes.
             accepts = tuple(kind for kind, key in _ACCEPTS.items() if row.get(key) is True and kind in features)
-        found.append(replace(worker, accepts=accepts))
+        written, context = row.get("max_output_tokens"), row.get("max_input_tokens")
+        # Where both are equal, the number is that of the context.
+        is_known = isinstance(written, int) and isinstance(context, int) and 0 < written < context
+        found.append(replace(worker, accepts=accepts, max_output=written if is_known else None))
     return tuple(found)
 
 

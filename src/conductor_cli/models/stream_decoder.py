@@ -66,6 +66,8 @@ class ToolCallDecoder:
         self._names = names or {}
         self._calls: list[_Call] = []
         self._length = 0
+        self.cut_off = False
+        """Whether the reply ended inside a call. Then none of its calls is meant to be made."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -100,14 +102,12 @@ class ToolCallDecoder:
                 yield self._delta(call)
 
     def end(self, *, complete: bool) -> Iterator[ToolCallDelta]:
-        """Yield what was held back. `complete` is whether the model ended by itself, so that no call can be cut off."""
-        for call in self._calls:
-            arguments = "".join(call.arguments).strip()
+        """Yield what was held back, unless a call is cut off, which none can be where the model ended by itself."""
+        texts = ["".join(call.arguments).strip() for call in self._calls]
+        self.cut_off = not complete and any(arguments_object(text) is None for text in texts)
+        for call, arguments in zip([] if self.cut_off else self._calls, texts, strict=not self.cut_off):
             if not call.name:
                 raise ModelError("broken", "the model called a tool without a name")
-            if not complete and arguments_object(arguments or "{}") is None:
-                message = f"the reply was cut off in the middle of a call of {call.name}"
-                raise ModelError("broken", message, hint="allow more tokens: max_tokens")
             rest = call.redactor.close()
             # No arguments at all means an object without fields.
             rest = rest if arguments else "{}"
@@ -248,7 +248,8 @@ class ChatReplyDecoder:
     def end(self) -> Iterator[Chunk]:
         """Yield what was held back, then the last chunk.
 
-        A reply without text and tool calls is a `ModelError`, and so is one that was cut off inside a call.
+        A reply without text and tool calls is a `ModelError`. One that was cut off inside a call ends for that
+        reason, and its calls do not count.
         """
         text, thinking = self._splitter.end()
         text, thinking = self._texts.feed(text), self._thoughts.feed(thinking)
@@ -267,7 +268,7 @@ class ChatReplyDecoder:
             self.estimated = True
         for piece in self._calls.end(complete=finish in ("stop", "tool", "other")):
             yield Chunk(tool_call=piece)
-        if self._calls or finish == "tool":
+        if (self._calls and not self._calls.cut_off) or finish == "tool":
             finish = "tool" if self._calls else "other"
         if finish == "stop" and self._blank:
             hint = "ask again, or ask another worker"

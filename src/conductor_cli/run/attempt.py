@@ -36,6 +36,8 @@ from conductor_cli.run.tool_loop import ModelReply, ToolLoop, conversation_token
 BACKOFF: Final = 0.5
 """Seconds before the second attempt; doubled for each one after it, and jittered by a half either way."""
 MAX_WAIT: Final = 30.0  # The longest wait before another attempt, whatever a server asks for
+CLIENT_TOKENS: Final = 32_000
+"""Tokens of a reply to a client that sets no limit, where the model's own is not known: what coding clients ask for."""
 
 
 async def read_chunks(
@@ -268,14 +270,18 @@ class Attempt:
 
         A client does not know the worker's context, so of a known one its limit leaves `tokens_in` for the prompt.
         """
-        own, usual = self.worker.options.get("max_tokens"), self._state.config.worker_profile.max_tokens
-        asked = self._conversation.max_tokens if self._conversation is not None else None
-        if asked is None:
+        worker, profile = self.worker, self._state.config.worker_profile
+        own, usual = worker.options.get("max_tokens"), profile.max_tokens
+        if self._conversation is None:
             return int(own or usual)
-        context = self.worker.options.get("context")
+        # A model file in this process is given memory for all that is asked for.
+        spares = worker.kind == "llama" or profile.render is not None
+        asked = self._conversation.max_tokens or int(own or (usual if spares else worker.max_output or CLIENT_TOKENS))
+        context = worker.options.get("context")
         if context and asked > usual:
             asked = max(min(asked, int(context) - tokens_in), usual)
-        return min(asked, int(own)) if own else asked
+        most = own or worker.max_output
+        return min(asked, int(most)) if most else asked
 
     def _request(self, messages: tuple[Message, ...], most: int, tools: ToolLoop | None) -> Request:
         """Return the request, with what a client says of its next reply. A worker's own temperature holds."""
@@ -327,13 +333,16 @@ class Attempt:
     def _reply(self, call: _Call, request: Request) -> ModelReply:
         """Return the whole reply. Raises `ModelError` where it says nothing."""
         # In a last turn a model may go on asking; nobody calls anything for it any more.
-        asked = call.collector.calls() if request.tools else ()
+        is_cut = self._finish == "length"
+        asked = call.collector.calls() if request.tools and not is_cut else ()
         calls = asked if request.tool_choice != "none" else ()
         if asked and not calls and is_blank(self._text):
             # The next attempt would call all the tools again, and most likely end here.
             raise ModelError("empty_answer", "it asked for tools again instead of answering", retryable=False)
-        if is_blank(self._text) and not calls:
-            raise ModelError("empty_answer", "the answer is empty")
+        if is_blank(self._text) and not calls and not (is_cut and self._conversation is not None):
+            # To a client it is an answer that its limit has cut; for a step the next attempt would end here too.
+            said = "the reply reached its limit of tokens before an answer" if is_cut else "the answer is empty"
+            raise ModelError("empty_answer", said, retryable=not is_cut)
         return ModelReply(text=self._text, calls=calls, provider_data=call.provider_data)
 
 

@@ -101,12 +101,13 @@ class ToolReply(TokenDecoder):
         return Chunk(text=text if not self._found or text.strip() else "", thinking=chunk.thinking)
 
     def calls(self, finish: Finish) -> Iterator[Chunk]:
-        """Return the calls, after `end`. Raises `ModelError` for a reply that was cut off inside one."""
+        """Return the calls, after `end`; none for a reply that was cut off inside one. Raises `ModelError`."""
         if self._waiting:
+            if finish == "length":
+                return
             invalid = call_with_invalid_arguments(self._waiting, self._form)
-            if finish == "length" or not invalid:
-                message = "the reply was cut off in the middle of a tool call" if finish == "length" else ""
-                raise ModelError("broken", message or "the model wrote a tool call that cannot be read")
+            if not invalid:
+                raise ModelError("broken", "the model wrote a tool call that cannot be read")
             self._found.append(invalid)
         pieces = [{"index": index} | call for index, call in enumerate(self._found[: self._most])]
         for delta in (*self._decoder.feed(pieces), *self._decoder.end(complete=True)):
