@@ -154,7 +154,7 @@ def test_readers_say_which_lines_they_left_out(store: TraceStore) -> None:
         "lines 3 to 4 are incomplete or left out",
         "line 8 is incomplete or left out",
     ]
-    row = store.rows()[0]
+    row = store.newest()[0][0]
     assert (row.state, "lines 3 to 4 are" in row.problem) == ("finished", True)
 
 

@@ -37,8 +37,8 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Conductor as BareConductor
 from conductor_cli.run import Run, start_run
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.views.run_text import describe_notice
 
 ApprovePlan = Callable[[Plan], bool]
@@ -188,7 +188,7 @@ class AsyncConductor:
         self._rehearsal = options.get("rehearsal", False)
         self._seed = options.get("seed")
         self._store = open_store(self.settings, wanted=options.get("store", True))
-        self._attachments = Attachments(self.settings.paths.attachments)
+        self._attachments = open_state(self.settings.paths).attachments()
         self._opened: OpenedConductor | None = None
 
     async def __aenter__(self) -> Self:
@@ -352,8 +352,8 @@ def load_trace(run: str = "last", *, config: str | Path | None = None) -> Trace:
     return store.trace(found)
 
 
-def _find(run: str, config: str | Path | None) -> tuple[TraceStore, str]:
-    store = TraceStore(_load_settings(config, {}).paths.traces)
+def _find(run: str, config: str | Path | None) -> tuple[Traces, str]:
+    store = open_state(_load_settings(config, {}).paths).traces
     return store, store.find(run)
 
 

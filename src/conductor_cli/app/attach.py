@@ -1,6 +1,6 @@
 """Attaching files to a question: what they are is found from their content, and all of it is bounded.
 
-Text becomes a `File`. Of an image or a PDF the bytes are kept by `Attachments`, and a PDF's text is extracted for the
+Text becomes a `File`. Of an image or a PDF the bytes are kept apart, and a PDF's text is extracted for the
 workers that cannot read the file itself.
 
 The text of a PDF, read by a child process that may neither take long nor grow large.
@@ -28,7 +28,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.usage import CHARS_PER_TOKEN
 from conductor_cli.models.disk import open_finite
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
-from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.interfaces import AttachmentStore
 
 PDF_LIMITS: Final = ChildLimits(seconds=20, memory=1 << 30, cpu_seconds=30)
 """Of reading one document: 32 MB of ordinary text take about 10 s and 200 MB."""
@@ -96,7 +96,7 @@ MAX_TOTAL: Final = 64 * _MB
 class Attacher:
     """Reads files to attach. `tell` is given what the user should know about them, a line each."""
 
-    attachments: Attachments
+    attachments: AttachmentStore
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
 

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
 from conductor_cli.app.keys import open_key_store
@@ -36,14 +35,14 @@ from conductor_cli.models.presets import is_at_provider, key_hint, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.run import Conductor
 from conductor_cli.run.circuits import Circuits
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.spending import DailySpend
+from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import AttachmentStore, Spending
 
 
 class OpenSpend(Protocol):
     """Opens the record of what all runs of a day spend."""
 
-    def __call__(self, directory: Path, limits: DayLimits, /, *, planner: Worker | None) -> DailySpend: ...
+    def __call__(self, limits: DayLimits, /, *, planner: Worker | None) -> Spending: ...
 
 
 Learning = Literal["off", "cards", "explore"]
@@ -123,8 +122,8 @@ async def open_conductor(
     seed: int | None = None,
     rehearsal: bool = False,
     loaded: LoadedModels | None = None,
-    attachments: Attachments | None = None,
-    spend: OpenSpend = DailySpend,
+    attachments: AttachmentStore | None = None,
+    spend: OpenSpend | None = None,
     learning: Learning = "off",
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
@@ -182,7 +181,8 @@ async def open_conductor(
         pool, exploration = apply_learning(settings, pool) if learning != "off" else (pool, None)
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
-    daily_spend = None if rehearsal else spend(settings.paths.spending, settings.day_limits, planner=planner)
+    spend = spend or open_state(settings.paths).spending
+    daily_spend = None if rehearsal else spend(settings.day_limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool, loaded),
         workers=workers, unavailable=absent, notices=remarks,

@@ -28,10 +28,9 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.interfaces import MAX_WAIT, EventWriter, Traces
+from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import MAX_WAIT, AttachmentStore, EventWriter, Traces
 from conductor_cli.state.spending import USER, Spender
-from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.base import FRAME, RunView
 
 ALWAYS: Final = "always"
@@ -66,7 +65,7 @@ class Job:
     reviews: bool = True
     only: tuple[str, ...] = ()
     rehearsal: bool = False
-    attachments: Attachments | None = None
+    attachments: AttachmentStore | None = None
     origin: str = ""
     spender: Spender = USER
     id: str = ""
@@ -83,7 +82,7 @@ class Job:
         return (self.reviews and self.settings.limits.recursion > 0) or any(step.worker == SELF for step in given.steps)
 
 
-def open_store(settings: Settings, *, wanted: bool) -> TraceStore | None:
+def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
     """Return where runs are stored; None where they are not. Raises `ConfigError` if they must be, and not `wanted`."""
     keep = settings["traces.keep"]
     if keep == ALWAYS and not wanted:
@@ -91,7 +90,7 @@ def open_store(settings: Settings, *, wanted: bool) -> TraceStore | None:
             "a run without a trace is not allowed: traces.keep is always",
             hint="to allow it: conductor config set traces.keep auto",
         )
-    return TraceStore(settings.paths.traces) if wanted and keep != "never" else None
+    return open_state(settings.paths).traces if wanted and keep != "never" else None
 
 
 def check_job(job: Job) -> None:

@@ -31,7 +31,7 @@ from conductor_cli.models.response_cache import model_identity
 from conductor_cli.programs.sandbox import SandboxEngine
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
-from conductor_cli.state.spending import DailySpend
+from conductor_cli.state.home import open_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         # The limit of the day may be tighter than the one of the request. The demo models cost nothing.
         left = None
         if settings.day_limits.cost is not None and not request.rehearsal:
-            with closing(DailySpend(settings.paths.spending, settings.day_limits)) as spending:
+            with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
                 spending.check()
                 left = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
         if left is not None and (limit is None or spent + left < limit):

@@ -37,8 +37,8 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.models.command.process import RunningProgram, environment_of, find_program
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.programs.guarded_program import ProgramEnding, can_run_programs
+from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import StoredRatings
-from conductor_cli.state.ratings import RatingsFile
 
 CHECK_SECONDS: Final = 60.0
 """How long a check of an answer may take."""
@@ -79,7 +79,7 @@ def rate_run(settings: Settings, trace: Trace, verdict: Verdict, *, step: int = 
         replace(share, key=learning_key(trace.pool[share.worker])) for share in shares_of(trace, verdict, step)
     )
     rating = Rating(run=trace.run, step=step, verdict=verdict, by=by, time=time.time(), shares=shares)
-    RatingsFile(settings.paths.ratings).add(rating)
+    open_state(settings.paths).ratings.add(rating)
     return rating
 
 
@@ -87,7 +87,7 @@ def read_learned(settings: Settings) -> tuple[Learned, StoredRatings]:
     """What the stored ratings say now, and these; nothing where learning is switched off."""
     if not settings[SWITCH]:
         return Learned(), StoredRatings()
-    stored = RatingsFile(settings.paths.ratings).read()
+    stored = open_state(settings.paths).ratings.read()
     return learn(stored.ratings, time.time()), stored
 
 

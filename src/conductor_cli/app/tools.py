@@ -22,7 +22,7 @@ from conductor_cli.core.tools import RunTools, ToolBox
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.base import Model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.interfaces import AttachmentStore
 from conductor_cli.tools.servers import ALL, ToolServer
 
 TOOLS_SETTING: Final = "conductor.tools"
@@ -81,7 +81,7 @@ def keep_tools_of(settings: Settings, earlier: Trace) -> Settings:
     return replace(settings, values={**settings.values, TOOLS_SETTING: ",".join(*had) or "none"})
 
 
-def open_tools(settings: Settings, pool: Pool, attachments: Attachments | None) -> RunTools | None:
+def open_tools(settings: Settings, pool: Pool, attachments: AttachmentStore | None) -> RunTools | None:
     """The tools of the runs over `pool`; None where no worker has any. Nothing is started yet.
 
     `attachments` keeps the images that they give back.

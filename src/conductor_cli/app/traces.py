@@ -26,12 +26,11 @@ from conductor_cli.core.serialization import dump
 from conductor_cli.core.trace import Outcome, Trace
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.spending import FILE, local_now, read_spent
+from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import Traces
+from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, normalize_terms
-from conductor_cli.state.trace_check import TraceCheck
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.trace_check import CheckedTraces, TraceCheck
 from conductor_cli.views.html import html_page
 from conductor_cli.views.plan_text import PlanOffer
 from conductor_cli.views.trace_text import markdown_document
@@ -48,9 +47,9 @@ _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-def open_trace_store() -> TraceStore:
+def open_trace_store() -> CheckedTraces:
     """The store of this user. It reads no settings, so traces can be looked at even when those are broken."""
-    return TraceStore(app_paths(os.environ).traces)
+    return open_state(app_paths(os.environ)).traces
 
 
 def display_settings(config: str | None, flags: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -101,11 +100,11 @@ def find_lost_calls(settings: Settings) -> str:
     It may have more than the traces, which need not be kept, but never less, unless the file was damaged or replaced.
     What the demo models did is in no record. Raises `ConfigError` and `OSError`.
     """
-    today = local_now().date()
-    runs, _ = RunIndex(str(settings.paths.traces)).newest(make_run_query(None, None, str(today), ()), -1)
+    today, state = local_now().date(), open_state(settings.paths)
+    runs, _ = state.traces.newest(make_run_query(None, None, str(today), ()), -1)
     demo = set(rehearsal_pool().names)
     traced = sum(run.tokens for run in runs if not demo.issuperset(filter(None, run.workers.split(SEPARATOR))))
-    recorded = sum(row.usage.tokens for row in read_spent(settings.paths.spending, today))
+    recorded = sum(row.usage.tokens for row in state.read_spent(today))
     if recorded >= traced:
         return ""
     return (
@@ -133,7 +132,7 @@ class VerifiedTrace:
         return self.check.whole and not self.problem
 
 
-def verify_trace(store: TraceStore, run: str, *, repair: bool = False) -> VerifiedTrace:
+def verify_trace(store: CheckedTraces, run: str, *, repair: bool = False) -> VerifiedTrace:
     """Check a trace; with `repair`, keep what is whole of it and check that. Never raises for one that is damaged."""
     check = TraceCheck(run=run, lines=0, link="")
     try:
@@ -157,23 +156,23 @@ def verified_data(found: VerifiedTrace) -> dict[str, Any]:
 # Pruning
 
 
-def find_old_runs(store: TraceStore, older_than: str | None, keep: int | None, now: datetime) -> list[StoredRun]:
+def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: datetime) -> list[StoredRun]:
     """The runs that are older than a time span and not among the newest `keep`, none of them running.
 
     Raises `UsageError`.
     """
     before = earliest_run_id(older_than, now) if older_than else "~"  # no id sorts after a tilde
-    return [run for run in store.rows()[keep or 0 :] if run.run < before and not store.is_running(run.run)]
+    rows, _ = store.newest(count=-1)
+    return [run for run in rows[keep or 0 :] if run.run < before and not store.is_running(run.run)]
 
 
-def size_of_runs(store: TraceStore, runs: Sequence[StoredRun]) -> int:
+def size_of_runs(runs: Sequence[StoredRun]) -> int:
     """How many bytes it frees to delete runs: their traces, and the attachments that no other run needs."""
-    attachments = Attachments(app_paths(os.environ).attachments)
-    own = attachments.prunable(store.directory, {run.run for run in runs}) if runs else 0
+    own = open_state(app_paths(os.environ)).size_of_attachments({run.run for run in runs})
     return own + sum(max(run.size, 0) for run in runs)
 
 
-def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
+def delete_runs(store: Traces, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
     """Delete runs. Returns those that were deleted, and why the others could not be."""
     deleted, errors = [], []
     try:
@@ -188,10 +187,10 @@ def delete_runs(store: TraceStore, runs: Sequence[StoredRun]) -> tuple[list[Stor
     return deleted, errors
 
 
-def forget_removed(store: TraceStore) -> None:
+def forget_removed(store: Traces) -> None:
     """Remove what belonged to deleted runs only: their texts in the index, and their attachments."""
     store.refresh()
-    Attachments(app_paths(os.environ).attachments).prune(store.directory)
+    open_state(app_paths(os.environ)).prune_attachments()
 
 
 # Exporting
@@ -244,7 +243,7 @@ def planned_flow(run: Run) -> list[Disclosure]:
     return [*(planning if run.trace.planning.calls else ()), *steps]
 
 
-def stored_flow(store: TraceStore, run: str, step: int | None) -> list[Disclosure]:
+def stored_flow(store: Traces, run: str, step: int | None) -> list[Disclosure]:
     """Which model read what in a stored run, or for one step of it. Raises `UsageError` for a step without a call."""
     sent = [call for call in disclosures_of(store.events(run), recipient_of) if step in (None, call.step[0])]
     if step is not None and not sent:

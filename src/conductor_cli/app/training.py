@@ -30,7 +30,8 @@ from conductor_cli.evals.programs import require_sandbox
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.home import open_state
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.train.budget import TrainingForecast, WorkerFigures
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
@@ -69,7 +70,7 @@ LOCAL: Final = frozenset({"llama"})  # Kinds whose calls share this machine, so 
 def worker_figures(settings: Settings, pool: Pool, questions: Sequence[str]) -> tuple[WorkerFigures, ...]:
     """What a call of each worker takes on this machine, for questions like these."""
     asked = sum(map(len, questions)) / len(questions) / CHARS_PER_TOKEN + OVERHEAD if questions else OVERHEAD
-    used = _calls_of_runs(TraceStore(settings.paths.traces), pool)
+    used = _calls_of_runs(open_state(settings.paths).traces, pool)
     return tuple(_figures(settings, worker, used[worker.name], asked) for worker in pool)
 
 
@@ -93,7 +94,7 @@ def _figures(settings: Settings, worker: Worker, used: Sequence[Usage], asked: f
     )  # fmt: skip
 
 
-def _calls_of_runs(store: TraceStore, pool: Pool) -> dict[str, list[Usage]]:
+def _calls_of_runs(store: Traces, pool: Pool) -> dict[str, list[Usage]]:
     """What the answers of each worker in the newest runs took; only while its model was the one that it is now."""
     found: dict[str, list[Usage]] = {worker.name: [] for worker in pool}
     for run in store.runs()[:RECENT]:

@@ -28,7 +28,7 @@ from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line, reveal, sanitize
 from conductor_cli.run import Run
 from conductor_cli.run.conductor import ToolVerdict
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.console import Printer
@@ -62,7 +62,7 @@ def planned_flow_lines(run: Run, screen: Screen) -> list[Line]:
     return lines if len(pool) == 1 else [*lines, BLANK, *stand_in_lines(recipients_of(pool).values(), screen)]
 
 
-def print_stored_flow(store: TraceStore, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
+def print_stored_flow(store: Traces, run: str, step: int | None, *, color: ColorName | None, json: bool) -> None:
     """Print which model read what in a stored run, or for one step of it. Raises `UsageError`."""
     sent = stored_flow(store, run, step)
     if json:

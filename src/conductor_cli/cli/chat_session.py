@@ -27,7 +27,7 @@ from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
-from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.interfaces import AttachmentStore
 
 TERMINATED: Final = 143
 """The exit code of a run that SIGTERM ended."""
@@ -56,7 +56,7 @@ class ChatSession:
         self.draft = ""
         """What the next prompt begins with."""
         self._continued: Trace | None = None
-        self._attachments: Attachments | None = None
+        self._attachments: AttachmentStore | None = None
         self.session = self._session(self.flags)
         self.changed: Callable[[], None] = lambda: None
         """Called when something that the prompt shows has changed."""

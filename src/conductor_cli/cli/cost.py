@@ -19,7 +19,8 @@ from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, fo
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.usage import NO_USAGE, Usage
-from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now, read_spent
+from conductor_cli.state.home import open_state
+from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now
 
 _FIGURES: Final = (
     Column("CALLS", drop=1),
@@ -54,7 +55,7 @@ def cost_command(
     if json and csv:
         raise UsageError("--json and --csv exclude each other", hint="leave one of them out")
     settings, today = opt.stored_settings(context), local_now().date()
-    rows = read_spent(settings.paths.spending, today - timedelta(days=days - 1), by)
+    rows = open_state(settings.paths).read_spent(today - timedelta(days=days - 1), by)
     if json:
         data = [
             {"day": str(row.day)}

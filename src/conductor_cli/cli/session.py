@@ -38,8 +38,7 @@ from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.models.disk import open_finite
 from conductor_cli.run import Conductor
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.home import open_state
 from conductor_cli.views import OutputContext, OutputName, open_views
 
 
@@ -59,8 +58,8 @@ class Session:
         if flags.get(SETTING):
             check_learning(self.settings)
             check_command(self.settings)  # before anything is opened
-        self.store = TraceStore(self.settings.paths.traces)
-        self.attachments = Attachments(self.settings.paths.attachments)
+        state = open_state(self.settings.paths)
+        self.store, self.attachments = state.traces, state.attachments()
         self.output: OutputName = options.format
         self.quiet = common.quiet
         self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None
@@ -72,7 +71,7 @@ class Session:
         return OutputContext(
             stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=self.settings["output.color"],
             quiet=self.quiet, stored=self.stores_traces, markdown=self.settings["output.markdown"],
-            trace_path=self.store.path if self.stores_traces else None,
+            trace_path=self.store.location if self.stores_traces else None,
         )  # fmt: skip
 
     @property

@@ -29,7 +29,7 @@ from conductor_cli.cli.output import print_json, print_line, print_notice, print
 from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.home import open_state
 
 INTERRUPTED: Final = 130
 """The exit code of a command that Ctrl-C ended, which ends the interview too."""
@@ -125,7 +125,7 @@ class Interview:
             NOTHING_FITS if self._wanted_model != NO_MODEL else "none, as --model none says",
         )  # fmt: skip
         # Only who has never asked anything is offered a question to the demo models.
-        if self.asks and not TraceStore(self.settings.paths.traces).runs():
+        if self.asks and not open_state(self.settings.paths).traces.runs():
             _print_heading("A first try: tiny models that ship with conductor answer, without a key or a cost")
             print_text(f'  conductor ask --rehearsal "{DEMO_QUESTION}"')
             if confirm("Run it?", default=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -77,14 +76,14 @@ def list_runs_command(
 ) -> None:
     """List stored runs, newest first: all of them, or those whose question, subtasks or answers contain a text."""
     query = make_run_query(state, worker, since, text or ())
-    directory = str(open_trace_store().directory)
+    store = open_trace_store()
     try:
         if json:
-            print_json(list_data(directory, query, count))
+            print_json(list_data(store, query, count))
             return
-        lines, remark = list_text(directory, query, count, terminal_width(sys.stdout))
+        lines, remark = list_text(store, query, count, terminal_width(sys.stdout))
     except OSError as error:
-        raise unreadable(Path(directory), error) from None
+        raise unreadable(store.place, error) from None
     if lines:
         print_styled("\n".join(lines))
     if remark:
@@ -115,7 +114,7 @@ def show_run_command(
     if step is not None:
         check_step_exists(trace, step)
     if json:
-        data = run_json(trace, store.path(found), live=live, prompts=prompts)
+        data = run_json(trace, store.location(found), live=live, prompts=prompts)
         print_json(data if step is None else next(item for item in data["steps"] if item["number"] == step))
         return
     screen = page_screen(terminal_width(sys.stdout), sys.stdout.encoding, os.environ)
@@ -278,7 +277,7 @@ def prune_command(
         raise UsageError("--older-than or --keep is missing", hint="conductor trace prune --older-than 30d --keep 100")
     store = open_trace_store()
     old = find_old_runs(store, older_than, keep, datetime.now(UTC))
-    size = f"{format_count(len(old), 'run')}, {format_size(size_of_runs(store, old))}"
+    size = f"{format_count(len(old), 'run')}, {format_size(size_of_runs(old))}"
     if dry_run:
         for run in old:
             print_text(f"{run.run}  {run.title[:50]}".rstrip())

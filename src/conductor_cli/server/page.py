@@ -38,7 +38,7 @@ from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.server.page_data import node_data, opened_step, question_data
 from conductor_cli.server.page_streams import (
-    FileSource,
+    FollowedSource,
     LiveSource,
     ReplaySource,
     event_stream,
@@ -54,9 +54,8 @@ from conductor_cli.server.stored_runs import (
     newest_runs,
     select_live,
 )
-from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
-from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.run_tree import run_tree
 
@@ -81,7 +80,7 @@ T = TypeVar("T")
 
 
 def page_routes(
-    store: Callable[[], TraceStore], unstored: Callable[[], list[ServedRun]] = list,
+    store: Callable[[], Traces], unstored: Callable[[], list[ServedRun]] = list,
     circuits: Callable[[], list[CircuitReport]] = list,
 ) -> list[Route]:  # fmt: skip
     """The page and its routes over a store of traces, and runs that no file has. `access.py` stands before them.
@@ -113,7 +112,7 @@ class _Page:
     """The routes over one store. Files are read on threads, of which there are few. All raise `RequestError`."""
 
     def __init__(
-        self, store: Callable[[], TraceStore], unstored: Callable[[], list[ServedRun]],
+        self, store: Callable[[], Traces], unstored: Callable[[], list[ServedRun]],
         circuits: Callable[[], list[CircuitReport]],
     ) -> None:  # fmt: skip
         self._store = store
@@ -168,7 +167,7 @@ class _Page:
         run = await self._in_thread(lambda: self._found(request))
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdecimal() else 0
-        return self._stream(request, event_stream(self._store().path(run), after))
+        return self._stream(request, event_stream(self._store().follow(run), after))
 
     async def follow_frames(self, request: Request) -> Response:
         speed = _number(request.query_params, "speed", MAX_SPEED)
@@ -179,7 +178,7 @@ class _Page:
         run, store = await self._in_thread(lambda: self._found(request)), self._store()
         if speed:
             return self._stream(request, frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
-        return self._stream(request, frame_stream(FileSource(store.path(run))))
+        return self._stream(request, frame_stream(FollowedSource(store.follow(run))))
 
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: keyless_json(make()))
@@ -203,14 +202,14 @@ class _Page:
         trace = found.stream.trace if found is not None else Trace()
         return found if may_see(client, trace) and may_read(client, trace) else None
 
-    def _trace(self, request: Request) -> tuple[Trace, Path | None, bool]:
-        """The run that a request names, its file, and whether it goes on. Raises `UsageError` or `PolicyError`."""
+    def _trace(self, request: Request) -> tuple[Trace, str | None, bool]:
+        """The run that a request names, where it is, and whether it goes on. Raises `UsageError` or `PolicyError`."""
         live = self._live(request)
         if live is not None:
             return live.stream.trace, None, live.ended is None
         run, store = self._found(request), self._store()
         goes_on = store.is_running(run)
-        return store.trace(run), store.path(run), goes_on
+        return store.trace(run), store.location(run), goes_on
 
     def _found(self, request: Request) -> str:
         """The id of the run that a request names. Raises `UsageError` or `PolicyError` where it may not be shown."""
@@ -218,7 +217,7 @@ class _Page:
         runs = store.runs()
         if client.key is not None and name not in runs:
             # Neither a number nor the beginning of an id says anything about the runs of others.
-            rows, _ = RunIndex(str(store.directory)).newest(RunQuery(**_own_runs(client)), count=-1)
+            rows, _ = store.newest(RunQuery(**_own_runs(client)), count=-1)
             runs = [row.run for row in rows]
         run = store.find(name, runs)
         first = first_event(store, run)

@@ -11,7 +11,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import anyio.to_thread
@@ -24,7 +23,7 @@ from conductor_cli.core.trace import Trace, apply_event, fold
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.server.page_data import frame_data
 from conductor_cli.server.run_registry import ServedRun
-from conductor_cli.state.trace_file import TraceFollower
+from conductor_cli.state.interfaces import TraceReader
 
 TICK: Final = 1 / 8
 """Seconds between two looks at the file, and between two frames, as on a terminal."""
@@ -57,9 +56,9 @@ def _end(state: str) -> bytes:
     return _message("end", json.dumps({"state": state}))
 
 
-async def event_stream(path: Path, after: int) -> AsyncIterator[bytes]:
+async def event_stream(tail: TraceReader, after: int) -> AsyncIterator[bytes]:
     """Each event of a trace from number `after` + 1 on, named by its kind, and `end` when no more will come."""
-    tail, number, waited = TraceFollower(path), 0, 0.0
+    number, waited = 0, 0.0
 
     def read() -> tuple[list[tuple[str, str]], bool]:
         live = tail.is_written()
@@ -113,12 +112,12 @@ class RunSource:
         raise NotImplementedError
 
 
-class FileSource(RunSource):
-    """A run whose file somebody may be writing."""
+class FollowedSource(RunSource):
+    """A stored run that somebody may be writing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, tail: TraceReader) -> None:
         super().__init__()
-        self._tail = TraceFollower(path)
+        self._tail = tail
 
     def look(self) -> float | None:
         is_written = self._tail.is_written()

@@ -35,9 +35,8 @@ from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.conversation import ParsedRequest, Workers, continue_response, read_conversation
 from conductor_cli.server.runs import Runs
-from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.home import open_state
 from conductor_cli.state.spending import USER, Spender
-from conductor_cli.state.trace_store import TraceStore
 
 Background = Literal["title", "tags", "follow_ups", "search_queries", "commit_message", "compaction"]
 """What a request is for."""
@@ -201,7 +200,7 @@ async def build_job(
         except ConfigError:
             message = "conductor.max_cost must be an amount of US dollars above 0"
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
-    attachments, principal = Attachments(settings.paths.attachments), Principal(key=client)
+    attachments, principal = open_state(settings.paths).attachments(), Principal(key=client)
     what = await _read_asked(runs, request, Attacher(attachments, settings), principal)
     if purpose is not None and what.plan is None and not runs.options.rehearsal:
         available, _ = await resolve_pool(settings, None, runs.options.workers)
@@ -233,7 +232,7 @@ async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) 
 
 
 async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal) -> ParsedRequest:
-    store = TraceStore(attacher.settings.paths.traces)
+    store = open_state(attacher.settings.paths).traces
 
     def read_trace(run: str) -> Trace | None:
         """The trace of a run of the same client."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -31,9 +30,9 @@ from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.run.conductor import share_models
 from conductor_cli.server.conversation import CallIds, load_secret
 from conductor_cli.server.options import ServerOptions
-from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.spending import DailySpend, Spender, checkpoint
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.home import State, open_state
+from conductor_cli.state.interfaces import Spending, Traces
+from conductor_cli.state.spending import Spender
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Runs:
         self._performed = 0
         self._settings = WatchedSettings(os.environ, options.config)
         self._loaded = LoadedModels()
-        self._spends: dict[tuple[Spender, Path, DayLimits, str], DailySpend] = {}
+        self._spends: dict[tuple[Spender, str, DayLimits, str], Spending] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
 
     @cached_property
@@ -84,7 +83,7 @@ class Runs:
         """The settings as they are now. Raises `ConfigError`."""
         return self._settings.load({**self.options.flags, **(more or {})})
 
-    def store_of(self, settings: Settings) -> TraceStore | None:
+    def store_of(self, settings: Settings) -> Traces | None:
         """Return where a run is stored; None where it is not. Raises `ConfigError` where it must be, and may not."""
         return open_store(settings, wanted=self.options.stores_traces)
 
@@ -104,7 +103,7 @@ class Runs:
         await _read_to_end(run, job, show)
         self._performed += 1
         if self._performed % CHECKPOINT_RUNS == 0:
-            asyncio.get_running_loop().run_in_executor(None, checkpoint, job.settings.paths.spending)
+            asyncio.get_running_loop().run_in_executor(None, open_state(job.settings.paths).tidy_spending)
         return run
 
     async def _open(self, job: Job) -> Conductor:
@@ -112,21 +111,18 @@ class Runs:
         opened = await open_conductor(
             job.settings, only=job.only, stored=stored, planning=job.plans, seed=self.options.seed,
             rehearsal=job.rehearsal, loaded=self._loaded,
-            spend=partial(self._shared_spend, job.spender),
-            attachments=job.attachments or Attachments(job.settings.paths.attachments),
+            spend=partial(self._shared_spend, open_state(job.settings.paths), job.spender),
+            attachments=job.attachments or open_state(job.settings.paths).attachments(),
             learning="cards",
         )  # fmt: skip
         conductor = replace(opened.conductor, streams_nested=job.streams)
         return share_models(conductor, self._semaphores)
 
-    def _shared_spend(
-        self, client: Spender, directory: Path, limits: DayLimits, /, *, planner: Worker | None
-    ) -> DailySpend:
+    def _shared_spend(self, state: State, client: Spender, limits: DayLimits, /, *, planner: Worker | None) -> Spending:
         """The record of what is spent, open for all runs under the same limits: to open and close it takes long."""
-        key = client, directory, limits, repr(planner)
+        key = client, state.place, limits, repr(planner)
         if key not in self._spends:
-            self._spends[key] = spend = DailySpend(directory, limits, planner=planner, client=client)
-            spend.checkpoints = False
+            self._spends[key] = state.spending(limits, planner=planner, client=client, waits=False)
         return self._spends[key]
 
 

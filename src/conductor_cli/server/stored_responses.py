@@ -21,8 +21,8 @@ from conductor_cli.server.api.responses import RESPONSE, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import outcome_of
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
+from conductor_cli.state.home import open_state
 from conductor_cli.state.spending import local_now
-from conductor_cli.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -77,7 +77,7 @@ class StoredResponses:
         settings = self._registry.runs.settings()
         if settings["traces.keep"] == ALWAYS:
             raise RequestError(403, "policy", "responses cannot be deleted: traces.keep is always")
-        await asyncio.to_thread(TraceStore(settings.paths.traces).remove, run)
+        await asyncio.to_thread(open_state(settings.paths).traces.remove, run)
         self._registry.forget(run)
         return {"id": f"{RESPONSE}{run}", "object": "response", "deleted": True}
 
@@ -93,7 +93,7 @@ class StoredResponses:
         return served if served is not None and served.origin == principal_of(http.scope).origin else None
 
     def _stored(self, http: Request, run: str) -> Trace:
-        store = TraceStore(self._registry.runs.settings().paths.traces)
+        store = open_state(self._registry.runs.settings().paths).traces
         try:
             trace = store.ended(run)
         except UsageError:

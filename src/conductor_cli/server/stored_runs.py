@@ -15,10 +15,9 @@ from conductor_cli.core.events import RunStarted
 from conductor_cli.core.policy import Policy
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import Principal
-from conductor_cli.state.run_index import RunIndex
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.run_summary import make_stored_run
 from conductor_cli.state.stored_run import RunQuery, StoredRun, stored_run_data
-from conductor_cli.state.trace_store import TraceStore
 
 HIDDEN: Final = "(not shown: its rules keep it from other programs)"
 
@@ -46,7 +45,7 @@ def confidential(run: str) -> PolicyError:
     )
 
 
-def first_event(store: TraceStore, run: str) -> RunStarted | None:
+def first_event(store: Traces, run: str) -> RunStarted | None:
     """The beginning of a stored run; None where it cannot be read."""
     with suppress(ConductorError, OSError):
         first = next(iter(store.events(run, pieces=False)), None)
@@ -55,13 +54,13 @@ def first_event(store: TraceStore, run: str) -> RunStarted | None:
 
 
 def newest_runs(
-    store: TraceStore, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
+    store: Traces, query: RunQuery, count: int, is_readable: Callable[[RunStarted], bool]
 ) -> tuple[list[dict[str, Any]], bool, str | None]:
     """The newest runs that match as JSON objects, whether there are more, and the last that was looked at.
 
     Raises `OSError`.
     """
-    rows, more = RunIndex(str(store.directory)).newest(query, count)
+    rows, more = store.newest(query, count)
     found = []
     for row in rows:
         first = first_event(store, row.run) if row.state != "unreadable" else None

@@ -1,6 +1,7 @@
 """What is kept between runs. `interfaces` has one interface each; files and SQLite are its embedded implementation.
 
     interfaces   spending, traces, ratings, attachments, circuits
+    home         the one place that opens them
     spending     what all processes spend on each day, in SQLite
     ratings      verdicts about answers, in an append-only file
     attachments  the bytes of images and documents

@@ -8,7 +8,7 @@ change is there as a whole or not at all, and another process sees it when the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -22,6 +22,7 @@ from conductor_cli.core.ledger import DayBudget, Reservation
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import Usage
+from conductor_cli.state.stored_run import EVERY_RUN, RunQuery, StoredRun
 
 MAX_WAIT: Final = 1.0
 """Seconds that a piece of streamed text may wait for others before it is written."""
@@ -90,6 +91,23 @@ class EventWriter(Protocol):
         """Delete the trace."""
 
 
+class TraceReader(Protocol):
+    """The events of one trace, also while it is written, each once."""
+
+    def read(self) -> list[ev.Event]:
+        """Return the next events, not all at once where there are many. Raises `OSError`."""
+
+    def is_behind(self) -> bool:
+        """Whether there may be more than was read. Raises `OSError`."""
+
+    def is_written(self) -> bool:
+        """Whether some process is writing the trace, or has only just begun it."""
+
+    @property
+    def idle(self) -> float:
+        """Seconds since the trace was written, when it was last read."""
+
+
 class Traces(Protocol):
     """The events of all runs. `run` is an id."""
 
@@ -103,11 +121,26 @@ class Traces(Protocol):
     def runs(self) -> list[str]:
         """Return the ids of all stored runs, newest first."""
 
-    def find(self, name: str) -> str:
-        """Return the id of the run called `name`: an id, the beginning of one, `last` or `last~2`."""
+    def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
+        """Return the newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
+
+    def find(self, name: str, among: Sequence[str] | None = None) -> str:
+        """Return the id of the run called `name`: an id, the beginning of one, `last` or `last~2`.
+
+        `among` are the only runs that may be meant. Raises `UsageError`.
+        """
+
+    def location(self, run: str) -> str:
+        """Where the trace of a run is, for people: the path of a file, or a name in a database."""
 
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
         """Yield the events of a stored run; without `pieces`, no streamed texts."""
+
+    def trace(self, run: str, *, pieces: bool = True) -> Trace:
+        """Return the trace of a stored run. Raises `UsageError` as `events` does."""
+
+    def follow(self, run: str) -> TraceReader:
+        """Return a reader of the events of a run, from the first one on."""
 
     def ended(self, name: str, *, pieces: bool = True) -> Trace:
         """Return the trace of the run called `name`. Raises `UsageError`, also while it is being written."""
@@ -117,6 +150,9 @@ class Traces(Protocol):
 
     def remove(self, run: str) -> None:
         """Delete a stored run. Raises `UsageError` while it is being written."""
+
+    def refresh(self) -> None:
+        """Let nothing remain of deleted runs in what lists are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,14 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
 from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
-from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
+
+if TYPE_CHECKING:
+    from conductor_cli.state.interfaces import Traces  # loads the events
 
 MAX_QUESTION: Final = 100
 """Cells of a question when the width is not limited."""
@@ -40,16 +42,19 @@ COLUMNS: Final = (
 )
 
 
-def list_data(directory: str, query: RunQuery, count: int) -> list[dict[str, Any]]:
+def list_data(store: Traces, query: RunQuery, count: int) -> list[dict[str, Any]]:
     """The newest matching runs as JSON objects, with the texts that contain a search term. Raises `OSError`."""
-    found, _ = RunIndex(directory).newest(query, count)
-    hits = [[{"in": place, "text": text} for place, text in matching_texts(row, query.terms)] for row in found]
-    return [stored_run_data(row, directory) | {"hits": texts} for row, texts in zip(found, hits, strict=True)]
+    found, _ = store.newest(query, count)
+    return [
+        stored_run_data(row, store.location(row.run))
+        | {"hits": [{"in": place, "text": text} for place, text in matching_texts(row, query.terms)]}
+        for row in found
+    ]
 
 
-def list_text(directory: str, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
+def list_text(store: Traces, query: RunQuery, count: int, width: int) -> tuple[list[str], str]:
     """The newest matching runs as lines, and a remark about those that are not there. Raises `OSError`."""
-    found, more = RunIndex(directory).newest(query, count)
+    found, more = store.newest(query, count)
     if not found:
         return [], "no matching runs" if any(query) else "no runs are stored yet"
     return run_lines(found, width, datetime.now(UTC), query.terms), f"for more runs: -n {2 * count}" if more else ""

@@ -72,7 +72,7 @@ class RunQuery(NamedTuple):
 EVERY_RUN: Final = RunQuery()
 
 
-def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
+def stored_run_data(row: StoredRun, location: str) -> dict[str, Any]:
     """The run as a JSON object. Unknown values are null; money is text."""
     return {
         "run": row.run, "time": row.time, "state": row.state, "question": row.title,
@@ -81,7 +81,7 @@ def stored_run_data(row: StoredRun, directory: str) -> dict[str, Any]:
         "unpriced": row.unpriced, "tokens": row.tokens, "seconds": row.seconds,
         "resumed": row.resumed or None, "problem": row.problem or None,
         "recovered": row.recovered.split(SEPARATOR) if row.recovered else [],
-        "path": f"{directory}/{row.run}{SUFFIX}", "bytes": max(row.size, 0),
+        "path": location, "bytes": max(row.size, 0),
     }  # fmt: skip
 
 

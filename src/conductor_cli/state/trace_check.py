@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.core.serialization import DecodeError
 from conductor_cli.models.disk import link_or_copy, write_atomically
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.trace_file import (
     START,
     HashedLine,
@@ -62,6 +63,19 @@ class TraceCheck:
     @property
     def whole(self) -> bool:
         return not self.faults
+
+
+class CheckedTraces(Traces, Protocol):
+    """Traces that can be checked and repaired."""
+
+    def check(self, run: str) -> TraceCheck:
+        """Return whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
+
+    def repair(self, run: str, check: TraceCheck) -> Path | None:
+        """Keep what is whole of a trace. Returns the file that has what it was; None where nothing had to be done.
+
+        Raises `UsageError`.
+        """
 
 
 class _Record(NamedTuple):

@@ -393,7 +393,7 @@ class TraceFollower:
         return is_live(self._path) or self.idle < STARTING
 
 
-def unreadable(path: Path, error: OSError) -> UsageError:
+def unreadable(path: Path | str, error: OSError) -> UsageError:
     """The error for a file or directory that the system does not let us read."""
     return UsageError(f"{path} cannot be read: {error.strerror}", hint="conductor doctor shows where traces are")
 

@@ -15,9 +15,9 @@ from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.state.run_index import RunIndex
-from conductor_cli.state.stored_run import SUFFIX, StoredRun
+from conductor_cli.state.stored_run import EVERY_RUN, SUFFIX, RunQuery, StoredRun
 from conductor_cli.state.trace_check import ASIDE, TraceCheck, check_trace, repair_trace
-from conductor_cli.state.trace_file import TraceWriter, is_live, read_events, unreadable
+from conductor_cli.state.trace_file import TraceFollower, TraceWriter, is_live, read_events, unreadable
 
 _SECOND: Final = len("20261231-235959")
 _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
@@ -62,12 +62,17 @@ class TraceStore:
         files.sort(key=lambda file: (file[0][:_SECOND], file[1]), reverse=True)
         return [name.removesuffix(SUFFIX) for name, _ in files]
 
-    def rows(self) -> list[StoredRun]:
-        """All stored runs as a list shows them, newest first. Raises `UsageError` as `runs` does."""
-        try:
-            return RunIndex(str(self.directory)).newest(count=-1)[0]
-        except OSError as error:
-            raise unreadable(self.directory, error) from None
+    def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
+        """The newest matching runs, all for -1, and whether there are more. Raises `OSError`."""
+        return RunIndex(str(self.directory)).newest(query, count)
+
+    def location(self, run: str) -> str:
+        """The path of a run's file."""
+        return str(self.path(run))
+
+    def follow(self, run: str) -> TraceFollower:
+        """A reader of the events of a run, also while it is written."""
+        return TraceFollower(self.path(run))
 
     def refresh(self) -> None:
         """Remove deleted runs and their texts from the index."""

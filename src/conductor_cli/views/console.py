@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TextIO, cast
 from conductor_cli.views.base import Clock, Stdout
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import IO
 
     from rich.console import Console
@@ -36,7 +35,7 @@ class OutputContext:
     quiet: bool = False
     asked: bool = False
     stored: bool = True
-    trace_path: Callable[[str], Path] | None = None
+    trace_path: Callable[[str], str] | None = None
     markdown: bool = True
     clock: Clock = time.monotonic
     width: int | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from conductor_cli.core.events import Event, to_line
@@ -31,7 +30,7 @@ class JsonLinesOutput(RunView):
 class JsonOutput(RunView):
     """Writes `run_json` once, when the view is closed. `trace_path` is where a run's trace is, by the run's id."""
 
-    def __init__(self, stdout: Stdout, trace_path: Callable[[str], Path] | None = None) -> None:
+    def __init__(self, stdout: Stdout, trace_path: Callable[[str], str] | None = None) -> None:
         self._stdout = stdout
         self._trace_path = trace_path
         self._trace = Trace()
@@ -64,7 +63,7 @@ def run_state(trace: Trace, *, live: bool = False) -> str:
     return "finished" if found == "partial" else found
 
 
-def run_json(trace: Trace, path: Path | None, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
+def run_json(trace: Trace, path: str | None, *, live: bool = False, prompts: bool = False) -> dict[str, Any]:
     """The run as one JSON object; with `prompts`, also what each worker was sent.
 
     `state` is finished, cancelled, failed, interrupted, or running while another process writes the trace (`live`).
@@ -75,7 +74,7 @@ def run_json(trace: Trace, path: Path | None, *, live: bool = False, prompts: bo
         "state": run_state(trace, live=live),
         "answer": trace.answer if trace.state == "finished" else None, "partial": trace.partial,
         "error": dump(trace.error and with_hint(trace.error)), "run": trace.run,
-        "trace": None if path is None else str(path), "resumed": trace.resumed or None, "mode": trace.mode,
+        "trace": path, "resumed": trace.resumed or None, "mode": trace.mode,
         "conductor": trace.conductor, "planner_worker": trace.planner_worker or None, "policy": dump(trace.policy),
         **_workflow_data(trace, prompts=prompts), "planning": dump(trace.planning), "usage": dump(trace.usage),
         "notices": [

@@ -12,21 +12,21 @@ from typing import Any, Final, cast
 
 from conductor_cli.core.events import Event
 from conductor_cli.core.trace import fold
-from conductor_cli.state.trace_store import TraceStore
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.views import OutputContext, OutputName, ProgressName, RunView, open_views
 
 MAX_PAUSE: Final = 30.0  # Seconds: a run that waited for hours is not replayed for hours
 SLICE: Final = 0.05  # Seconds of a pause after which it is checked whether a frame is due or a signal has come
 
 
-def open_replay_view(settings: Mapping[str, Any], output: str, store: TraceStore, *, quiet: bool = False) -> RunView:
+def open_replay_view(settings: Mapping[str, Any], output: str, store: Traces, *, quiet: bool = False) -> RunView:
     """The view of a replay, by the output settings."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=stream.encoding if stream.isatty() else "utf-8", errors="replace")
     context = OutputContext(
         stdout=sys.stdout, stderr=sys.stderr, environ=os.environ, color=settings["output.color"], quiet=quiet,
-        markdown=settings["output.markdown"], trace_path=store.path,
+        markdown=settings["output.markdown"], trace_path=store.location,
     )  # fmt: skip
     return open_views(cast("OutputName", output), cast("ProgressName", settings["output.progress"]), context)
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from mcp_types import CallToolResult, TextContent
@@ -32,9 +31,9 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.run import Run
 from conductor_cli.server.stored_runs import confidential, first_event, newest_runs, restricts_texts
+from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.stored_run import RunQuery, normalize_terms
 from conductor_cli.state.trace_file import unreadable
-from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views.json_output import run_state
 from conductor_cli.views.run_text import describe_notice, describe_outcome, find_step, with_hint
 
@@ -279,7 +278,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
     return result_of(clean("\n".join(lines)), data=_data(report))
 
 
-def look_at_runs(store: TraceStore, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
+def look_at_runs(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
     """A list, one run, or one step of it. `own` are the runs of this server. Raises `UsageError` or `PolicyError`."""
     hint = "call trace without arguments for a list of runs"
     if "run" not in arguments:
@@ -312,7 +311,7 @@ def look_at_runs(store: TraceStore, arguments: Mapping[str, Any], own: Collectio
     return result_of(*texts, data=data)
 
 
-def _list(store: TraceStore, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
+def _list(store: Traces, arguments: Mapping[str, Any], own: Collection[str]) -> CallToolResult:
     terms = normalize_terms([arguments["search"]] if "search" in arguments else [])
     since = earliest_run_id(arguments["since"], datetime.now(UTC)) if "since" in arguments else ""
 
@@ -322,7 +321,7 @@ def _list(store: TraceStore, arguments: Mapping[str, Any], own: Collection[str])
     try:
         rows, more, _ = newest_runs(store, RunQuery(since=since, terms=terms), arguments.get("count", 20), is_readable)
     except OSError as error:
-        raise unreadable(Path(store.directory), error) from None
+        raise unreadable(store.place, error) from None
     runs = clean([{name: row[name] for name in _ListedRun.model_fields} for row in rows])
     lines = [f"{row['run']}  {row['state']}  {one_line(row['question'])[:100]}" for row in runs]
     text = "\n".join(lines) or "there are no stored runs that match"
