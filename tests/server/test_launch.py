@@ -109,8 +109,9 @@ def test_a_client_is_not_started_over_what_cannot_answer(
     """Nobody can plan, or no worker answers: the reason is said, and the client, which would try on, is not started."""
     refused = refuses(401)
     stage.models = {"alpha": refused, "beta": refused} if setup == "workers" else {"planner": refused}
-    if setup != "nothing":
-        stage.configure()
+    stage.configure()
+    if setup == "nothing":
+        stage.config.unlink()
     place = tmp_path / "started"
     environ = install(tmp_path / "bin", "codex", f"#!/bin/sh\ntouch {place}\n")
     done = stage.run("launch", "codex", env=environ)
