@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import httpx
 import pytest
 
+from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.core.chat import Message, Tool
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.request import ClientRequest
 from conductor_cli.server.requests import classify_utility_request
+from tests.cli.stage import Stage
+from tests.server.plain_api import serving
 
 CLAUDE = {"x-claude-code-session-id": "1", "user-agent": "claude-cli/2.1.197 (external, cli)"}
 OPENCODE = {"x-session-id": "ses_1", "user-agent": "opencode/1.18.33"}
@@ -154,3 +159,33 @@ def test_what_a_client_sends_is_recognised_once_it_is_read() -> None:
         "messages": [{"role": "user", "content": [{"type": "text", "text": task("Generate 1-3 broad tags of it")}]}],
     }
     assert classify_utility_request(ChatCompletionsApi().parse(body), {}) == "tags"
+
+
+TOOL = {"name": "shell", "description": "Run a command", "parameters": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+def test_a_coding_client_can_be_tried_over_the_demo(stage: Stage, path: str, stream: bool) -> None:
+    """What the demo cannot do is said, as simulated, and without a call of a tool; what it can, it does."""
+    tool: dict[str, Any] = {"type": "function", **TOOL}
+    if path.endswith("completions"):
+        tool = {"type": "function", "function": TOOL}
+    elif path.endswith("messages"):
+        tool = {"name": "shell", "input_schema": TOOL["parameters"]}
+
+    def ask(url: str, question: str) -> str:
+        said = f"<system-reminder>Use tabs.</system-reminder>\n{question}"
+        messages = [{"role": "system", "content": "You are a coding agent."}, {"role": "user", "content": said}]
+        text = {"input" if path.endswith("responses") else "messages": messages}
+        body = {"model": "conductor", "tools": [tool], "max_tokens": 900, "reasoning_effort": "xhigh", **text}
+        answer = httpx.post(f"{url}{path}", json=body | {"stream": stream}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    with serving(rehearsal=True) as server:
+        declined, answered = ask(server.url, "Fix the failing test."), ask(server.url, DEMO_QUESTION)
+    assert "simulated answer" in declined
+    assert not re.search('"(tool_calls|tool_use|function_call)"', declined)
+    assert "SIRAP" in answered
+    assert len(list(stage.traces.glob("*.jsonl"))) == 1

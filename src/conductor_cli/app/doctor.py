@@ -32,6 +32,7 @@ from conductor_cli.app.planner_resolution import (
     planner_manifest,
     resolve_planner,
 )
+from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.traces import find_lost_calls
 from conductor_cli.app.worker_probes import run_worker_test
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
@@ -336,8 +337,6 @@ Start = Callable[[str], None]
 
 QUESTION: Final = "Which is the capital of France, and how many letters has its name?"
 """What the conductor plans."""
-
-DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 
 PLANNING_TIMEOUT: Final = 300.0
 """Seconds for loading the conductor and planning: without a GPU a large one reads its prompt for over a minute."""

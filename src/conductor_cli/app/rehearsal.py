@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
+from conductor_cli.core.question import Question
 from conductor_cli.rehearsal import players
 from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
 
 if TYPE_CHECKING:
     from conductor_cli.config import Settings
-    from conductor_cli.core.question import Question
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
     from conductor_cli.run import Conductor
@@ -28,6 +28,25 @@ EVAL_CASES: Final = 500
 
 CALIBRATION_CASES: Final = 600
 """Cases of a calibration if no number is given: about fifty for each skill."""
+
+
+DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
+"""A question that the demo models answer in two steps."""
+
+DEMO_ANSWER: Final = f"""[simulated answer: conductor's demo]
+
+This client reaches the server, and no model was asked: the server was started with --rehearsal. Its tiny models read
+one question and nothing else: {CAPABILITIES}. They cannot read or write code or files, and call no tools, so nothing
+was done.
+
+- To see a plan, steps and an answer of theirs, ask: {DEMO_QUESTION}
+- For your own models: conductor setup, then the same without --rehearsal"""
+"""What `serve --rehearsal` answers where the demo models cannot."""
+
+
+def demo_question(question: Question) -> Question | None:
+    """Return what the demo models can read of a coding client's question; None where they do not know it."""
+    return Question(text=question.text, schema=question.schema) if is_known(question.text) else None
 
 
 def check_question(question: Question) -> None:

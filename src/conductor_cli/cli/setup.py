@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conductor_cli.app.doctor import DEMO_QUESTION
+from conductor_cli.app.rehearsal import DEMO_QUESTION
 from conductor_cli.app.setup import (
     NO_MODEL,
     SetupStep,

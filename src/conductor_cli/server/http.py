@@ -37,7 +37,13 @@ from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.openapi import describe_api
 from conductor_cli.server.page import page_routes
-from conductor_cli.server.requests import build_job, classify_utility_request, holds_text, list_served_models
+from conductor_cli.server.requests import (
+    build_demo_job,
+    build_job,
+    classify_utility_request,
+    holds_text,
+    list_served_models,
+)
 from conductor_cli.server.run_registry import RunRegistry
 from conductor_cli.server.stored_responses import StoredResponses
 
@@ -127,8 +133,9 @@ class CreateAnswer:
                 sign=partial(client_calls, ids=registry.runs.call_ids),
             )  # fmt: skip
             purpose = classify_utility_request(request, headers)
+            build = build_demo_job if registry.runs.options.rehearsal else build_job
             served = registry.begin(
-                key, lambda run: build_job(registry.runs, request, run, principal.key, purpose), stream,
+                key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
                 principal=principal, model=request.model,
             )  # fmt: skip
         return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, cast
 
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import Job
-from conductor_cli.app.rehearsal import rehearsal_pool
+from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, rehearsal_pool
 from conductor_cli.app.tools import pool_with_tools
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings, find_setting
@@ -34,6 +34,7 @@ from conductor_cli.server.access import Principal
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
 from conductor_cli.server.conversation import ParsedRequest, Workers, continue_response, read_conversation
+from conductor_cli.server.run_registry import AnsweredAtOnce
 from conductor_cli.server.runs import Runs
 from conductor_cli.state.home import open_state
 from conductor_cli.state.spending import USER, Spender
@@ -229,6 +230,22 @@ async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) 
         message = f"this server cannot run {kinds}, and no worker has tools of that name: conductor tools add {kinds}"
         raise RequestError(400, "unsupported_tool", message, param="tools")
     return able
+
+
+async def build_demo_job(
+    runs: Runs, request: ClientRequest, run: str, client: ClientKey | None = None, purpose: Background | None = None
+) -> Job:  # fmt: skip
+    """Return the job of a question that the demo models know, without what a coding client adds to it.
+
+    So each client can be tried without a key. Raises `AnsweredAtOnce` for any other question, else as `build_job`.
+    """
+    if purpose is not None:
+        raise AnsweredAtOnce(json.dumps({"title": "demo"}) if request.schema is not None else "demo")
+    job = await build_job(runs, replace(request, effort="", tools=(), tool_choice="auto"), run, client)
+    question = demo_question(job.question)
+    if question is None:
+        raise AnsweredAtOnce(DEMO_ANSWER)
+    return replace(job, question=question, plan=None)
 
 
 async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, client: Principal) -> ParsedRequest:

@@ -26,7 +26,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.server.access import Principal, describe_error
 from conductor_cli.server.api.errors import request_error
-from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning, ResponseStream
 from conductor_cli.server.runs import Runs
 from conductor_cli.state.spending import local_now
@@ -55,7 +55,11 @@ Switches divide their buffers among their ports by this rule (dynamic thresholds
 """
 
 BuildJob = Callable[[str], Awaitable[Job]]
-"""Makes the job of a run with this id. Raises `RequestError` or `ConductorError`."""
+"""Makes the job of a run with this id. Raises `RequestError`, `ConductorError` or `AnsweredAtOnce`."""
+
+
+class AnsweredAtOnce(Exception):
+    """A request is answered with this text, and no run."""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,12 @@ class ServedRun:
         for piece in self.stream.read(event, trace):
             self._add(piece)
         self.began.set()
+
+    def answer(self, text: str) -> None:
+        """End with a text of the server's own."""
+        self._add(AnswerText(text))
+        self.stream.shown = text
+        self.end(ServedAnswer(run=self.id, text=text, finish="stop", usage=ServedUsage()))
 
     def pace(self) -> None:
         """Let the run wait, or go on, as its clients read."""
@@ -425,6 +435,8 @@ class RunRegistry:
             served.is_stored = job.store is not None
             await self.runs.perform(job, served.show)
             served.end(served.stream.outcome(served.reasoning))
+        except AnsweredAtOnce as answered:
+            served.answer(str(answered))
         except RequestError as error:
             served.end(error.alone())
         except ConductorError as error:
