@@ -79,6 +79,8 @@ def test_each_system_runs_on_the_same_cases(two_workers: Stage, cases: Path) -> 
     assert found["alone:alpha"]["tags"]["sums"]["right"] == 4
     assert (done.json["cases"], done.json["seed"], done.json["source"]) == (6, 0, "sums.jsonl")
     assert "18 of 18 runs" in done.err
+    spent = two_workers.ok("cost", "--json").json["rows"]
+    assert {row["worker"] for row in spent} == {"alpha", "beta"}  # not alpha-1 to alpha-5, as the votes are called
 
 
 def test_the_table_in_a_pipe_has_every_column(two_workers: Stage, cases: Path) -> None:

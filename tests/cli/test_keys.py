@@ -54,8 +54,8 @@ def test_a_key_is_stored_listed_and_removed(stage: Stage, keyring: str) -> None:
     row = rows(stage)["openai keyring"]
     assert (row["source"], row["state"]) == ("keyring", "stored")
     plain = stage.inside("keys", "list").out.splitlines()
-    assert plain[0].split() == ["PROVIDER", "SOURCE", "STORED", "STATE", "ADDRESS"]
-    assert plain[1].split() == ["openai", "keyring", "now", "stored", row["base_url"]]
+    assert plain[0].split() == ["PROVIDER", "SOURCE", "STORED", "STATE", "WORKERS", "ADDRESS"]
+    assert plain[1].split() == ["openai", "keyring", "now", "stored", "-", row["base_url"]]
     assert stage.inside("keys", "rm", "openai").out == "removed the key of openai from the keyring\n"
     assert rows(stage) == {}
 
@@ -76,11 +76,16 @@ def test_the_second_variable_of_a_provider_is_listed_as_such(stage: Stage, monke
     assert states == [("GEMINI_API_KEY", "set"), ("GOOGLE_API_KEY", "overridden by GEMINI_API_KEY")]
 
 
-def test_the_variable_of_a_worker_is_listed_with_its_worker(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.configure(stage.worker("mine", 'key_env = "MY_OWN_VARIABLE"'))
+def test_a_key_of_several_workers_is_listed_and_tested_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [stage.worker(name, 'key_env = "MY_OWN_VARIABLE"') for name in ("mine", "second")]
+    stage.configure("\n".join([*tables, '[workers.own]\nkind = "openai"\nkey_env = "OPENAI_API_KEY"']), workers=())
     monkeypatch.setenv("MY_OWN_VARIABLE", KEY)
-    row = rows(stage)["openai-compatible MY_OWN_VARIABLE"]
-    assert (row["worker"], row["source"], row["base_url"]) == ("mine", "MY_OWN_VARIABLE", stage.url)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    found = [(row["source"], row["workers"]) for row in stage.ok("keys", "list", "--json").json]
+    assert found == [("OPENAI_API_KEY", ["own"]), ("MY_OWN_VARIABLE", ["mine", "second"])]
+    (row,) = stage.ok("keys", "test", "openai-compatible", "--json").json
+    assert (row["workers"], row["source"], row["base_url"]) == (["mine", "second"], "MY_OWN_VARIABLE", stage.url)
+    assert len(stage.server.requests) == 1
 
 
 def test_an_empty_list_says_how_to_store_one(stage: Stage) -> None:
@@ -243,7 +248,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     assert words["mistral"].endswith("; replace this key (file)")
     assert "start the server" in words["groq"]
     assert table.code == 0
-    assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "STATE", "TIME", "MESSAGE"]
+    assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "WORKERS", "STATE", "TIME", "MESSAGE"]
     assert "good" in table.out
 
 

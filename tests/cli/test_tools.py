@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.run import tool_loop
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import terminal
 from tests.cli.test_start import loaded
@@ -109,6 +110,12 @@ def test_a_pipe_gets_the_text_after_the_last_call(tools: Stage) -> None:
     [pid] = [int(line.split()[1]) for line in (tools.home / "diary").read_text().splitlines()]
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_server_that_takes_long_to_start_is_named_meanwhile(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_loop, "SLOW_START", 0.0)
+    done = tools.ok("ask", "?", "--tools", "t")
+    assert "conductor: step 1, note: waiting for the tools of t to start" in done.err
 
 
 def test_the_server_gets_no_keys_by_accident(tools: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ _EXIT_CODES: Final = {"wrong": 4, "unreadable": 4, "unreachable": 8, "failed": 1
 class FoundKey:
     """One key: whose it is, the address it is sent to, and whether another one is used instead.
 
-    `source` is a variable, `keyring` or `file`. A stored key has the time since when it is there; `key` is filled in
-    only for a variable, because a stored key stays where it is until it is needed.
+    `source` is a variable, `keyring` or `file`; `workers` use the key. A stored key has the time since when it is
+    there; `key` is filled in only for a variable, because a stored key stays where it is until it is needed.
     """
 
     provider: str
@@ -37,14 +37,14 @@ class FoundKey:
     base_url: str
     state: str
     since: str = ""
-    worker: str = ""
+    workers: tuple[str, ...] = ()
     ca_file: str = ""
     key: str = field(default="", repr=False)
 
     def data(self) -> dict[str, Any]:
         """For `--json`: everything but the key."""
         return {
-            "provider": self.provider, "source": self.source, "worker": self.worker or None,
+            "provider": self.provider, "source": self.source, "workers": list(self.workers),
             "base_url": self.base_url, "state": self.state, "since": self.since or None,
         }  # fmt: skip
 
@@ -65,8 +65,9 @@ def set_variables(provider: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
-    """Every key, those that are used first. The keyring is not asked. Raises `ConfigError`."""
+    """Every key once, those that are used first. The keyring is not asked. Raises `ConfigError`."""
     environ, found = settings.environ, list[FoundKey]()
+    enabled = [item.worker for item in settings.workers if item.enabled and item.worker.kind in PRESETS]
     for provider, preset in PRESETS.items():
         names = set_variables(provider, environ)  # of two variables, the first one is used
         for name in names:
@@ -74,11 +75,12 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
             found.append(
                 FoundKey(provider=provider, source=name, base_url=preset.base_url, state=state, key=environ[name])
             )
-    for worker in (item.worker for item in settings.workers if item.enabled):
+    for worker in enabled:
         name = str(worker.options.get("key_env") or "")
-        if name and worker.kind in PRESETS and environ.get(name, "").strip():
+        known = any(_is_key_of(worker, key, name) for key in found)
+        if name and not known and environ.get(name, "").strip():
             found.append(FoundKey(
-                provider=worker.kind, source=name, base_url=base_url_of(worker), state="set", worker=worker.name,
+                provider=worker.kind, source=name, base_url=base_url_of(worker), state="set",
                 ca_file=str(worker.options.get("ca_file") or ""), key=environ[name],
             ))  # fmt: skip
     for entry in store.entries().values():
@@ -88,7 +90,17 @@ def find_keys(settings: Settings, store: KeyStore) -> list[FoundKey]:
             provider=entry.provider, source=entry.where, base_url=entry.base_url, since=entry.since,
             state=f"overridden by {used[0]}" if used else "stored",
         ))  # fmt: skip
-    return found
+    sources = {worker.name: key_state(worker, environ, store) for worker in enabled}
+    return [
+        replace(key, workers=tuple(each.name for each in enabled if _is_key_of(each, key, sources[each.name])))
+        for key in found
+    ]
+
+
+def _is_key_of(worker: Worker, key: FoundKey, source: str) -> bool:
+    """Whether a worker that takes its key from `source` uses this one."""
+    same = worker.kind == key.provider and source == key.source
+    return same and same_address(base_url_of(worker), key.base_url)
 
 
 def key_state(worker: Worker, environ: Mapping[str, str], store: KeyStore) -> str:

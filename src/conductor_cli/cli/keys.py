@@ -17,7 +17,7 @@ from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import format_duration, format_time
+from conductor_cli.core.formatting import UNKNOWN, format_duration, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.keys.key_store import MAX_KEY, KeyStore, address, checked_key, known_provider
@@ -93,10 +93,14 @@ def list_keys_command(context: typer.Context, json: opt.Json = False) -> None:
         print_json([key.data() for key in found])
     elif found:
         now = datetime.now(UTC)
-        rows = [[key.provider, key.source, format_time(key.since, now), key.state, key.base_url] for key in found]
+        rows = [
+            [key.provider, key.source, format_time(key.since, now), key.state, ", ".join(key.workers) or UNKNOWN,
+             key.base_url]
+            for key in found
+        ]  # fmt: skip
         columns = (
-            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("STORED", drop=3),
-            Column("STATE"), Column("ADDRESS", shrink=20, drop=2),
+            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("STORED", drop=4),
+            Column("STATE"), Column("WORKERS", shrink=12, drop=3), Column("ADDRESS", shrink=20, drop=2),
         )  # fmt: skip
         print_table(columns, rows)
     else:
@@ -130,10 +134,14 @@ def check_keys_command(
         print_json([check.to_json("provider") for check in checks])
     else:
         rows = [
-            [check.name, check.data["source"], check.state, format_duration(check.seconds or 0), check.message]
+            [check.name, check.data["source"], ", ".join(check.data["workers"]) or UNKNOWN, check.state,
+             format_duration(check.seconds or 0), check.message]
             for check in checks
-        ]
-        columns = (Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), "STATE", Column("TIME", drop=2))
+        ]  # fmt: skip
+        columns = (
+            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("WORKERS", shrink=12, drop=3),
+            "STATE", Column("TIME", drop=2),
+        )  # fmt: skip
         print_table((*columns, "MESSAGE"), rows)
     # That a key is refused, or cannot be read, counts for more than a provider that cannot be reached.
     codes = {check.code for check in checks}

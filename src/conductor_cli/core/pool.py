@@ -39,8 +39,8 @@ class Worker:
     adapter reads (base URL, name of the key variable, temperature …; never a key), `parallel` how many of its
     steps may run at once, `tags` the user's own labels, for policies. `accepts` are the kinds of attachments that it
     can read; None where nobody has said it or looked it up, which counts as none. `max_output` is the most tokens that
-    its model writes at once; None where that is not known.
-    `tools` are the servers whose tools it may call.
+    its model writes at once; None where that is not known. `tools` are the servers whose tools it may call.
+    `copy_of` is the worker whose calls those of this one are, where an evaluation asks one worker several times.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Worker:
     accepts: tuple[MediaKind, ...] | None = None
     max_output: int | None = None
     tools: tuple[str, ...] = ()
+    copy_of: str = ""
 
     @property
     def model_name(self) -> str:

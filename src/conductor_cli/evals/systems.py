@@ -104,7 +104,12 @@ def _copies(worker: Worker, seed: int) -> tuple[Worker, ...]:
     # At temperature 0, or with one seed, all samples would be the same.
     options = {**worker.options, "temperature": worker.options.get("temperature") or TEMPERATURE}
     return tuple(
-        replace(worker, name=f"{worker.name}-{number}", options={**options, "seed": seed * VOTES + number})
+        replace(
+            worker,
+            name=f"{worker.name}-{number}",
+            copy_of=worker.name,
+            options={**options, "seed": seed * VOTES + number},
+        )
         for number in range(1, VOTES + 1)
     )
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment, Message, Tool, ToolCall, ToolChoice
 from conductor_cli.core.estimate import prompt_tokens
-from conductor_cli.core.formatting import format_count
+from conductor_cli.core.formatting import format_count, format_list
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.prompt_text import shorten
 from conductor_cli.core.tools import CallBounds, OfferedTool, ToolBox, ToolResult, parse_arguments
@@ -24,6 +24,7 @@ from conductor_cli.run.conductor import NOBODY, ToolVerdict
 from conductor_cli.run.state import RunContext
 
 MAX_RESULT: Final = 40_000  # Characters of a result that a worker is given; of a longer one, the middle is left out
+SLOW_START: Final = 1.0  # Seconds after which a reader is told what a step waits for
 MAX_TURNS: Final = 25  # Replies of one attempt that may ask for tools
 NO_MORE_CALLS: Final = "not called: the run's limit of tool calls is reached. Answer with what you have."
 
@@ -76,8 +77,14 @@ class ToolLoop:
         return "none" if self._is_last else "auto"
 
     async def offer(self) -> None:
-        """Look which tools there are now. A server may change its list at any time."""
-        self._offered = {item.tool.name: item for item in await self._box.offered(self._servers)}
+        """Look which tools there are now. A server may change its list at any time, and may take long to start."""
+        looking = asyncio.ensure_future(self._box.offered(self._servers))
+        try:
+            if not self._turn and not (await asyncio.wait([looking], timeout=SLOW_START))[0]:
+                self._state.notice(f"waiting for the tools of {format_list(self._servers)} to start", self._number)
+            self._offered = {item.tool.name: item for item in await looking}
+        finally:
+            looking.cancel()
         for text in self._box.take_notices():
             self._state.notice(text, self._number, recovered=True)
 

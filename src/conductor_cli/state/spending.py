@@ -408,8 +408,8 @@ class DailySpend:
             "INSERT INTO calls (day, owner, worker, provider, model, client, worker_call, calls, unpriced, tokens_in,"
             " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
-                str(day), self._owner, who.name, recipient_of(who), who.model, self.client.name, room.call,
-                cost is None, _clamped(room.tokens), cost,
+                str(day), self._owner, who.copy_of or who.name, recipient_of(who), who.model, self.client.name,
+                room.call, cost is None, _clamped(room.tokens), cost,
             ),
         ).lastrowid  # fmt: skip
 
