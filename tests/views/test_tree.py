@@ -22,7 +22,7 @@ from tests.views.terminals import Drawn, Reflowing, Sink, open_console
 Run = Callable[[], list[ev.Event]]
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-SIZES = [(80, 24), (40, 10), (20, 3)]
+SIZES = [(160, 40), (80, 24), (40, 10), (20, 3)]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -34,6 +34,20 @@ def test_the_live_part_fits_the_terminal(run: Run, width: int, height: int) -> N
         lines = drawn.live()
         assert len(lines) <= height - 1
         assert max(wcswidth(line) for line in lines) <= width
+
+
+def test_the_tree_uses_the_width_that_is_there_and_tells_errors_whole() -> None:
+    drawn, shown = Drawn(width=160, height=40), list[str]()
+    for event in substitute():
+        drawn.show(event)
+        shown = [line for line in drawn.live() if "takes over" in line] or shown
+    assert max(map(wcswidth, drawn.live())) > 140
+    (failed,) = shown
+    narrow, told = Drawn(width=40, height=40), list[str]()
+    for event in substitute():
+        narrow.show(event)
+        told.append(" ".join(" ".join(narrow.live()).replace("\u2502", " ").split()))
+    assert any(failed.partition("attempt")[2].strip() in text for text in told)
 
 
 @pytest.mark.parametrize("run", [parallel, nested, hostile, crowd])

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 RunState = Literal[Outcome, "unreadable"]
+STATES: Final[tuple[str, ...]] = get_args(RunState)
 
 ExportFormat = Literal["html", "markdown"]
 

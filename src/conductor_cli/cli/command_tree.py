@@ -10,7 +10,7 @@ from conductor_cli import __version__
 from conductor_cli.cli.chat_banner import is_interactive
 from conductor_cli.cli.options import Color, GlobalOptions
 from conductor_cli.cli.output import print_notice
-from conductor_cli.cli.typer_classes import CommandGroup, CommandTable
+from conductor_cli.cli.typer_classes import CommandGroup, CommandTable, help_width
 from conductor_cli.core.errors import UsageError
 
 COMMANDS: Final[CommandTable] = {
@@ -66,7 +66,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], **help_width()},
 )
 
 

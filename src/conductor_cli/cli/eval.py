@@ -33,6 +33,7 @@ from conductor_cli.cli.output import (
     print_notice,
     print_table,
     print_text,
+    terminal_width,
 )
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
@@ -48,7 +49,6 @@ from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
 from conductor_cli.models.disk import try_writing_file, write_atomically
-from conductor_cli.state.run_list import terminal_width
 
 CONTINUE: Final = "the same command continues"
 

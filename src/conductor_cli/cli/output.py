@@ -15,19 +15,32 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.terminal_text import Column, escape_json, one_line, render_table, sanitize
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.state.run_list import terminal_width
 
 if TYPE_CHECKING:
     from conductor_cli.views.console import OutputContext
     from conductor_cli.views.text_layout import Line
 
+NARROWEST: Final = 20
+"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
+
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
+
+
+def terminal_width(stream: TextIO) -> int:
+    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
+    with suppress(OSError, ValueError):  # it has no file, or is closed
+        if stream.isatty():
+            given = os.environ.get("COLUMNS", "")
+            columns = int(given) if given.isdecimal() else 0
+            columns = columns or os.get_terminal_size(stream.fileno()).columns
+            return max(columns, NARROWEST) if columns else 0
+    return 0
 
 
 def print_line(text: str = "") -> None:

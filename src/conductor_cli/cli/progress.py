@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.cli.output import print_notice
+from conductor_cli.cli.output import print_notice, terminal_width
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.terminal_text import crop_text, one_line
-from conductor_cli.state.run_list import terminal_width
 from conductor_cli.views.base import Clock
 from conductor_cli.views.console import cannot_redraw
 

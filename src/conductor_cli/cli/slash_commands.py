@@ -24,7 +24,7 @@ from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
 from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table
+from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table, terminal_width
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import handle_signal, on_signal
 from conductor_cli.config import find_setting, format_value
@@ -37,7 +37,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.run_list import run_names, terminal_width
+from conductor_cli.state.run_list import run_names
 from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer, page_screen

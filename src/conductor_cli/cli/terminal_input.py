@@ -15,9 +15,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from conductor_cli.cli.keypress import restore_terminal
-from conductor_cli.cli.output import print_notice, stdout_problem, wrap_lines
+from conductor_cli.cli.output import print_notice, stdout_problem, terminal_width, wrap_lines
 from conductor_cli.core.errors import UsageError
-from conductor_cli.state.run_list import terminal_width
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from conductor_cli.app.traces import (
+    STATES,
     ExportFormat,
     RunState,
     VerifiedTrace,
@@ -33,13 +34,14 @@ from conductor_cli.cli.output import (
     print_page,
     print_styled,
     print_text,
+    terminal_width,
 )
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.core.continuation import check_step_exists, reset_from_step
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import format_count, format_size
 from conductor_cli.core.learning import Verdict, describe_rating
-from conductor_cli.state.run_list import COUNT, list_data, list_text, terminal_width
+from conductor_cli.state.run_list import COUNT, list_data, list_text
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.console import OutputContext, page_screen
 from conductor_cli.views.json_output import run_json
@@ -64,7 +66,9 @@ def list_runs_command(
         typer.Argument(metavar="TEXT", help="Only runs that contain all these texts; case is ignored."),
     ] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many, newest first.")] = COUNT,
-    state: Annotated[RunState | None, typer.Option("--state", help="Only runs in this state.")] = None,
+    state: Annotated[
+        RunState | None, typer.Option("--state", metavar="STATE", help=f"Only runs in this state: {', '.join(STATES)}.")
+    ] = None,
     worker: Annotated[
         str | None, typer.Option("--worker", metavar="NAME", help="Only runs that used this worker.")
     ] = None,

@@ -6,6 +6,7 @@ the name of a command, several files one `--file`. The modules of commands are i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,6 +20,7 @@ from typer.main import get_command, get_group
 
 from conductor_cli.cli.examples import EXAMPLES
 from conductor_cli.cli.options import FILE_LIKE, HEADINGS, GlobalOptions, is_address
+from conductor_cli.cli.output import terminal_width
 from conductor_cli.core.errors import UsageError
 
 CommandTable = Mapping[str, Mapping[str, tuple[str, str]]]
@@ -32,6 +34,9 @@ MANY: Final = 14
 
 UNBROKEN: Final = "\N{NON-BREAKING HYPHEN}"
 """Stands for a hyphen while lines are broken, so that a word such as an option stays whole."""
+
+NARROW: Final = 58
+"""Columns below which the explanations stand under the names."""
 
 WIDEST_NAME: Final = 30
 """Columns for the name of an option; a longer one has its explanation on the next line."""
@@ -97,6 +102,12 @@ class CommandGroup(TyperGroup):
             write_examples(ctx, formatter)
 
 
+def help_width() -> dict[str, int]:
+    """The width of help for Typer's context, where the terminal is narrower than the least that Typer writes for."""
+    columns = terminal_width(sys.stdout)
+    return {"terminal_width": columns - 2} if 0 < columns < NARROW else {}
+
+
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
     """Write arguments and options; many of them under the headings of `HEADINGS`."""
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
@@ -115,13 +126,14 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:  # noqa: ANN4
 
 
 def write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: Any) -> None:  # noqa: ANN401
-    """Write names with their explanations under headings, all in the same columns."""
+    """Write names with their explanations under headings, all in the same columns; below them where it is narrow."""
     width = min(WIDEST_NAME, max(len(name) for rows in sections.values() for name, _ in rows))
-    start = len(formatter.buffer)
+    start, narrow = len(formatter.buffer), formatter.width < NARROW
     for heading, rows in sections.items():
         if rows:
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), text.replace("-", UNBROKEN)) for name, text in rows])
+                shown = [(name if narrow else name.ljust(width), text.replace("-", UNBROKEN)) for name, text in rows]
+                formatter.write_dl(shown, **({"col_max": 4} if narrow else {}))
     formatter.buffer[start:] = [piece.replace(UNBROKEN, "-") for piece in formatter.buffer[start:]]
 
 

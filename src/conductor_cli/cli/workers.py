@@ -18,7 +18,7 @@ from conductor_cli.app.learning import SWITCH, list_cards, read_learned
 from conductor_cli.app.worker_probes import accepts_seen, run_worker_tests, workers_to_test
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text, terminal_width
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.tables import find_pool
@@ -28,7 +28,6 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column, crop_text, render_rows
 from conductor_cli.models.presets import model_of, recipient_of
-from conductor_cli.state.run_list import terminal_width
 
 if TYPE_CHECKING:
     from conductor_cli.config.cards import MeasuredCard
@@ -45,7 +44,7 @@ CARDS_COLUMNS: Final = (
 )  # fmt: skip
 
 WORKER_COLUMNS: Final = (
-    Column("NAME", shrink=16), Column("MODEL", shrink=14), Column("ENABLED", drop=1), Column("TAGS", drop=5),
+    Column("NAME", shrink=12), Column("MODEL", shrink=26), Column("ENABLED", drop=1), Column("TAGS", drop=5),
     Column("ACCEPTS", drop=4), Column("PRICE IN / OUT", drop=3), Column("KEY", drop=2),
 )  # fmt: skip
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
 from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
@@ -103,24 +102,10 @@ def matching_texts(run: StoredRun, terms: Sequence[str], width: int = 2 * CONTEX
 COUNT: Final = 20
 """Runs that are listed by default."""
 
-NARROWEST: Final = 20
-"""Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
-
 OFFERED_NAMES: Final = 200
 """Ids that are offered to a shell for completion."""
 
 _PUNCTUATION: Final = str.maketrans("", "", "-._")
-
-
-def terminal_width(stream: TextIO) -> int:
-    """The columns of a stream's terminal, or COLUMNS, at least `NARROWEST`; 0 where it is no terminal."""
-    with suppress(OSError, ValueError):  # it has no file, or is closed
-        if stream.isatty():
-            given = os.environ.get("COLUMNS", "")
-            columns = int(given) if given.isdecimal() else 0
-            columns = columns or os.get_terminal_size(stream.fileno()).columns
-            return max(columns, NARROWEST) if columns else 0
-    return 0
 
 
 def run_names(traces: str) -> list[str]:

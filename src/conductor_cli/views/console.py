@@ -72,7 +72,7 @@ def page_screen(width: int, encoding: str, environ: Mapping[str, str]) -> Screen
     """A screen for a page of text on a terminal of this width; 0 for a file or a pipe."""
     from conductor_cli.views.text_layout import WIDEST, Screen  # loads a part of Rich
 
-    return Screen(width=min(width or WIDEST, WIDEST), encoding=encoding, words=cannot_redraw(environ))
+    return Screen(width=width or WIDEST, encoding=encoding, words=cannot_redraw(environ))
 
 
 def reflows(environ: Mapping[str, str]) -> bool:

@@ -258,6 +258,7 @@ WORDS_THAT_A_STATUS_SAYS: Final = frozenset[NodeState]({"planning", "waiting", "
 COLUMNS: Final = (8, 15, 9)  # Cells for time, tokens and cost. A narrow screen has no room for the last ones.
 NARROW: Final = 16  # Cells for a step's state on a screen with room for its time only: `again in 12 s` with a mark
 MAX_WORKER_WIDTH: Final = 16  # Names of steps side by side are padded to the longest of them, up to so many cells
+ROOMY: Final = 20  # Rows of a screen from which on errors are wrapped while a run goes on
 SMALLEST: Final = 24  # On screens with fewer columns guides and marks alone may be too wide, so every line is cut
 
 
@@ -272,7 +273,7 @@ class TreeLayout(NamedTuple):
     """The screen, and how much of the texts it gets.
 
     `running` and `ended` lines are shown of each response: the last ones while it is written, the first ones later.
-    `whole`: subtasks and errors are wrapped, not cropped. `answering` is the number of the step whose text follows the
+    `whole`: subtasks are wrapped, not cropped. `answering` is the number of the step whose text follows the
     tree on the same screen. `figures` is how many figures the steps have.
     """
 
@@ -453,9 +454,11 @@ def _remark_line(node: Node, layout: TreeLayout, place: _Place) -> Iterator[Row]
         yield Row(_with_state(((front, "guide"), (node.label, "planning")), node, layout), place.weight)
         return
     mark = f"{MARKS[node.state] if screen.marks else node.state} "
-    first, *others = _wrapped(node.label, "plain", layout, place.rest + " " * len(mark), place.weight + 1)
+    # What went wrong is told whole while a run goes on, too, if there is room for it.
+    whole = layout._replace(whole=layout.whole or screen.height >= ROOMY)
+    first, *others = _wrapped(node.label, "plain", whole, place.rest + " " * len(mark), place.weight + 1)
     yield first._replace(line=((front, "guide"), (mark, node.state), *first.line[1:]))
-    yield from others
+    yield from (row._replace(weight=row.weight + 1) for row in others)
 
 
 def _wrapped(text: str, style: str, layout: TreeLayout, rest: str, weight: int) -> list[Row]:

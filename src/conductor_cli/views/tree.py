@@ -18,7 +18,7 @@ from conductor_cli.views.base import Clock, RunView
 from conductor_cli.views.run_text import describe_totals, problem_lines
 from conductor_cli.views.run_tree import Node, TreeLayout, find_node, live_lines, run_tree, tree_lines
 from conductor_cli.views.styled_lines import LiveLines, StyledLines
-from conductor_cli.views.text_layout import BLANK, WIDEST, Line, Screen
+from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -171,7 +171,7 @@ class TreeProgress(RunView):
 
     def _screen(self) -> Screen:
         width, height = self._console.size
-        return Screen(width=min(width, WIDEST), height=height, encoding=self._console.encoding)
+        return Screen(width=width, height=height, encoding=self._console.encoding)
 
     def _layout(self) -> TreeLayout:
         return TreeLayout(self._screen(), answering=self._answering)
