@@ -117,6 +117,13 @@ def test_a_result_that_cannot_be_printed_is_an_error(stage: Stage, command: str)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["config set limits.cost 2", "keys set openai --insecure-storage"])
+def test_what_is_stored_is_no_failure_where_that_cannot_be_printed(stage: Stage, command: str) -> None:
+    done = run_pipeline(stage, f"echo sk-abcdefghijklmnop | conductor {command} > /dev/full")
+    assert done.returncode == 0
+    assert "standard output cannot be written: No space left on device" in done.stderr
+
+
 def test_a_command_without_a_result_needs_no_standard_output(stage: Stage) -> None:
     done = run_pipeline(stage, "conductor trace list >&-")
     assert (done.returncode, done.stderr) == (0, "no runs are stored yet\n")

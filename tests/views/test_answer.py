@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.plan import Step
-from conductor_cli.core.terminal_text import sanitize, without_controls
+from conductor_cli.core.terminal_text import sanitize, without_controls, without_hidden
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.answer import AnswerOutput, AnswerStream, PlainSink
@@ -70,9 +70,16 @@ def test_a_pipe_gets_the_exact_answer(pieces: list[str]) -> None:
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=8))
 def test_a_terminal_gets_the_sanitized_answer_once(pieces: list[str]) -> None:
-    answer = sanitize("".join(pieces))
+    answer = without_hidden(sanitize("".join(pieces)))
     end = "" if answer.endswith("\n") or not answer else "\n"
     assert shown(one_step(pieces, "".join(pieces)), terminal=True) == answer + end
+
+
+def test_a_terminal_is_shown_nothing_that_hides_words() -> None:
+    """Tags spell words that only a model reads; marks of direction and soft hyphens change what a person reads."""
+    hidden = "\u00ad\u061c\u200b\u200e\u200f\U000e0001\U000e0041"
+    pieces = [f"a{hidden}b", hidden, "c\u200dd"]
+    assert shown(one_step(pieces, "".join(pieces)), terminal=True) == "abc\u200dd\n"
 
 
 def test_a_partial_answer_is_shown_once() -> None:

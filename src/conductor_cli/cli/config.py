@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
 from conductor_cli.config import app_paths, find_setting, format_value
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConfigError, UsageError
@@ -70,7 +70,7 @@ def set_setting_command(
     set_value(paths, name, new)
     # Read back, since the user's file or a variable may override what was just written.
     after = opt.stored_settings(context)
-    print_line(f"{name} = {format_value(after[name])}")
+    print_done(f"{name} = {format_value(after[name])}")
     if new is not None and name.startswith("policy."):
         from conductor_cli.app.worker_selection import unmatched_selectors  # no other setting needs the workers
 

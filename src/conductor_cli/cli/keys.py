@@ -14,7 +14,7 @@ import typer
 
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
+from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_time
@@ -73,7 +73,7 @@ def set_key_command(
     key = checked_key(text)
     store.set(name, url, key, plaintext=insecure_storage)
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
-    print_text(f"stored the key of {name} in {place}, for {url}; check it with: conductor keys test {name}")
+    print_done(f"stored the key of {name} in {place}, for {url}; check it with: conductor keys test {name}")
     if len(key) < SHORTEST:
         print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
     _print_set_variables(name)

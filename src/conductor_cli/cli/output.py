@@ -74,6 +74,15 @@ def print_text(text: str) -> None:
     _write(wrap_lines(KNOWN_SECRETS.redact(sanitize(text)), terminal_width(sys.stdout)))
 
 
+def print_done(text: str) -> None:
+    """Print on stdout what a command has done. It is done also where that cannot be printed, so nothing is raised."""
+    try:
+        print_text(text)
+    except OSError as error:
+        print_notice(f"{text} (standard output cannot be written: {error.strerror})")
+        leave_stdout()
+
+
 def print_finding(state: str, text: str, more: str) -> None:
     """Print what a check found in a line with its state, and each line of `more` below it."""
     print_text(f"{state:7}  {text}")

@@ -26,6 +26,7 @@ UNSEEN: Final = (
 """The characters that nobody can see, as a set of a regular expression: joiners, marks of direction, fillers, tags."""
 _UNSEEN_RUN = re.compile(f"[{UNSEEN}]+")
 _BLANK = re.compile(f"[{UNSEEN}\\s\ufe00-\ufe0f\u2800]*")
+_HIDDEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\U000e0000-\U000e007f]")
 _JOINERS = "\u200c\u200d"
 _MAX_NAMED = 3
 
@@ -58,6 +59,11 @@ def reveal(text: str) -> str:
     A joiner after a letter or sign of a script that needs it, as in Persian or between emoji, stays.
     """
     return text if text.isascii() else _UNSEEN_RUN.sub(_revealed, text)
+
+
+def without_hidden(text: str) -> str:
+    """Return `text` without what can hide words in it or change their order; joiners stay, which scripts need."""
+    return text if text.isascii() else _HIDDEN.sub("", text)
 
 
 def is_blank(text: str) -> bool:

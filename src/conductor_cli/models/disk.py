@@ -120,7 +120,8 @@ def temporary_path(path: Path) -> Iterator[Path]:
     try:
         yield new
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):  # what was to be done is done, or its own error is the one to be told
+            new.unlink(missing_ok=True)
 
 
 def link_or_copy(path: Path, new: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conductor_cli.core import events as ev
-from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls
+from conductor_cli.core.terminal_text import StreamSanitizer, one_line, sanitize, without_controls, without_hidden
 from conductor_cli.core.trace import Trace
 from conductor_cli.views.base import RunView, Stdout
 from conductor_cli.views.run_text import describe_failure, describe_next_attempt, tool_name
@@ -133,6 +133,6 @@ class AnswerStream(RunView):
         self._sanitizer = StreamSanitizer()
 
     def _write(self, text: str) -> None:
-        if text:
+        if text := without_hidden(text):
             self._sink = self._sink or self._open_sink()
             self._sink.write(text)
