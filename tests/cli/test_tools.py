@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,34 @@ def test_tools_are_added_listed_and_removed(tools: Stage) -> None:
     tools.inside("workers", "rm", "gamma")
     assert tools.inside("tools", "rm", "t").out == "removed t\n"
     assert tools.inside("tools", "list", "--json").json == []
+
+
+def test_servers_of_an_mcp_file_are_added_without_their_secrets(stage: Stage, tmp_path: Path) -> None:
+    servers = {
+        "git": {"command": "uvx", "args": ["mcp-server-git"],
+                "env": {"TOKEN": "s3cr3t", "HOME_DIR": "${env:HOME_DIR}"}},
+        "web": {"type": "http", "url": "https://example.com/mcp",
+                "headers": {"Authorization": "Bearer ${WEB_TOKEN}", "X-Key": "k3y"}},
+        "off": {"command": "no", "disabled": True},
+    }  # fmt: skip
+    for name, key in (("claude.json", "mcpServers"), ("code.json", "servers")):
+        (tmp_path / name).write_text(json.dumps({key: servers}))
+        done = stage.ok("tools", "import", tmp_path / name)
+    assert "git is configured already" in done.err
+    rows = {row["name"]: row for row in stage.ok("tools", "list", "--json").json}
+    assert rows.keys() == {"git", "web"}
+    assert rows["git"]["env"] == ["TOKEN", "HOME_DIR"]
+    assert "Bearer $WEB_TOKEN" in stage.own.read_text()
+    assert not {"s3cr3t", "k3y"} & set(re.findall(r"\w+", stage.own.read_text() + done.err))
+    stage.ok("tools", "rm", "git", "web")
+    told = ("TOKEN: export TOKEN=", "the header X-Key: put its value into a variable")
+    stage.ok("tools", "import", tmp_path / "code.json", told=told)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"mcpServers": []}', '{"mcpServers": {"x": {}}}', '{"other": {}}'])
+def test_what_is_no_mcp_file_is_refused(stage: Stage, tmp_path: Path, text: str) -> None:
+    (tmp_path / "mcp.json").write_text(text)
+    stage.fails(2, "tools", "import", tmp_path / "mcp.json", told="not a file of MCP servers")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from conductor_cli.app.workers import check_changeable
 from conductor_cli.config import ConfiguredTools, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.tables import VARIABLE, update_tool_server
+from conductor_cli.core.bounded_parsing import parse_json
 from conductor_cli.core.errors import ConfigError, KeyMissing, UsageError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
@@ -217,6 +219,42 @@ def add_tool_server(settings: Settings, name: str, given: Mapping[str, Any]) -> 
     except ConfigError as error:
         raise UsageError(error.message, hint=error.hint) from None
     return bool(before)
+
+
+_REFERENCE: Final = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-[^}]*)?\}")
+"""A variable in the files of Claude, Cursor and VS Code: `${NAME}`, `${NAME:-default}` or `${env:NAME}`."""
+
+
+def read_mcp_file(text: str) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """Return the servers in an `mcp.json` of Claude, Cursor or VS Code: a table for each, and what is not taken.
+
+    A variable keeps its name; a value that stands in the file is not copied, since it may be a secret. Raises
+    `UsageError`.
+    """
+    try:
+        data = parse_json(text)
+        servers = data["mcpServers"] if "mcpServers" in data else data["servers"]
+        return {str(name): _read_mcp_server(entry) for name, entry in servers.items() if not entry.get("disabled")}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        hint = 'it looks like this: {"mcpServers": {"git": {"command": "uvx", "args": ["mcp-server-git"]}}}'
+        raise UsageError("this is not a file of MCP servers", hint=hint) from None
+
+
+def _read_mcp_server(entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    table, missing = dict[str, Any](), list[str]()
+    if "url" in entry:
+        table["url"] = str(entry["url"])
+        headers = {str(name): _REFERENCE.sub(r"$\1", str(value)) for name, value in entry.get("headers", {}).items()}
+        taken = {name: value for name, value in headers.items() if "$" in value}
+        missing += [f"the header {name}: put its value into a variable" for name in headers if name not in taken]
+        table |= {"headers": taken} if taken else {}
+    else:
+        table["command"] = [str(entry["command"]), *map(str, entry.get("args", ()))]
+        given = {str(name): str(value) for name, value in entry.get("env", {}).items()}
+        table |= {"env": list(given)} if given else {}
+        missing += [f"the value of {name}: export {name}=…" for name, value in given.items() if "${" not in value]
+        missing += ["its directory: start conductor there"] if entry.get("cwd") else []
+    return table, missing
 
 
 def try_tool_servers(settings: Settings, names: Sequence[str]) -> list[CheckResult]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from conductor_cli.app import tools
 from conductor_cli.app.workers import remove_tables
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_notice, print_table, print_text
+from conductor_cli.cli.session import read_text_file
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_count, format_duration
@@ -81,6 +83,23 @@ def add_tools_command(
             given["headers"] = headers
     existed = tools.add_tool_server(opt.stored_settings(context), name, given)
     print_text(f"{'changed' if existed else 'added'} {name}; see what it offers: conductor tools test {name}")
+
+
+@app.command("import")
+def import_tools_command(
+    context: typer.Context, file: Annotated[Path, typer.Argument(metavar="FILE", help="For example .mcp.json.")]
+) -> None:
+    """Add the servers of an mcp.json of Claude, Cursor or VS Code; those that exist under the same name stay."""
+    settings = opt.stored_settings(context)
+    known = {row.name for row in tools.list_tool_servers(settings)}
+    for name, (given, missing) in tools.read_mcp_file(read_text_file(file)).items():
+        if name in known:
+            print_notice(f"{one_line(name)} is configured already, and stays as it is")
+            continue
+        tools.add_tool_server(settings, name, given)
+        print_text(f"added {name}")
+        for each in missing:
+            print_notice(f"{name}: not taken from the file: {one_line(each)}")
 
 
 @app.command("rm")
