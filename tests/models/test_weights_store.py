@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,18 @@ from conductor_cli.models.weights import import_file
 from conductor_cli.models.weights.download import remove_model
 from conductor_cli.models.weights.import_file import ImportRequest, ImportResult, derive_name, import_model
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
-from conductor_cli.models.weights.verify import PIECE, hash_file, verify_model, verify_unknown_file
+from conductor_cli.models.weights.registry import OVERHEAD, file_memory, load_registry, manifest_memory, memory_needed
+from conductor_cli.models.weights.verify import (
+    PIECE,
+    CheckedFile,
+    find_problems,
+    hash_file,
+    repair_hint,
+    verify_model,
+    verify_unknown_file,
+)
 from conductor_cli.models.weights.verify import ignore_progress as silent
-from tests.tiny_gguf import Extra, finish, lora, make
+from tests.tiny_gguf import Extra, Shape, finish, lora, make
 
 REGISTRY = """[[models]]
 name = "tiny-known"
@@ -584,3 +594,80 @@ def test_a_directory_without_an_adapter_is_rejected(store: ModelStore, tmp_path:
     for path in (tmp_path / "x", tmp_path / "x/model.safetensors"):
         with pytest.raises(ModelError, match="no adapter_config"):
             take(store, path, base="b")
+
+
+# what is wrong at a look, and how much memory a model takes
+
+
+def test_a_model_is_repaired_from_its_source_which_must_be_there(store: ModelStore, file: Path) -> None:
+    found, again = take(store, file, copy=True).manifest, f"conductor model import '{file}' --name My-Model"
+    assert repair_hint(found, os.environ) == f"if {file} is whole: {again}"
+    file.unlink()
+    assert repair_hint(found, os.environ) == f"get {file} again, then: {again}"
+
+
+def test_a_registry_model_is_repaired_by_a_pull(file: Path, registry: Callable[[str], None]) -> None:
+    registry("size = 1000")
+    for source in ("hub:acme/tiny@0123", f"file:{file}.gone"):
+        found = manifest("tiny-known", file, source=source)
+        assert repair_hint(found, os.environ) == "conductor model pull tiny-known"
+
+
+def test_a_model_that_left_the_registry_names_its_repository(file: Path, registry: Callable[[str], None]) -> None:
+    found = manifest("some", file, source="hub:acme/other@0123")
+    for more in ("size = 1000", "broken ="):
+        registry(more)
+        expected = "get acme/other@0123 again, then: conductor model import FILE --name some"
+        assert expected in repair_hint(found, os.environ)
+
+
+def test_the_repair_of_an_adapter_names_its_base(file: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "trained"
+    directory.mkdir()
+    found = repair_hint(manifest("some", file, source=f"file:{directory}", base="my base.gguf"), os.environ)
+    assert found == f"if {directory} is whole: conductor model import {directory} --name some --base 'my base.gguf'"
+
+
+def test_problems_are_found_without_reading_files(
+    store: ModelStore, file: Path, registry: Callable[[str], None]
+) -> None:
+    whole = take(store, file, copy=True).manifest
+    assert find_problems(store, os.environ) == []
+    gone = take(store, shutil.copy(file, file.with_name("gone.gguf")), copy=True).manifest
+    gone.path.unlink()
+    broken = take(store, shutil.copy(file, file.with_name("broken.gguf"))).manifest
+    (store.folder(broken.name) / "manifest.toml").write_text("name = [")
+    registry("broken =")
+    found = find_problems(store, os.environ)
+    assert [each.name for each in found] == ["broken", "gone"]
+    assert all(each.problem and each.hint for each in found)
+    assert "conductor model rm broken" in found[0].hint
+    assert found[1] == CheckedFile(
+        name="gone", path=gone.path, problem=gone.fault(), hint=repair_hint(gone, os.environ)
+    )
+    assert whole.fault() == ""
+
+
+def test_memory_is_computed_from_the_file(file: Path) -> None:
+    shape, size = Shape(), file.stat().st_size
+    per_token = 2 * 2 * shape.layers * shape.key_heads * (shape.width // shape.heads)
+    assert file_memory(file, size) == memory_needed(size, per_token)
+    assert file_memory(file, size, 100) == size + 100 * per_token + OVERHEAD
+    assert file_memory(file, size, 1_000_000) == size + shape.context * per_token + OVERHEAD
+
+
+def test_memory_of_files_that_are_not_models_is_unknown(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "text.gguf").write_text("I am a text.")
+    assert [file_memory(tmp_path / name, 1000) for name in ("none.gguf", "text.gguf")] == [0, 0]
+    assert manifest_memory(manifest("some", file, base="/nowhere/base.gguf"), {}, {}) == 0
+
+
+def test_memory_of_an_adapter_includes_its_base(file: Path, registry: Callable[[str], None]) -> None:
+    registry("size = 1000")
+    size, listed = file.stat().st_size, load_registry(os.environ)[0]
+    base = manifest("base", file)
+    entries = {listed.name: listed.memory}
+    for name, below in (("base", file_memory(file, size)), (str(file), file_memory(file, size)),
+                        (listed.name, listed.memory)):  # fmt: skip
+        adapter = manifest("some", file, base=name)
+        assert manifest_memory(adapter, {"base": base}, entries) == below + size
