@@ -581,7 +581,7 @@ def test_an_adapter_is_imported_with_its_base(store: ModelStore, file: Path, tmp
     ("more", "problem"), [({"architecture": "llama"}, "architecture"), ({"second": "other"}, "not pairs")]
 )
 def test_an_adapter_that_does_not_fit_its_base_is_rejected(
-    store: ModelStore, file: Path, tmp_path: Path, more: dict[str, str], problem: str
+    store: ModelStore, file: Path, tmp_path: Path, more: dict[str, Any], problem: str
 ) -> None:
     one = lora(tmp_path / "lora.gguf", **more)
     with pytest.raises(ModelError, match=problem):
@@ -633,9 +633,9 @@ def test_problems_are_found_without_reading_files(
 ) -> None:
     whole = take(store, file, copy=True).manifest
     assert find_problems(store, os.environ) == []
-    gone = take(store, shutil.copy(file, file.with_name("gone.gguf")), copy=True).manifest
+    gone = take(store, Path(shutil.copy(file, file.with_name("gone.gguf"))), copy=True).manifest
     gone.path.unlink()
-    broken = take(store, shutil.copy(file, file.with_name("broken.gguf"))).manifest
+    broken = take(store, Path(shutil.copy(file, file.with_name("broken.gguf")))).manifest
     (store.folder(broken.name) / "manifest.toml").write_text("name = [")
     registry("broken =")
     found = find_problems(store, os.environ)
