@@ -33,7 +33,6 @@ class Campaign(NamedTuple):
 CAMPAIGNS: Final[dict[str, Campaign]] = {
     "syscalls": Campaign("every Nth system call of each command fails", 28),
     "wire": Campaign("every fault of the network and of servers, at every position of three shapes of plans", 16),
-    "guided": Campaign("the same as fuzz with inputs that reach new lines, where atheris is installed", 10),
     "fuzz": Campaign("random and damaged inputs for everything that reads what others wrote", 10),
     "kills": Campaign("SIGKILL at every write of a run and at random moments, then the run is resumed", 9),
     "hostile": Campaign("requests that would take for ever, all memory or every thread of `serve`", 6),

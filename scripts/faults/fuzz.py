@@ -1,7 +1,6 @@
 """Random and damaged inputs for everything that reads what others wrote: bounded, and no error but our own.
 
-A try is some hundred inputs made from one number, so that its name is its reproduction. `guided` does the same with an
-engine that follows which lines an input reaches.
+A try is some hundred inputs made from one number, so that its name is its reproduction.
 """
 
 from __future__ import annotations
