@@ -67,15 +67,32 @@ def test_what_cannot_begin_is_an_error_status_also_for_a_stream(stage: Stage) ->
     assert missing.status_code == 404
 
 
-def test_a_run_that_fails_says_so_in_the_stream_and_by_status(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("refused", "code", "status", "retry"),
+    [
+        (400, "workers_failed", 400, "false"), (401, "upstream_key", 400, "false"),
+        (404, "workers_failed", 400, "false"),
+        (500, "unreachable", 503, None),
+    ],
+)  # fmt: skip
+def test_a_run_that_fails_says_in_the_stream_and_by_status_whether_to_try_again(
+    stage: Stage, refused: int, code: str, status: int, retry: str | None
+) -> None:
     stage.configure()
-    stage.models["alpha"] = stage.models["beta"] = refuses(400)
+    stage.models["alpha"] = stage.models["beta"] = refuses(refused)
     with serving() as server:
         pieces = server.stream()
         whole = server.ask()
     assert pieces[0] == ("begin", "")
-    assert pieces[-1] == ("failed", "workers_failed")
-    assert whole.status_code == 502
+    assert pieces[-1] == ("failed", code)
+    assert (whole.status_code, whole.headers.get("x-should-retry")) == (status, retry)
+
+
+def test_a_fault_of_the_setup_is_no_503(stage: Stage) -> None:
+    stage.configure(conductor=str(stage.home / "missing.gguf"))
+    with serving() as server:
+        answer = server.ask()
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (400, "false")
 
 
 def test_a_worker_that_breaks_off_is_an_error_after_its_text(stage: Stage) -> None:

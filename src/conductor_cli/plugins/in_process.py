@@ -33,7 +33,6 @@ from conductor_cli.server.narration import Piece, ResponseStream
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.server.requests import build_job, holds_text
 from conductor_cli.server.runs import Runs
-from conductor_cli.state.spending import local_now
 
 API: Final = ChatCompletionsApi()
 
@@ -141,7 +140,7 @@ class InProcessServer:
                 raise ended
             return API.encoder(request, run, created).whole(ended)
         except ConductorError as error:
-            raise request_error(error.failure, run, now=local_now()) from None
+            raise request_error(error.failure, run) from None
         finally:
             self._going_on.discard(task)
 

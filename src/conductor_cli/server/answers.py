@@ -165,6 +165,8 @@ def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
 async def send_error(send: Send, path: str, error: RequestError, headers: Mapping[str, str]) -> None:
     """Send an error in the envelope of the API at this path."""
     retry = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    if error.is_final:
+        retry["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic and Claude Code read it
     await send_json(send, error.status, error_body(error, path), {**headers, **retry})
 
 

@@ -11,8 +11,7 @@ paragraph of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from operator import attrgetter
 from typing import Final
@@ -25,7 +24,6 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage, StepUsage
-from conductor_cli.state.spending import local_now
 from conductor_cli.views.run_text import describe_event, describe_notice, find_step, quote_text
 
 SignCalls = Callable[[Trace], tuple[ToolCall, ...]]
@@ -35,9 +33,9 @@ SCHEMA_BROKEN: Final = frozenset({"answer_not_json", "answer_not_schema"})
 
 
 def outcome_of(
-    trace: Trace, reasoning: str = "", *, now: datetime | None = None, sign: SignCalls = attrgetter("tool_calls")
+    trace: Trace, reasoning: str = "", *, sign: SignCalls = attrgetter("tool_calls")
 ) -> ServedAnswer | RequestError:
-    """How a run ended. `reasoning` is what was told of it, `now` the local time, for limits of a day.
+    """How a run ended. `reasoning` is what was told of it.
 
     `sign` gives its calls with the ids that a client sees.
     """
@@ -51,9 +49,7 @@ def outcome_of(
     if not refusal and (trace.state != "finished" or broke_off):
         error = trace.error or Failure(kind="internal", message="the run has no end")
         attempts = [attempt.error for record in trace.steps for attempt in record.failed]
-        if error.kind == "worker" and attempts and all(each.reason == "length" for each in attempts):
-            error = replace(error, reason="length")  # the conversation is too long for each model
-        return request_error(error, trace.run, now=now)
+        return request_error(error, trace.run, attempts)
     reason = trace.error.reason if trace.error is not None and not refusal else ""
     if trace.error is not None and reason in SCHEMA_BROKEN:
         return RequestError(502, "invalid_answer", f"{trace.error.message} [run {trace.run}]")
@@ -148,7 +144,7 @@ class ResponseStream:
 
     def outcome(self, reasoning: str = "") -> ServedAnswer | RequestError:
         """How the run ended. `reasoning` is what was told of it."""
-        return outcome_of(self.trace, reasoning, now=local_now(), sign=self.sign)
+        return outcome_of(self.trace, reasoning, sign=self.sign)
 
     def read(self, event: ev.Event, trace: Trace) -> Iterator[Piece]:
         """Yield what a client is told at this event, given the trace after it."""

@@ -29,7 +29,6 @@ from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning, ResponseStream
 from conductor_cli.server.runs import Runs
-from conductor_cli.state.spending import local_now
 
 log = logging.getLogger(__name__)
 
@@ -440,7 +439,7 @@ class RunRegistry:
         except RequestError as error:
             served.end(error.alone())
         except ConductorError as error:
-            served.end(request_error(error.failure, served.id, now=local_now()))
+            served.end(request_error(error.failure, served.id))
         except Exception as error:  # noqa: BLE001 - whatever happens, the run gets an end
             log.error("run %s failed: %s", served.id, describe_error(error))  # noqa: TRY400 - its text may quote a prompt
             failure = Failure(kind="internal", message=f"this is a bug in conductor: {type(error).__name__}")

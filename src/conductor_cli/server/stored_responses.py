@@ -22,7 +22,6 @@ from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.narration import outcome_of
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.home import open_state
-from conductor_cli.state.spending import local_now
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,7 +67,7 @@ class StoredResponses:
         created = int(datetime.fromisoformat(trace.time).timestamp())
         encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"), trace)
         sign = partial(client_calls, ids=self._registry.runs.call_ids)
-        return _ended(encoder, outcome_of(trace, now=local_now(), sign=sign))
+        return _ended(encoder, outcome_of(trace, sign=sign))
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""

@@ -7,7 +7,7 @@ and goes on; any other wording ends its work. The numbers are those that the wor
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import Any, Final
 
 from conductor_cli.core.errors import Failure, FailureKind
@@ -89,16 +89,13 @@ def anthropic_words(message: str, about: int | None = None) -> str:
     )
 
 
-BUSY_SECONDS: Final = 30.0
-"""Seconds after which a client may try again where something of the server's own is missing."""
-
 _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
     "usage": (400, "invalid_request"),
     "policy": (403, "policy"),
-    # Never 401: a client would ask its user for the key of this server.
-    "key": (502, "upstream_key"),
-    "config": (503, "config"),
-    "conductor": (503, "planner_unusable"),
+    # What waiting does not cure is 400: clients repeat every 5xx, and Codex 401 and 429 too.
+    "key": (400, "upstream_key"),
+    "config": (400, "config"),
+    "conductor": (400, "planner_unusable"),
     "worker": (502, "workers_failed"),
     "unreachable": (503, "unreachable"),
     "cancelled": (499, "cancelled"),
@@ -106,23 +103,25 @@ _STATUS: Final[dict[FailureKind, tuple[int, str]]] = {
 }
 """The status and the code of each kind of failure; 500 for any other."""
 
-_RETRY_AFTER: Final[dict[FailureKind, float]] = {
-    "config": BUSY_SECONDS, "conductor": BUSY_SECONDS, "unreachable": 10.0, "terminated": 5.0
-}  # fmt: skip
+_RETRY_AFTER: Final[dict[FailureKind, float]] = {"unreachable": 10.0, "terminated": 5.0}
+
+PERMANENT: Final = frozenset({"auth", "missing", "refused", "file"})
+"""Why a worker fails in a way that the same request meets again."""
 
 
-def request_error(failure: Failure, run: str = "", *, now: datetime | None = None) -> RequestError:
-    """The error for a failure of the run `run`, or of what comes before one. `now` is the local time."""
+def request_error(failure: Failure, run: str = "", attempts: Sequence[Failure] = ()) -> RequestError:
+    """The error for a failure of the run `run` with these failed calls of its workers, or of what comes before one."""
     status, code = _STATUS.get(failure.kind, (500, "internal"))
     retry_after = _RETRY_AFTER.get(failure.kind)
     if failure.kind == "limit":
-        # A limit of the run stays reached however often it is tried; that of a day ends at midnight.
+        # A limit of the run stays reached however often it is tried. That of a day ends at midnight; a client that was
+        # told so would wait in silence until then.
         code = failure.reason or "limit"
         status = 504 if code == "limit_time" else 429
-        if code.endswith("_day") and now is not None:
-            midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
-            retry_after = (midnight - now).total_seconds()
-    if failure.reason == "length":
+    reasons = {each.reason for each in attempts} if failure.kind == "worker" else set()
+    if reasons and reasons <= PERMANENT:
+        status = 400
+    if "length" in {failure.reason, *reasons} and reasons <= {"length"}:
         status, code, retry_after = 400, TOO_LONG, None
     said = one_line(failure.message)[:1000]
     hint = one_line(failure.hint)[:400]

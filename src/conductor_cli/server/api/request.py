@@ -69,6 +69,11 @@ class RequestError(Exception):
         self.param = param
         self.retry_after = retry_after
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the same request would fail again, however long its client waits."""
+        return self.retry_after is None and (self.status < 500 or self.code.startswith("limit"))
+
     def alone(self) -> RequestError:
         """The same without where it arose, which holds all that was worked on there, such as a body of 40 MB."""
         return RequestError(self.status, self.code, self.message, param=self.param, retry_after=self.retry_after)

@@ -187,7 +187,7 @@ class ResponsesEncoder:
         # One of the codes that OpenAI has, which says whether Codex sends the request again: not after the first two.
         if error.code == TOO_LONG:
             code = error.code
-        elif (error.status < 500 and error.retry_after is None) or error.code.startswith("limit"):
+        elif error.is_final:
             code = "invalid_prompt"
         else:
             code = "rate_limit_exceeded" if error.status == 429 else "server_error"
