@@ -13,7 +13,6 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.hardware import physical_cores
 from conductor_cli.models.llama.bindings import CancelToken, clear_log, last_error, load_bindings
 from conductor_cli.models.llama.gguf import check_whole_model, part_files, read_model_info
-from conductor_cli.models.llama.lora import check_adapter
 
 BATCH_SIZE: Final = 512
 """Tokens of a prompt that are decoded at once; between two of these a model on a GPU can be stopped."""
@@ -120,6 +119,8 @@ class LoadedModel:
         self.lib.llama_model_free(self.model)
 
     def _load_adapter(self, path: Path) -> None:
+        from conductor_cli.models.llama.lora import check_adapter  # slow to import, and few models have an adapter
+
         check_adapter(path, self._header, self._path)
         clear_log()
         self._adapter = self.lib.llama_adapter_lora_init(self.model, os.fsencode(path)) or None

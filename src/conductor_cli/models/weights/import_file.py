@@ -21,7 +21,6 @@ from conductor_cli.core.errors import ConductorUnusable, ModelError, UsageError
 from conductor_cli.models import disk
 from conductor_cli.models.llama import gguf
 from conductor_cli.models.llama.gguf import check_whole_model, part_files
-from conductor_cli.models.llama.lora import check_adapter
 from conductor_cli.models.weights.model_store import Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import RegistryModel, find_registry_model, load_registry
 from conductor_cli.models.weights.verify import Report, hash_file, is_adapter, read_pieces, verify_model
@@ -90,6 +89,8 @@ def _import_file(
     if is_adapter(header):
         base, base_path = _resolve_base(request, store, environ)
         if base_path is not None:
+            from conductor_cli.models.llama.lora import check_adapter  # needs numpy
+
             check_adapter(path, gguf.check_model_file(base_path), base_path, source=request.path)
     elif request.base:
         raise UsageError(f"{request.path} is a whole model, not an adapter", hint="leave --base out")
