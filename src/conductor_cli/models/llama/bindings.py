@@ -33,9 +33,15 @@ _LOADING = threading.Lock()
 _LOADED: list[Any] = []
 """The module, and the callback for its log, which ctypes would free if nobody referred to it."""
 
-_LOGGING = threading.Lock()
-_LOG: deque[tuple[int, int, str]] = deque(maxlen=400)
-"""The last lines of llama.cpp's log: thread, level (1 debug to 4 error), text."""
+
+class _Log(threading.local):
+    """The last lines that llama.cpp has logged on this thread: level (1 debug to 4 error), text."""
+
+    def __init__(self) -> None:
+        self.lines: deque[tuple[int, str]] = deque(maxlen=400)
+
+
+_LOG: Final = _Log()
 
 
 def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
@@ -59,18 +65,12 @@ def can_use_gpu(lib: Any) -> bool:  # noqa: ANN401 - the module, as `load_bindin
 
 def clear_log() -> None:
     """Drop what this thread has logged, so that the next `last_error` belongs to what comes now."""
-    me = threading.get_ident()
-    with _LOGGING:
-        others = [line for line in _LOG if line[0] != me]
-        _LOG.clear()
-        _LOG.extend(others)
+    _LOG.lines.clear()
 
 
 def last_error(otherwise: str) -> str:
     """Return the error that llama.cpp logged on this thread since `clear_log`, in one line."""
-    me = threading.get_ident()
-    with _LOGGING:
-        errors = [short_line(text) for thread, level, text in _LOG if thread == me and level == _ERROR and text.strip()]
+    errors = [short_line(text) for level, text in _LOG.lines if level == _ERROR and text.strip()]
     errors = [text for text in errors if "error loading model" in text] or errors
     # The first word of a line is the name of a C function, which tells a user nothing.
     return errors[0].split(": ", 1)[-1].removeprefix("error loading model: ") if errors else otherwise
@@ -133,11 +133,8 @@ def _import() -> tuple[Any, Any]:
 
 
 def _log(level: int, text: bytes, _: object) -> None:
-    me = threading.get_ident()
     line = text.decode("utf-8", "replace")
-    with _LOGGING:
-        if level != _CONTINUED:
-            _LOG.append((me, level, line))
-        elif _LOG and _LOG[-1][0] == me:
-            _, before, start = _LOG.pop()
-            _LOG.append((me, before, (start + line)[:4000]))
+    if level == _CONTINUED and _LOG.lines:
+        level, start = _LOG.lines.pop()
+        line = (start + line)[:4000]
+    _LOG.lines.append((level, line))
