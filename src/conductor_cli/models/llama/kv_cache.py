@@ -18,6 +18,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.disk import make_private_directory, temporary_path
 from conductor_cli.models.llama.bindings import CancelToken, abort_callback, clear_log, last_error
 from conductor_cli.models.llama.loading import Cancelled
-from conductor_cli.models.llama.vocabulary import TokenizedPrompt, common_prefix_length
+from conductor_cli.models.llama.vocabulary import TokenizedPrompt
 
 MIN_TOKENS: Final = 64  # Tokens below which reading again is as fast
 MAX_FILES: Final = 32
@@ -217,7 +218,8 @@ class KVCache:
 
         The last token of a prompt is always read again: without it there are no logits to choose the next one by.
         """
-        shared = common_prefix_length(self.tokens, prompt.tokens[:-1])
+        pairs = zip(self.tokens, prompt.tokens[:-1], strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if not self._load_state(prompt, shared):
             self.truncate(shared)
             if len(self.tokens) < shared:  # a model that cannot forget a part has forgotten everything

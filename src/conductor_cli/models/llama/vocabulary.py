@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from conductor_cli.core.chat import Chunk, ThinkingSplitter, held_back
@@ -155,13 +155,3 @@ class TokenDecoder:
         length = min(found) if found else len(self._held) - held_back(self._held, self._stop)
         text, self._held = self._held[:length], self._held[length:]
         return text
-
-
-def common_prefix_length(first: Iterable[int], second: Iterable[int]) -> int:
-    """Return how many items two sequences share at their start."""
-    count = 0
-    for one, other in zip(first, second, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
