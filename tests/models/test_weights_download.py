@@ -350,41 +350,6 @@ def test_parts_of_a_divided_model_are_of_one_commit(machine: Machine) -> None:
     assert machine.store.find("tiny") == manifest
 
 
-NO_MODELS = {
-    "a web page": b"<!doctype html><title>Please log in</title>" + bytes(5000),
-    "random bytes": random.Random(5).randbytes(300_000),
-    "half a header": DATA[:40] + bytes(3000),
-    "a further part": model(6, 5000, no=1, count=2),
-    "one part of two": model(7, 5000, no=0, count=2),
-}
-
-
-@pytest.mark.parametrize("content", NO_MODELS.values(), ids=NO_MODELS)
-def test_a_file_that_is_not_a_model_is_rejected(machine: Machine, content: bytes) -> None:
-    machine.hub.commit(REPO, {FILE: content})
-    error = machine.fails()
-    assert f"{FILE} of {REPO}" in error.message
-    assert str(machine.home) not in error.message
-    assert "was not saved" in error.hint
-    assert (machine.files(), machine.files(".conductor-llm"), machine.store.manifests()) == ([], [], ())
-    machine.hub.commit(REPO, {FILE: DATA})
-    assert machine.pull().path.read_bytes() == DATA
-
-
-def test_a_cached_file_that_is_not_a_model_is_rejected(machine: Machine) -> None:
-    machine.hub.commit(REPO, {FILE: b"no model" * 1000})
-    library_download()
-    for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
-        machine.set(**offline)
-        assert "is not a GGUF file" in machine.fails().message
-        assert machine.store.find("tiny") is None
-    assert machine.files() == [sha256(b"no model" * 1000)]
-
-
-def test_a_model_is_rejected_where_the_registry_has_an_adapter(machine: Machine) -> None:
-    assert "an adapter was expected" in machine.fails(entry(base="other")).message
-
-
 def test_removing_deletes_partial_files(machine: Machine) -> None:
     kept = machine.pull(entry(name="kept")).path
     what = entry(ModelFile(file="other.gguf"))

@@ -31,7 +31,7 @@ from conductor_cli.models.weights import huggingface
 from conductor_cli.models.weights.huggingface import HubRepository, file_size
 from conductor_cli.models.weights.model_store import MANIFEST, HashSource, Manifest, ModelFile, ModelStore
 from conductor_cli.models.weights.registry import FILE_NAME, REPO_NAME, RegistryModel
-from conductor_cli.models.weights.verify import Report, check_part, hash_file
+from conductor_cli.models.weights.verify import Report, hash_file
 
 
 def missing_bytes(model: RegistryModel) -> int:
@@ -99,7 +99,6 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     found = _find_whole_model(model, parts, report)
     if found is not None:
         files, commit = found
-        _check_headers(model, files)
         files = [replace(file, downloaded=store.is_downloaded(file.path)) for file in files]
     else:
         report(f"asking about {model.repo}", 0, 0)
@@ -156,7 +155,6 @@ def _download_model(
                   if not _cached(repository, file))  # fmt: skip
     disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
     files = [_fetch_file(repository, file, report) for file in wanted]
-    _check_headers(model, files)
     files = [_put_into_cache(repository, file, store) for file in files]
     if repository.commit != model.revision:
         # Offline, the library finds the snapshot of a branch by this file alone.
@@ -228,22 +226,6 @@ def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> M
                 hint="it was deleted and nothing was replaced; pull again, or from another HF_ENDPOINT",
             )
         continued = False
-
-
-def _check_headers(model: RegistryModel, files: Sequence[ModelFile]) -> None:
-    """Check that files whose hash only the hub says are a model at all, before that hash is saved."""
-    for number, (part, file) in enumerate(zip(model.parts, files, strict=True), start=1):
-        if part.sha256 or not part.file.endswith(".gguf"):
-            continue
-        try:
-            check_part(file.path, number, len(files), adapter=bool(model.base))
-        except ModelError as error:
-            if file.path.parent == _partial_folder(model.repo):
-                file.path.unlink()
-            message = error.message.replace(str(file.path), f"{part.file} of {model.repo}")
-            source = "what the registry says of this model" if model.listed else "what else the repository has"
-            hint = f"its checksum was not saved: check HF_ENDPOINT, and {source}"
-            raise ConductorUnusable(message, hint=hint) from None
 
 
 def _put_into_cache(repository: HubRepository, file: ModelFile, store: ModelStore) -> ModelFile:

@@ -150,20 +150,6 @@ def repair_hint(manifest: Manifest, environ: Mapping[str, str]) -> str:
     return f"get {source} again, then: {command}"
 
 
-def check_part(path: Path, number: int, count: int, *, adapter: bool) -> None:
-    """Check that a file, whatever its name, is part `number` of `count` of a model or of an adapter.
-
-    Raises `ModelError` of kind `file`.
-    """
-    header = gguf.check_model_file(path, first=number == 1)
-    if number == 1 and is_adapter(header) != adapter:
-        kinds = ("a whole model", "an adapter")
-        raise ModelError("file", f"{path} is {kinds[not adapter]}, and {kinds[adapter]} was expected")
-    found = (header.values.get("split.no", 0), header.values.get("split.count", 1) or 1)
-    if found != (number - 1, count):
-        raise ModelError("file", f"{path} is not part {number} of {count} of a model")
-
-
 def is_adapter(header: gguf.Header) -> bool:
     """Return whether a GGUF file holds a LoRA adapter, which is not a model by itself."""
     return header.values.get("general.type") == "adapter"
