@@ -211,13 +211,11 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     assert [each["name"] for each in stage.inside("model", "list", "--json").json] == ["small"]
 
 
-def test_offline_an_installed_model_is_found(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stage.inside("model", "pull", REPO).code == 0
+def test_offline_no_repository_can_be_asked(stage: Stage, acme: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
-    for reference in (REPO, f"{REPO}:Q4_K_M"):
-        assert "tiny-chat-q4_k_m is already installed" in stage.inside("model", "pull", reference).out
-    stage.fails(5, "model", "pull", f"{REPO}:Q8_0", told=("HF_HUB_OFFLINE", "installed: tiny-chat-q4_k_m"))
+    stage.fails(5, "model", "pull", REPO, told=("HF_HUB_OFFLINE", "conductor model import FILE"))
+    assert acme.ranges == []
 
 
 def test_too_little_disk_is_reported_before_the_download(
@@ -235,18 +233,6 @@ def test_a_damaged_model_is_pulled_again_by_the_command_that_is_shown(stage: Sta
     assert f"conductor model pull {REPO}:tiny-chat-Q4_K_M.gguf" in shown
     assert stage.inside("model", "pull", f"{REPO}:tiny-chat-Q4_K_M.gguf").code == 0
     assert path.read_bytes() == tiny.read_bytes()
-
-
-def test_another_version_on_the_hub_is_reported(stage: Stage, acme: Hub, tmp_path: Path) -> None:
-    assert stage.inside("model", "pull", REPO).code == 0
-    newer = make(tmp_path / "newer.gguf", seed=8).read_bytes()
-    acme.commit(REPO, {"tiny-chat-Q4_K_M.gguf": newer})
-    done = stage.inside("model", "pull", REPO)
-    assert "tiny-chat-q4_k_m is already installed" in done.out
-    assert "the hub has another version of it now; to get that: conductor model rm tiny-chat-q4_k_m" in done.err
-    assert stage.inside("model", "rm", "tiny-chat-q4_k_m", "--yes").code == 0
-    assert Path(stage.inside("model", "pull", REPO).out.splitlines()[1]).read_bytes() == newer
-    assert "another version" not in stage.inside("model", "pull", REPO).err
 
 
 def test_a_stopped_pull_is_listed_and_can_be_removed(stage: Stage, acme: Hub, tiny: Path) -> None:

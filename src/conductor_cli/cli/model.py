@@ -249,8 +249,6 @@ def pull_command(
             manifest = None
     if manifest is not None:
         say(f"{model.name} is already installed: {manifest.path}")
-        if not model.listed and model.about:
-            notify(model.about)
         _use_if_wanted(manifest.name, context, settings, use=use, say=say)
     else:
         for line in describe_pull(model):

@@ -97,7 +97,10 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
     Raises `ConductorUnusable`, with what there is to choose from.
     """
     if huggingface.is_offline():
-        return _find_stored(repo, choice, store)
+        raise ConductorUnusable(
+            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so the hub cannot be asked what {repo} has",
+            hint="pull it without these, or: conductor model import FILE",
+        )
     repository = huggingface.ask_repository(repo, "main")
     offered = list_offered(repository.files)
     chosen = choose_offered(repo, choice, offered)
@@ -108,14 +111,10 @@ def find_hub_model(repo: str, choice: str, store: ModelStore, environ: Mapping[s
     manifests = store.manifests()
     stored = next((found for found in manifests if (found.repo, list(found.repo_files)) == (repo, chosen.names)), None)
     name = stored.name if stored is not None else _name_model(repo, chosen, offered, store, environ)
-    about = ""
-    hashes = [file.sha256 for file in chosen.files]
-    if stored is not None and any(found not in {"", known} for found, known in zip(hashes, stored.hashes, strict=True)):
-        about = f"the hub has another version of it now; to get that: conductor model rm {name}, then pull it again"
     return RegistryModel(
         name=name, repo=repo, revision=repository.commit,
         parts=tuple(replace(file, sha256="", etag="") for file in chosen.files),
-        licence=repository.licence or "unknown", about=about, memory=memory, memory_source=source, listed=False,
+        licence=repository.licence or "unknown", about="", memory=memory, memory_source=source, listed=False,
     )  # fmt: skip
 
 
@@ -239,26 +238,3 @@ def _memory_needed(repository: HubRepository, chosen: OfferedModel) -> tuple[int
                 )
         memory = file_memory(path, chosen.size)
     return (memory, "header") if memory else (int(chosen.size * (1 + CONTEXT_SHARE)) + OVERHEAD, "size")
-
-
-def _find_stored(repo: str, choice: str, store: ModelStore) -> RegistryModel:
-    """A model that was pulled before; the hub is not asked. Raises `ConductorUnusable` where there is not just one."""
-    manifests = [manifest for manifest in store.manifests() if manifest.repo == repo and manifest.repo_files]
-    found = []
-    for manifest in manifests:
-        model = OfferedModel(files=tuple(ModelFile(file=name) for name in manifest.repo_files))
-        if not choice or choice in model.names or choice.upper() == model.quantization:
-            found.append(manifest)
-    if len(found) != 1:
-        names = ", ".join(manifest.name for manifest in manifests)
-        raise ConductorUnusable(
-            f"HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set, so the hub cannot be asked what {repo} has",
-            hint="pull it without these, or: conductor model import FILE" + (f"\ninstalled: {names}" if names else ""),
-        )
-    manifest = found[0]
-    files = zip(manifest.repo_files, manifest.files, strict=True)
-    return RegistryModel(
-        name=manifest.name, repo=repo, revision=manifest.source.rpartition("@")[2],
-        parts=tuple(ModelFile(file=name, size=file.size) for name, file in files),
-        licence=manifest.licence or "unknown", about="", listed=False,
-    )  # fmt: skip
