@@ -132,11 +132,8 @@ class Adapter:
         draw = np.random.default_rng(2)
         for module, rank in modules.items():
             rows, columns = shapes(architecture)[f"{module}.weight"]
-            sides = ("lora_A.weight", "lora_B.weight")
-            if module == "model.embed_tokens":
-                rows, columns, sides = columns, rows, ("lora_embedding_A", "lora_embedding_B")
-            for side, shape in zip(sides, [(rank, columns), (rows, rank)], strict=True):
-                self.tensors[f"base_model.model.{module}.{side}"] = (dtype, draw.standard_normal(shape) / 3)
+            for side, shape in (("A", (rank, columns)), ("B", (rows, rank))):
+                self.tensors[f"base_model.model.{module}.lora_{side}.weight"] = (dtype, draw.standard_normal(shape) / 3)
 
     def merged(self, weights: Weights, scales: Callable[[str, int], float]) -> Weights:
         """The weights with this laid over them; `scales` is what PEFT multiplies a module of a rank with."""
@@ -144,9 +141,7 @@ class Adapter:
         for module, rank in self.modules.items():
             a, b = (exact(*array) for name, array in self.tensors.items() if f".{module}." in name)
             change = scales(module, rank) * (b @ a)
-            found[f"{module}.weight"] = weights[f"{module}.weight"] + (
-                change.T if module == "model.embed_tokens" else change
-            )
+            found[f"{module}.weight"] = weights[f"{module}.weight"] + change
         return found
 
     def save(self, directory: Path) -> Path:
@@ -253,7 +248,6 @@ SCALES: dict[str, tuple[dict[str, Any], dict[str, int], Callable[[str, int], flo
     "root": ({"use_rslora": True}, modules(*EVERY), lambda _, rank: 8 / math.sqrt(rank)),
     "root-each-rank": ({"use_rslora": True}, RANKS, lambda _, rank: 8 / math.sqrt(rank)),
     "head": ({}, {"lm_head": 4} | modules("mlp.up_proj"), lambda _, rank: 8 / rank),
-    "embedding": ({}, {"model.embed_tokens": 4} | RANKS, lambda _, rank: 8 / rank),
 }
 
 
@@ -281,19 +275,10 @@ def test_the_safetensors_file_can_be_named(place: Path) -> None:
     assert read_header(place / "lora.gguf").tensors == 2 * LAYERS
 
 
-def test_a_copy_of_the_embedding_is_ignored(tmp_path: Path) -> None:
-    base = save_model(tmp_path / "base.gguf", "qwen2", random_weights("qwen2"))
-    adapter = Adapter("qwen2", {"model.embed_tokens": 4})
-    copied = "base_model.model.model.embed_tokens.base_layer.weight"
-    adapter.tensors[copied] = ("F16", random_weights("qwen2")["model.embed_tokens.weight"])
-    convert(adapter.save(tmp_path / "lora"), base, tmp_path / "lora.gguf")
-    assert read_header(tmp_path / "lora.gguf").tensors == 2
-
-
-def test_an_adapter_for_the_embedding_of_a_tied_model_is_refused(tmp_path: Path) -> None:
+def test_an_adapter_for_the_embedding_is_refused(tmp_path: Path) -> None:
     weights = {name: array for name, array in random_weights("qwen2").items() if name != "lm_head.weight"}
     base = save_model(tmp_path / "base.gguf", "qwen2", weights)
-    problems = {"model.embed_tokens": "uses the same matrix for its output", "lm_head": "changes output.weight"}
+    problems = {"model.embed_tokens": "changes the embedding", "lm_head": "changes output.weight"}
     for module, problem in problems.items():
         refused(Adapter("qwen2", {module: 4}).save(tmp_path / "lora"), base, problem)
 

@@ -49,7 +49,7 @@ See `LlamaModel.permute` in github.com/ggml-org/llama.cpp, convert_hf_to_gguf.py
 MAX_BYTES: Final = 16 << 30  # No adapter file is larger. It is read into memory
 
 _TENSOR: Final = re.compile(
-    r"(?:base_model\.model\.)?(?P<module>[a-z0-9_.]+)\.lora_(?:embedding_)?(?P<side>[AB])(?:\.default)?(?:\.weight)?"
+    r"(?:base_model\.model\.)?(?P<module>[a-z0-9_.]+)\.lora_(?P<side>[AB])(?:\.default)?(?:\.weight)?"
 )
 
 _UNCHANGED_BASE: Final = (None, True, False, "gaussian", "orthogonal", "eva")
@@ -94,9 +94,7 @@ def convert_adapter(
             )  # fmt: skip
         # llama.cpp scales a pair by alpha divided by its rank. A rank-stabilised one is scaled by the rank's root.
         scaled = b * np.float32(math.sqrt(len(a))) if rank_stabilised else b
-        # llama.cpp has the embedding's first matrix in the other order.
-        first = np.ascontiguousarray(a.T) if name == "token_embd" else a
-        writer.add_tensor(f"{name}.weight.lora_a", first)
+        writer.add_tensor(f"{name}.weight.lora_a", a)
         rows = _interleave(scaled, name, weights, heads) if architecture in INTERLEAVED else scaled
         writer.add_tensor(f"{name}.weight.lora_b", rows)
     write_gguf(out, writer)
@@ -179,8 +177,6 @@ def _find_pairs(path: Path, tensors: Mapping[str, Any]) -> dict[str, tuple[Any, 
     """The matrices A and B by the module that they change, as transformers names it: B times A is added to it."""
     sides: dict[str, dict[str, Any]] = {}
     for name, array in tensors.items():
-        if name.endswith(".base_layer.weight"):  # a copy of the base model's embedding, which PEFT saves beside its own
-            continue
         match = _TENSOR.fullmatch(name)
         if match is None or match["side"] in sides.setdefault(match["module"], {}):
             raise ModelError("file", f"{path} has {short_line(name)}, which llama.cpp cannot use", hint=_MERGE)
@@ -259,6 +255,8 @@ def check_adapter(path: Path, base: Header, base_path: Path, *, source: Path | N
     alpha = header.values.get("adapter.lora.alpha")
     if not isinstance(alpha, float) or not math.isfinite(alpha):
         raise _damaged_adapter(path, "it has no alpha")
+    if EMBEDDING + FIRST in tensors:  # of which llama.cpp expects the matrices in another order
+        raise ModelError("file", f"{path} changes the embedding, which is not supported", hint=_MERGE)
     if any(tensor.kind in UNUSABLE_TYPES for tensor in tensors.values()):
         raise _damaged_adapter(path, "its numbers are of a type that cannot be multiplied")
     _check_pairs(path, tensors)
@@ -277,13 +275,10 @@ def _check_targets(
                 path, f"it changes {short_line(name)}, which is not a matrix: llama.cpp would ignore that"
             )
         first, second = tensors[name + FIRST].shape, tensors[name + SECOND].shape
-        # The shape of B times A. For the embedding, llama.cpp has A in the other order.
-        made = (second[1], first[1]) if name == EMBEDDING else (first[0], second[1])
+        made = (first[0], second[1])  # the shape of B times A
         if made != (there := base[name].shape[:2]):
             why = f"it changes {short_line(name)} of {made[0]} x {made[1]}, where that has {there[0]} x {there[1]}"
             raise _of_another(path, base_path, why)
-    if EMBEDDING + FIRST in tensors and "output.weight" not in base:
-        raise _damaged_adapter(path, "it changes the embedding of a model that uses the same matrix for its output")
 
 
 def _check_pairs(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
@@ -293,8 +288,7 @@ def _check_pairs(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
         raise _damaged_adapter(path, "its tensors are not pairs")
     for name, first in firsts.items():
         second = seconds[name]
-        rank = first[1] if len(first) == 2 and name != EMBEDDING else first[0]
-        if len(first) != 2 or len(second) != 2 or second[0] != rank:
+        if len(first) != 2 or len(second) != 2 or second[0] != first[1]:
             raise _damaged_adapter(path, f"the two parts of {short_line(name)} do not fit together")
 
 
