@@ -64,52 +64,43 @@ def simple_schema(schema: Mapping[str, Any], known: Collection[str], *, tool: st
     Where a schema holds itself, the inner one says only its type. A reference to another document is a `ModelError`
     that names `tool` and `api`.
     """
-    return _Simplifier(schema, frozenset(known), f"the schema of the tool {tool!r:.80}", api).simple(schema, ())
+    count = 0
 
+    def refused(why: str) -> ModelError:
+        message = f"{api} cannot be sent the schema of the tool {tool!r:.80}: it {why}"
+        return ModelError("refused", message, hint="leave the tool out, or use another worker")
 
-class _Simplifier:
-    def __init__(self, root: Mapping[str, Any], known: frozenset[str], what: str, api: str) -> None:
-        self._root = root
-        self._known = known
-        self._what = what
-        self._api = api
-        self._nodes = 0
-
-    def simple(self, schema: object, inside: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+    def simple(part: object, inside: tuple[str, ...], depth: int) -> dict[str, Any]:
         """`inside` are the references that lead to this schema."""
-        self._nodes += 1
-        if depth > _MAX_DEPTH or self._nodes > _MAX_NODES:
-            raise self._refused("is too large")
-        if not isinstance(schema, Mapping):  # `true` allows everything
+        nonlocal count
+        count += 1
+        if depth > _MAX_DEPTH or count > _MAX_NODES:
+            raise refused("is too large")
+        if not isinstance(part, Mapping):  # `true` allows everything
             return {}
-        if isinstance(name := schema.get("$ref"), str):
-            if (target := _named(self._root, name)) is None:
-                raise self._refused(f"refers to {name!r:.80}, which is not in it")
+        if isinstance(name := part.get("$ref"), str):
+            if (target := _named(schema, name)) is None:
+                raise refused(f"refers to {name!r:.80}, which is not in it")
             if name in inside:
                 kind = target.get("type")
                 return {"type": kind} if isinstance(kind, str) else {}
-            beside = {own: value for own, value in schema.items() if own != "$ref"}
-            return self.simple({**target, **beside}, (*inside, name), depth + 1)
-        if "const" in schema and "enum" not in schema:
-            schema = {**schema, "enum": [schema["const"]]}
-        return {own: self._value(own, value, inside, depth + 1) for own, value in schema.items() if own in self._known}
+            beside = {own: value for own, value in part.items() if own != "$ref"}
+            return simple({**target, **beside}, (*inside, name), depth + 1)
+        if "const" in part and "enum" not in part:
+            part = {**part, "enum": [part["const"]]}
+        return {own: simple_value(own, value, inside, depth + 1) for own, value in part.items() if own in known}
 
-    def _value(self, name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
-        if name == "properties":
-            # `false` forbids a property, so it is not offered.
-            return {
-                str(own): self.simple(item, inside, depth)
-                for own, item in table_of(value).items() if item is not False
-            }  # fmt: skip
+    def simple_value(name: str, value: object, inside: tuple[str, ...], depth: int) -> object:
+        if name == "properties":  # `false` forbids a property, so it is not offered
+            items = ((str(own), item) for own, item in table_of(value).items() if item is not False)
+            return {own: simple(item, inside, depth) for own, item in items}
         if name in (*_BRANCHES, "prefixItems"):
-            return [self.simple(item, inside, depth) for item in value] if isinstance(value, list) else []
+            return [simple(item, inside, depth) for item in value] if isinstance(value, list) else []
         if name in ("items", "additionalProperties") and not isinstance(value, bool):
-            return self.simple(value, inside, depth)
+            return simple(value, inside, depth)
         return value
 
-    def _refused(self, why: str) -> ModelError:
-        hint = "leave the tool out, or use another worker"
-        return ModelError("refused", f"{self._api} cannot be sent {self._what}: it {why}", hint=hint)
+    return simple(schema, (), 0)
 
 
 def _named(root: Mapping[str, Any], name: object) -> Mapping[str, Any] | None:
