@@ -10,13 +10,12 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
 from conductor_cli.core.bounded_parsing import parse_toml
-from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError
+from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, nearest
 from conductor_cli.core.profile import PROFILES
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.models.weights.model_store import Manifest, ModelFile
@@ -146,9 +145,8 @@ def find_registry_model(name: str, environ: Mapping[str, str]) -> RegistryModel:
     models = {model.name: model for model in load_registry(environ)}
     if (found := models.get(name.lower())) is not None:
         return found
-    near = [known for known in models if name and known.startswith(name.lower())]
-    near = near or get_close_matches(name.lower(), models, n=3, cutoff=0.5)
-    meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
+    near = next((known for known in models if name and known.startswith(name.lower())), "") or nearest(name, models)
+    meant = f"; did you mean {near}?" if near else ""
     hint = (
         "conductor model list shows all, conductor model pull OWNER/REPO downloads any GGUF of the hub, "
         f"and a file is imported first: conductor model import FILE{meant}"
