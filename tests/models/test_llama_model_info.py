@@ -60,7 +60,6 @@ def test_a_split_model_writes_the_same_as_a_whole_one(tiny: Path, tmp_path: Path
     assert len(files) == 4 + small
     about, whole = read_model_info(first), read_model_info(tiny)
     assert about.size == sum(file.stat().st_size for file in files) > whole.size
-    assert (about.name, about.architecture, about.context) == (whole.name, whole.architecture, whole.context)
     assert about.identity != whole.identity
 
 

@@ -18,7 +18,7 @@ from conductor_cli.core.profile import SeenStep
 from conductor_cli.core.prompts import worker_messages
 from conductor_cli.core.question import Question
 from conductor_cli.models.catalog import open_model
-from conductor_cli.models.llama.gguf import read_all_tensors, read_model_info
+from conductor_cli.models.llama.gguf import read_all_tensors
 from conductor_cli.models.worker_options import check_options
 from conductor_cli.rehearsal import players
 from conductor_cli.rehearsal.players import (
@@ -127,7 +127,6 @@ def test_the_shipped_files_are_small() -> None:
     for name in NAMES:
         count = sum(prod(weight.shape) for weight in read_all_tensors(model_path(name)).values())
         assert count <= 2_000_000
-        assert read_model_info(model_path(name)).architecture == "qwen2"
     assert sum(model_path(name).stat().st_size for name in NAMES) <= 24e6
 
 

@@ -12,7 +12,7 @@ lora                an adapter in PEFT form -> GGUF, and the checks before llama
 """
 
 from conductor_cli.models.llama.adapter import Llama
-from conductor_cli.models.llama.gguf import ModelInfo, read_model_info
+from conductor_cli.models.llama.gguf import read_model_info
 from conductor_cli.models.llama.loading import LlamaOptions
 
-__all__ = ["Llama", "LlamaOptions", "ModelInfo", "read_model_info"]
+__all__ = ["Llama", "LlamaOptions", "read_model_info"]

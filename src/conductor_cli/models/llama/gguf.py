@@ -355,23 +355,19 @@ MAX_PARTS: Final = 10 * MAX_LAYERS  # No model has more parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """A model file in a few words. `size` is in bytes, of all parts together.
+    """What tells a model from others. `size` is in bytes, of all parts together.
 
     `identity` is a hash of the sizes and of the first and last mebibyte of each part: a hash of the whole file would
     take a minute.
     """
 
-    name: str
-    architecture: str
-    context: int
     size: int
     identity: str
 
 
 def read_model_info(path: Path) -> ModelInfo:
     """Return what `path` is, in milliseconds whatever its size. Raises `ModelError` of kind `file`."""
-    header = read_header(path, brief=True)
-    context = header.values.get(f"{header.architecture}.context_length", 0)
+    read_header(path, brief=True)
     # A changed file nearly always has another size, header or end. A state on disk of another model would be harmful.
     size, digest = 0, hashlib.sha256()
     for part in part_files(path):
@@ -384,13 +380,7 @@ def read_model_info(path: Path) -> ModelInfo:
         except OSError as error:
             raise ModelError("file", f"cannot read {part}: {error.strerror}", hint="check the path") from error
         size += length
-    return ModelInfo(
-        name=short_line(str(header.values.get("general.name", ""))) or path.stem,
-        architecture=short_line(header.architecture),
-        context=context if isinstance(context, int) else 0,
-        size=size,
-        identity=f"sha256-ends:{digest.hexdigest()}",
-    )
+    return ModelInfo(size=size, identity=f"sha256-ends:{digest.hexdigest()}")
 
 
 def part_names(name: str) -> list[str]:
