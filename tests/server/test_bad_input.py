@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import importlib
 import json
 import logging
@@ -107,6 +108,7 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str, path: 
         assert status(answer) == 400, name
         assert PROMPT not in error(answer)["message"]
     assert status(send(server, request(path, body_of(path, model="gpt-9"), auth))) == 404
+    assert status(send(server, request(path, gzip.compress(body_of(path)), auth, "Content-Encoding: gzip"))) == 415
     assert status(send(server, request(path, body_of(path)))) == 401
     assert error(send(server, request(path, body_of(path), "x-api-key: wrong")))["type"] in {
         "invalid_request_error", "authentication_error",

@@ -127,11 +127,15 @@ def test_the_models_are_listed_in_the_form_of_each_api(stage: Stage) -> None:
     with serving() as server:
         openai = httpx.get(f"{server.url}/v1/models").json()
         anthropic = httpx.get(f"{server.url}/v1/models", headers={"anthropic-version": "2023-06-01"}).json()
+        one = httpx.get(f"{server.url}/v1/models/cheap", headers={"anthropic-version": "2023-06-01"}).json()
+        same = httpx.get(f"{server.url}/v1/models/cheap").json()
+        missing = httpx.get(f"{server.url}/v1/models/gpt-9")
         answer = server.ask(model="cheap").json()
     names = ["conductor", "conductor-mini", "conductor-ultra", "cheap"]
     assert [each["id"] for each in openai["data"]] == names
     assert [each["id"] for each in anthropic["data"]] == names
-    assert anthropic["data"][0]["type"] == "model"
+    assert (anthropic["data"][0]["type"], one["lifecycle"]) == ("model", "active")
+    assert (same, one, missing.status_code) == (openai["data"][3], anthropic["data"][3], 404)
     assert [worker.name for worker in TraceStore(stage.traces).ended(answer["run"]).pool] == ["beta"]
 
 

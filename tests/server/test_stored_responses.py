@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -9,6 +10,10 @@ import httpx
 
 from tests.cli.stage import Stage, stalls
 from tests.server.plain_api import serving
+
+
+def events(stream: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
 
 
 def respond(url: str, **more: Any) -> httpx.Response:
@@ -29,6 +34,28 @@ def test_a_response_is_there_by_its_id_also_from_its_trace(stage: Stage) -> None
     assert deleted["deleted"] is True
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "response_not_found")
     assert not list(stage.traces.glob("*.jsonl"))
+
+
+def test_a_response_is_read_again_from_any_of_its_events(stage: Stage) -> None:
+    """Also from its trace: a number means the same place, in the middle of a piece of text too."""
+    tools = [{"type": "namespace", "name": "mcp__x", "tools": [{"type": "function", "name": "edit"}]}]
+    with serving() as server:
+        first = respond(server.url, stream=True, tools=tools)
+        run = events(first.text)[-1]["response"]["id"]
+
+        def again(**query: Any) -> list[dict[str, Any]]:
+            address = f"{server.url}/v1/responses/{run}"
+            return events(httpx.get(address, params={"stream": "true", **query}).text)
+
+        kept = again()
+        server.registry.forget(run.removeprefix("resp_"))
+        stored, refused = again(), httpx.get(f"{server.url}/v1/responses/{run}?stream=true&starting_after=x")
+        last = next(each for each in stored if each["type"] == "response.output_text.delta")["sequence_number"]
+        rest = again(starting_after=last - 6)
+    text = [[each["delta"] for each in told if each["type"] == "response.output_text.delta"] for told in (kept, stored)]
+    assert ["".join(each) for each in text] == ["alpha answers"] * 2
+    assert [each[-1]["sequence_number"] for each in (kept, stored, rest)] == [kept[-1]["sequence_number"]] * 3
+    assert (rest[0]["delta"], rest[0]["sequence_number"], refused.status_code) == ("nswers", last, 400)
 
 
 def test_only_what_this_client_asked_for_is_found(stage: Stage) -> None:

@@ -95,7 +95,7 @@ class RunAnswer:
         try:
             data = _json_bytes(encoder.whole(ended) if isinstance(ended, ServedAnswer) else encoder.whole_failed(ended))
         except Exception as error:  # noqa: BLE001 - the status is out: the client must be told in the body
-            data, is_end = _json_bytes(error_body(self._fault(error), self.path)), False
+            data, is_end = _json_bytes(error_body(self._fault(error), self.path, self.served.id)), False
         await _send_body(send, data, more=False)
         return is_end
 
@@ -167,7 +167,8 @@ async def send_error(send: Send, path: str, error: RequestError, headers: Mappin
     retry = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
     if error.is_final:
         retry["x-should-retry"] = "false"  # the SDKs of OpenAI and Anthropic and Claude Code read it
-    await send_json(send, error.status, error_body(error, path), {**headers, **retry})
+    body = error_body(error, path, headers.get("x-request-id", ""))
+    await send_json(send, error.status, body, {**headers, **retry})
 
 
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str]) -> None:  # noqa: ANN401 - any JSON value

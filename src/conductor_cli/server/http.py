@@ -75,6 +75,10 @@ class BodyReader:
 
     async def read(self, http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
         """Return what `work` makes of a body. Raises `RequestError`, as `work` does."""
+        encoding = http.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in {"", "identity"}:  # what is compressed has passed no bound on its size
+            message = f"a body is read as it is, not in {one_line(encoding)[:40]}: send it without Content-Encoding"
+            raise RequestError(415, "unsupported_encoding", message)
         data = await http.body()
         if len(data) <= LARGE:
             return work(read_json(data))
@@ -138,6 +142,7 @@ class CreateAnswer:
                 key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
                 principal=principal, model=request.model,
             )  # fmt: skip
+            served.keep_namespaces(request.tools)
         return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
 
 
@@ -160,7 +165,12 @@ def build_app(registry: RunRegistry) -> Starlette:
         except ConductorError as error:
             failed = request_error(error.failure)
             return JSONResponse(error_body(failed), failed.status)
-        return JSONResponse(list_served_models(settings, anthropic="anthropic-version" in http.headers))
+        listed = list_served_models(settings, anthropic="anthropic-version" in http.headers)
+        if (name := http.path_params.get("model")) is None:
+            return JSONResponse(listed)
+        if (found := next((each for each in listed["data"] if each["id"] == name), None)) is not None:
+            return JSONResponse(found)
+        raise HTTPException(404)
 
     async def health(_: Request) -> Response:
         """That the server lives, and how much it does."""
@@ -181,6 +191,7 @@ def build_app(registry: RunRegistry) -> Starlette:
             *StoredResponses(registry).routes,
             Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
             Route("/v1/models", models),
+            Route("/v1/models/{model:path}", models),
             Route("/openapi.json", openapi),
             Route("/health", health),
             Route("/metrics", counters),

@@ -157,9 +157,8 @@ def list_served_models(settings: Settings, *, anthropic: bool = False) -> dict[s
     if not anthropic:
         data = [{"id": name, "object": "model", "created": CREATED, "owned_by": "conductor"} for name in names]
         return {"object": "list", "data": data}
-    entries = [
-        {"id": name, "type": "model", "display_name": name, "created_at": "2026-01-01T00:00:00Z"} for name in names
-    ]
+    fixed = {"type": "model", "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
+    entries = [{"id": name, "display_name": name, **fixed} for name in names]
     return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 

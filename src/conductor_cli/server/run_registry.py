@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from typing import Final
 
 from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.chat import Tool, ToolCall
 from conductor_cli.core.errors import ConductorError, Failure
 from conductor_cli.core.trace import Trace
 from conductor_cli.run.conductor import new_run_id
@@ -100,6 +100,12 @@ class ServedRun:
         self.room = asyncio.Event()
         self.room.set()
         self.items: list[_Block | ToolCall | ev.Event] = []
+        self.namespaced: tuple[Tool, ...] = ()
+        """The client's tools that are in a namespace, by their names alone."""
+
+    def keep_namespaces(self, tools: Iterable[Tool]) -> None:
+        """Remember in which namespaces the client's tools are, for when it reads the run again."""
+        self.namespaced = tuple(Tool(name=each.name, namespace=each.namespace) for each in tools if each.namespace)
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         """Keep what an event is to a client."""

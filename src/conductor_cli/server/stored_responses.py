@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from conductor_cli.app.driver import ALWAYS
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.trace import Trace
+from conductor_cli.core.trace import Trace, fold
 from conductor_cli.server.access import principal_of
+from conductor_cli.server.answers import RunAnswer
+from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
-from conductor_cli.server.api.responses import RESPONSE, ResponsesEncoder
+from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import outcome_of
+from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.home import open_state
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    Act = Callable[[Request], Awaitable[dict[str, Any] | RunAnswer]]
 
 PATH: Final = "/v1/responses/{response}"
 
@@ -46,28 +53,30 @@ class StoredResponses:
             Route(f"{PATH}/cancel", self._answer(self._cancel), methods=["POST"]),
         ]
 
-    def _answer(self, act: Callable[[Request], Awaitable[dict[str, Any]]]) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(http: Request) -> Response:
+    def _answer(self, act: Act) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def answer(http: Request) -> ASGIApp:
             try:
-                return JSONResponse(await act(http))
+                found = await act(http)
+                return JSONResponse(found) if isinstance(found, dict) else found
             except (RequestError, ConductorError) as error:
                 failed = error if isinstance(error, RequestError) else request_error(error.failure)
                 return JSONResponse(error_body(failed, http.url.path), failed.status)
 
         return answer
 
-    async def _get(self, http: Request) -> dict[str, Any]:
+    async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
+        """A response, or with `stream` its events from the beginning or after the one numbered `starting_after`."""
         run = _run_of(http)
         served = self._served(http, run)
-        if served is not None and served.ended is None:
-            return _encoder(run, served.created, served.model).response("in_progress")
-        if served is not None:
-            return _ended(_encoder(run, served.created, served.model, served.stream.trace), served.ended)
-        trace = await asyncio.to_thread(self._stored, http, run)
-        created = int(datetime.fromisoformat(trace.time).timestamp())
-        encoder = _encoder(run, created, _MODELS.get(trace.mode, "conductor"), trace)
-        sign = partial(client_calls, ids=self._registry.runs.call_ids)
-        return _ended(encoder, outcome_of(trace, sign=sign))
+        if served is None:
+            served = await asyncio.to_thread(self._replayed, http, run)
+        if http.query_params.get("stream") == "true":
+            after = http.query_params.get("starting_after", "-1")
+            if not re.fullmatch(r"-1|\d{1,15}", after, re.ASCII):
+                raise refused("starting_after", "must be the number of an event")
+            request = replace(_request(served), stream=True, after=int(after))
+            return RunAnswer(self._registry, served, ResponsesApi(), request, http.url.path)
+        return _told(served)
 
     async def _delete(self, http: Request) -> dict[str, Any]:
         """Delete what is kept of a response, its trace too, unless the user wants every trace to be kept."""
@@ -84,8 +93,8 @@ class StoredResponses:
         run = _run_of(http)
         served = self._served(http, run)
         if served is not None and self._registry.cancel(run):
-            return _encoder(run, served.created, served.model).response("cancelled")
-        return await self._get(http)
+            return _encoder(served).response("cancelled")
+        return _told(served if served is not None else await asyncio.to_thread(self._replayed, http, run))
 
     def _served(self, http: Request, run: str) -> ServedRun | None:
         served = self._registry.find(run)
@@ -101,6 +110,19 @@ class StoredResponses:
             raise _unknown(run)
         return trace
 
+    def _replayed(self, http: Request, run: str) -> ServedRun:
+        """A run that only its trace is left of, as its clients read it."""
+        trace = self._stored(http, run)
+        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
+        served = ServedRun(run, "", stream, model=_MODELS.get(trace.mode, "conductor"))
+        served.created = int(datetime.fromisoformat(trace.time).timestamp())
+        if (talk := trace.question.conversation) is not None:
+            served.keep_namespaces(talk.tools)
+        for event, after in fold(open_state(self._registry.runs.settings().paths).traces.events(run)):
+            served.show(event, after)
+        served.end(stream.outcome(served.reasoning))
+        return served
+
 
 def _run_of(http: Request) -> str:
     response = str(http.path_params["response"])
@@ -114,15 +136,19 @@ def _unknown(run: str) -> RequestError:
     return RequestError(404, "response_not_found", f"there is no response with the id {RESPONSE}{shown}")
 
 
-def _encoder(run: str, created: int, model: str, trace: Trace | None = None) -> ResponsesEncoder:
-    talk = trace.question.conversation if trace is not None else None
-    tools = talk.tools if talk is not None else ()
-    return ResponsesEncoder(ClientRequest(model=model, messages=(), tools=tools), run, created)
+def _request(served: ServedRun) -> ClientRequest:
+    return ClientRequest(model=served.model, messages=(), tools=served.namespaced)
 
 
-def _ended(encoder: ResponsesEncoder, ended: ServedAnswer | RequestError | None) -> dict[str, Any]:
+def _encoder(served: ServedRun) -> ResponsesEncoder:
+    return ResponsesEncoder(_request(served), served.id, served.created)
+
+
+def _told(served: ServedRun) -> dict[str, Any]:
+    encoder, ended = _encoder(served), served.ended
     if isinstance(ended, ServedAnswer):
         return encoder.whole(ended)
-    status = "cancelled" if ended is not None and ended.code == "cancelled" else "failed"
-    error = ended and {"code": "server_error", "message": ended.message}
-    return encoder.response(status) | {"error": error}
+    if ended is None:
+        return encoder.response("in_progress")
+    error = {"code": "server_error", "message": ended.message}
+    return encoder.response("cancelled" if ended.code == "cancelled" else "failed") | {"error": error}

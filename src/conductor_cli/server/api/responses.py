@@ -1,8 +1,8 @@
 """OpenAI's Responses: how a request is read, and how an answer is written, as typed events or whole. Pure.
 
 From platform.openai.com/docs/api-reference/responses, November 2026, and from what clients send. The narration of plan
-and steps is the summary of a reasoning item. Every event has a number. The response that ends a stream has all of its
-output, and the object `conductor` of `server/api/encoding.py`.
+and steps is the summary of a reasoning item. Every event has a number, from which a stream can be
+read on. The response that ends a stream has all of its output, and the object `conductor` of `server/api/encoding.py`.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ResponsesEncoder:
 
     def heartbeat(self) -> bytes:
         """Clients count it, while they skip comments."""
-        return self._event("response.in_progress", response=self.response("in_progress"))
+        return self._event("response.in_progress", size=0, response=self.response("in_progress"))
 
     def reasoning(self, text: str) -> bytes:
         if not text:
@@ -143,7 +143,7 @@ class ResponsesEncoder:
 
     def event(self, event: Event) -> bytes:
         """An event of type `conductor.event`, whose `event` is as in docs/events.md."""
-        return self._event("conductor.event", event=to_json(event)) if self._request.include_events else b""
+        return self._event("conductor.event", size=0, event=to_json(event)) if self._request.include_events else b""
 
     def text(self, text: str) -> bytes:
         return self._piece(_MESSAGE, text) if text else b""
@@ -163,7 +163,7 @@ class ResponsesEncoder:
             "arguments": call.arguments, **({"namespace": namespace} if namespace else {}),
         }  # fmt: skip
         self._output.append(item)
-        place = {"item_id": item_id, "output_index": index}
+        place: dict[str, Any] = {"item_id": item_id, "output_index": index}
         begun = item | {"arguments": "", "status": "in_progress"}
         return b"".join([
             before,
@@ -217,8 +217,9 @@ class ResponsesEncoder:
         if self._open is None or self._open.kind is not kind:
             before = self._close() + self._begin_item(kind)
         assert self._open is not None
+        known = min(max(self._request.after + 1 - self._numbered, 0), len(text))
         name, fields = self._open.piece(text)
-        return before + self._event(name, **fields)
+        return before + self._event(name, size=len(text), **fields | {"delta": text[known:]})
 
     def _begin_item(self, kind: _ItemKind) -> bytes:
         self._open = _GrowingItem(kind, self._run, len(self._output))
@@ -291,8 +292,15 @@ class ResponsesEncoder:
             "usage": None,
         }
 
-    def _event(self, kind: str, /, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON values
-        number, self._numbered = self._numbered, self._numbered + 1
+    def _event(self, kind: str, /, size: int = 1, **fields: Any) -> bytes:  # noqa: ANN401 - any JSON values
+        """An event, unless the client has it. A piece of text counts for each of its characters.
+
+        So a number means the same place however the text comes in pieces, and whatever else comes between.
+        """
+        self._numbered += size
+        number = max(self._numbered - 1, 0)
+        if size and number <= self._request.after:
+            return b""
         return named_event(kind, {"type": kind, "sequence_number": number, **fields})
 
 
