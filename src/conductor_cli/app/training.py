@@ -6,10 +6,9 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -21,8 +20,8 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigE
 from conductor_cli.core.estimate import OVERHEAD
 from conductor_cli.core.formatting import format_count, format_list, format_money, format_size
 from conductor_cli.core.plan import SELF
-from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.usage import CHARS_PER_TOKEN, Usage, with_cost
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.mathematics import require_math_verify
@@ -30,9 +29,6 @@ from conductor_cli.evals.programs import require_sandbox
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import check_room
 from conductor_cli.models.response_cache import model_identity
-from conductor_cli.state.home import open_state
-from conductor_cli.state.interfaces import Traces
-from conductor_cli.train.budget import TrainingForecast, WorkerFigures
 from conductor_cli.train.checkpoints import (
     best_checkpoint,
     check_same_training,
@@ -60,55 +56,10 @@ if TYPE_CHECKING:
     from conductor_cli.train.base_model import BaseModel
 
 
-RECENT: Final = 200  # How many of the newest runs are looked at
-ENOUGH: Final = 10  # Calls from which on the mean of stored runs is used
-TOKENS_OUT: Final = 600
-SECONDS: Final = 10.0  # The answer of a worker that was never measured
-LOCAL: Final = frozenset({"llama"})  # Kinds whose calls share this machine, so that more of them at once are not faster
+USUAL_CALLS: Final = 0.8 * 3
+"""New answers for a plan: about three steps (arXiv 2512.04388, section 5), and one plan in five asks nobody anew."""
 
-
-def worker_figures(settings: Settings, pool: Pool, questions: Sequence[str]) -> tuple[WorkerFigures, ...]:
-    """What a call of each worker takes on this machine, for questions like these."""
-    asked = sum(map(len, questions)) / len(questions) / CHARS_PER_TOKEN + OVERHEAD if questions else OVERHEAD
-    used = _calls_of_runs(open_state(settings.paths).traces, pool)
-    return tuple(_figures(settings, worker, used[worker.name], asked) for worker in pool)
-
-
-def _figures(settings: Settings, worker: Worker, used: Sequence[Usage], asked: float) -> WorkerFigures:
-    card = settings.cards.of(worker)
-    tokens_in, tokens_out, seconds, source, measured = asked, float(TOKENS_OUT), SECONDS, "assumed", True
-    if len(used) >= ENOUGH:
-        source = f"{format_count(len(used), 'call')} of stored runs"
-        tokens_in, tokens_out, seconds = (
-            sum(values) / len(used)
-            for values in zip(*((item.tokens_in, item.tokens_out, item.seconds) for item in used), strict=True)
-        )
-    elif card is not None and card.seconds:
-        source = f"calibration, {format_count(card.n, 'case')}"
-        tokens_in, tokens_out, seconds = max(card.tokens_in, asked), card.tokens_out, card.seconds
-    else:
-        measured = False
-    return WorkerFigures(
-        name=worker.name, tokens_in=tokens_in, tokens_out=tokens_out, seconds=seconds, source=source,
-        measured=measured, parallel=worker.parallel, price=worker.price, remote=worker.kind not in LOCAL,
-    )  # fmt: skip
-
-
-def _calls_of_runs(store: Traces, pool: Pool) -> dict[str, list[Usage]]:
-    """What the answers of each worker in the newest runs took; only while its model was the one that it is now."""
-    found: dict[str, list[Usage]] = {worker.name: [] for worker in pool}
-    for run in store.runs()[:RECENT]:
-        with suppress(UsageError, OSError):
-            trace = store.trace(run, pieces=False)
-            for record in trace.steps:
-                name = record.worker
-                if record.state != "done" or name not in found or not record.usage.seconds or name not in trace.pool:
-                    continue
-                then, now = trace.pool[name], pool[name]
-                if (then.kind, then.model) == (now.kind, now.model):
-                    found[name].append(record.usage)
-    return found
-
+USUAL_ANSWER: Final = 600.0  # Tokens of an answer of a worker that was never measured
 
 NO_VALIDATION: Final = "too few for a validation set (--validation FILE)"
 
@@ -173,7 +124,7 @@ class Training:
                 self.error = error
                 found.append(CheckResult.failed(name, error))
                 return found
-        return [*found, *self._time_checks()]
+        return found
 
     def _check_imports(self) -> str:
         recipe = self.request.recipe
@@ -309,52 +260,52 @@ class Training:
             )
         if weight and self.is_free:
             raise PolicyError("cost_weight has no effect: no worker costs anything", hint="leave it out")
-        expected = self.forecast.cost()
+        most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=self._validations())
+        expected = self._expected_cost() * most.runs
         if self.is_free:
             cost = "free"
-        elif expected is None:
+        elif len(unpriced) == len(self._pool):
             cost = f"cost unknown, because no price is known for {format_list(unpriced)}"
         else:
-            most = estimate_training(self._curriculum, self._pool, begin=self._done()).high.cost[1]
             more = f", and what {format_list(unpriced)} cost, whose price is not known" if unpriced else ""
-            cost = f"{expected.money()}{more}; never more than {format_money(most)}{more and ' for the others'}"
-        found = f"{format_count(self.forecast.runs, 'run')}: {cost}"
+            ceiling = f"never more than {format_money(most.high.cost[1])}{more and ' for the others'}"
+            # More digits than two would look like knowledge.
+            cost = f"about {format_money(float(f'{expected:.2g}'))}{more}; {ceiling}"
+        found = f"{format_count(most.runs, 'run')}: {cost}"
         if limit is None:
             return found
         found += f"; at most {format_money(limit)}"
-        steps, done = self.request.recipe.steps, self._done()
-        if expected and not done and limit < expected.expected:
-            found += f", which is used up near step {int(steps * float(limit) / expected.expected)} of {steps}"
+        steps = self.request.recipe.steps
+        if not self._done() and limit < expected:
+            found += f", which is used up near step {int(steps * float(limit) / expected)} of {steps}"
         return found
 
-    def _time_checks(self) -> list[CheckResult]:
-        """How long the workers take, what that rests on, and a warning if more calls at once would save much."""
-        forecast = self.forecast
-        time = f"workers' answers: {forecast.seconds().time()}; the model's own time comes on top"
-        found = [
-            CheckResult(name="time", text=time),
-            CheckResult(name="assumptions", text="; ".join(forecast.assumptions())),
-        ]
-        if (starving := forecast.starvation()) is not None:
-            found.append(CheckResult(name="parallel", state="warning", text=starving[0], hint=starving[1]))
-        return found
+    def _expected_cost(self) -> float:
+        """US dollars for the calls of one run, by the calibration of each worker with a price."""
+        questions = [len(case.question) / CHARS_PER_TOKEN for case in self._curriculum.cases]
+        asked, costs = OVERHEAD + sum(questions) / len(questions), []
+        for worker in self._pool:
+            card = self._settings.cards.of(worker)
+            read, written = asked, USUAL_ANSWER
+            if card is not None and card.seconds:
+                read, written = max(card.tokens_in, asked), card.tokens_out
+            # Of three steps, each sees one earlier answer on average.
+            usage = Usage(tokens_in=round(read + written), tokens_out=round(written), calls=1)
+            costs += [float(cost)] if (cost := with_cost(usage, worker.price).cost) is not None else []
+        return USUAL_CALLS * sum(costs) / len(costs) if costs else 0.0
 
-    def forecast_lines(self) -> list[str]:
-        """What the steps that remain will probably take, for whoever has to agree to it."""
-        lines = [("cost", self._check_cost()), *((check.name, check.text) for check in self._time_checks())]
-        return [f"{name}: {found}" for name, found in lines]
+    @property
+    def steps_left(self) -> int:
+        return self.request.recipe.steps - self._done()
 
-    @cached_property
-    def forecast(self) -> TrainingForecast:
-        """Cost and time of the steps that remain."""
-        recipe, done = self.request.recipe, self._done()
-        left = recipe.steps - done
-        validations = math.ceil(left / recipe.checkpoint_every) + (not done) if left else 0
-        questions = [case.question for case in self._curriculum.cases]
-        return TrainingForecast(
-            recipe=recipe, workers=worker_figures(self._settings, self._pool, questions), steps=left,
-            validation_runs=validations * len(self._curriculum.validation),
-        )  # fmt: skip
+    def _validations(self) -> int:
+        """Return the runs of held-out cases that remain: before the first step, at each checkpoint and at the end."""
+        times = math.ceil(self.steps_left / self.request.recipe.checkpoint_every) + (not self._done())
+        return times * len(self._curriculum.validation) if self.steps_left else 0
+
+    def cost_line(self) -> str:
+        """What the steps that remain will probably cost, for whoever has to agree to it."""
+        return f"cost: {self._check_cost()}"
 
     def _done(self) -> int:
         return step_of(last_checkpoint(self.request.directory))

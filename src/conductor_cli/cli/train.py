@@ -164,12 +164,12 @@ def _tuned(texts: Sequence[str] | None) -> dict[str, Any]:
 
 def _confirm(training: Training, *, yes: bool, quiet: bool) -> bool:
     """Whether the user agrees to what the training may cost."""
-    if not is_first() or not training.forecast.steps:
+    if not is_first() or not training.steps_left:
         return True
-    lines = training.forecast_lines()
+    line = training.cost_line()
     if not training.is_free:
-        return confirm_cost(lines, "the training", yes=yes, quiet=quiet)
-    for line in [] if quiet else lines:
+        return confirm_cost([line], "the training", yes=yes, quiet=quiet)
+    if not quiet:
         print_notice(line)
     return True
 

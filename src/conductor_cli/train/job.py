@@ -348,8 +348,8 @@ def bare_conductor(recipe: Recipe, pool: Pool, limits: Limits) -> Conductor:
     )
 
 
-def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0) -> CostEstimate:
-    """The estimate for the steps after `begin`, as if no answer were known yet.
+def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0, validations: int = 0) -> CostEstimate:
+    """The estimate for the steps after `begin` and the runs of validations, as if no answer were known yet.
 
     At least, every plan is one step by the cheapest worker. At most, it has all the steps that are allowed, by the
     most expensive worker, and each of them sees all the steps before it.
@@ -358,7 +358,7 @@ def estimate_training(curriculum: TaskCurriculum, pool: Pool, *, begin: int = 0)
     tasks = [curriculum.exercise(number) for number in numbers[:SAMPLE]]
     steps, profile = curriculum.recipe.max_plan_steps, WorkerProfile()
     ranges = [chain_estimates(Question(text=task.question), task.workers, steps, pool, profile) for task in tasks]
-    runs = len(numbers) * curriculum.group
+    runs = len(numbers) * curriculum.group + validations
     low, high = scale_ranges(ranges, runs)
     unknown = tuple(worker.name for worker in pool if worker.price is None)
     return CostEstimate(runs=runs, low=low, high=high, unknown=unknown)
