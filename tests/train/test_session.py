@@ -39,7 +39,6 @@ from conductor_cli.train.grpo import (
     Validator,
     check_exportable,
     check_memory,
-    check_sharding,
     export_adapter,
     open_rollouts,
     run_session,
@@ -404,25 +403,6 @@ def test_frozen_weights_have_16_bits_where_the_cpu_multiplies_them(
     assert trl_arguments(RECIPE)["bf16"] is bool(instruction)
     large = replace(find_base_model(str(base)), weights=1_000_000_000, adapter_weights=1)
     assert check_memory(large, PUBLISHED).startswith("2.00 GB" if instruction else "4.00 GB")
-
-
-@pytest.mark.parametrize("by_file", [False, True])
-def test_zero_3_with_an_adapter_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_file: bool) -> None:
-    """TRL would keep the adapter in 16 bits. All weights, other stages and a CPU are not concerned."""
-    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
-    config = tmp_path / "zero.json"
-    config.write_text('{"zero_optimization": {"stage": 3}}')
-    name, value = ("CONFIG_FILE", str(config)) if by_file else ("ZERO_STAGE", "3")
-    monkeypatch.setenv(f"ACCELERATE_DEEPSPEED_{name}", value)
-    check_sharding(RECIPE)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(ConfigError, match="with DeepSpeed ZeRO-3, an adapter would be kept in 16 bits") as caught:
-        check_sharding(RECIPE)
-    assert "FSDP 2, or --full" in caught.value.hint
-    check_sharding(WHOLE)
-    config.write_text('{"zero_optimization": {"stage": 2}}')
-    monkeypatch.setenv("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2")
-    check_sharding(RECIPE)
 
 
 def test_weights_that_a_library_made_smaller_are_refused(

@@ -235,10 +235,9 @@ class Training:
         return f"{directory}, needs {format_size(size)}"
 
     def _check_memory(self) -> str:
-        from conductor_cli.train.grpo import check_memory, check_sharding, trl_arguments
+        from conductor_cli.train.grpo import check_memory, trl_arguments
 
         trl_arguments(self.request.recipe)  # raises if a step cannot be divided
-        check_sharding(self.request.recipe)
         return check_memory(self._base, self.request.recipe)
 
     def _check_export(self) -> str:

@@ -7,11 +7,10 @@ stores the optimizer and the state of its random numbers.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -171,12 +170,16 @@ def train_model(
 
 
 def _check_precision(model: Torch) -> None:
-    """Raise `ConfigError` unless all trained weights have 32 bits: a library may have made them smaller."""
+    """Raise `ConfigError` unless all trained weights have 32 bits: a library may have made them smaller.
+
+    With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights (`GRPOTrainer.__init__`,
+    trl pull request 6091), because DeepSpeed cannot gather weights of two kinds (DeepSpeed issue 8072).
+    """
     found = {str(weight.dtype) for weight in model.parameters() if weight.requires_grad} - {"torch.float32"}
     if found:
         raise ConfigError(
             f"the trained weights are {', '.join(sorted(found))}, in which steps as small as these are rounded away",
-            hint="use another accelerate configuration: see docs/train.md",
+            hint="use another accelerate configuration, without DeepSpeed ZeRO-3 for --lora: see docs/train.md",
         )
 
 
@@ -328,9 +331,6 @@ class Validator:
 
 
 PROCESS_TIMEOUT: Final = 4 * 3600  # Seconds that the other processes wait for the first one, which asks the workers
-ZERO_WITH_SHARDED_WEIGHTS: Final = 3
-"""The stage of DeepSpeed ZeRO that divides the weights themselves over the processes."""
-
 TRAINED_BYTES: Final = 16
 """Bytes for a weight that is trained: the weight, its gradient and Adam's two moments, each in 32 bits."""
 
@@ -373,31 +373,6 @@ def trl_arguments(recipe: Recipe) -> dict[str, Any]:
         "use_cpu": not gpu, "bf16": has_fast_bfloat16(), "activation_checkpointing": gpu,
         "ddp_timeout": PROCESS_TIMEOUT, "use_vllm": recipe.vllm, "vllm_mode": "colocate",
     }  # fmt: skip
-
-
-def check_sharding(recipe: Recipe) -> None:
-    """Raise `ConfigError` where an adapter would be trained in 16 bits, in which its small steps are rounded away.
-
-    With DeepSpeed ZeRO-3, TRL keeps an adapter in the 16 bits of the frozen weights (`GRPOTrainer.__init__`,
-    trl pull request 6091), because DeepSpeed cannot gather weights of two kinds (DeepSpeed issue 8072).
-    """
-    if recipe.lora is not None and torch.cuda.is_available() and _zero_stage() == ZERO_WITH_SHARDED_WEIGHTS:
-        raise ConfigError(
-            "with DeepSpeed ZeRO-3, an adapter would be kept in 16 bits, in which steps as small as these are lost",
-            hint="leave DeepSpeed out, as each GPU can hold the frozen weights of a 7B: accelerate launch "
-            "--multi_gpu; or use FSDP 2, or --full",
-        )
-
-
-def _zero_stage() -> int:
-    """The stage of DeepSpeed ZeRO that `accelerate launch` was told, 0 without DeepSpeed."""
-    if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() != "true":
-        return 0
-    path = os.environ.get("ACCELERATE_DEEPSPEED_CONFIG_FILE", "none")
-    if path != "none":
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads(Path(path).read_text())["zero_optimization"]["stage"])
-    return int(os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE", "2"))
 
 
 def check_memory(base: BaseModel, recipe: Recipe) -> str:
