@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ import pytest
 import conductor_cli
 from conductor_cli.app import telemetry
 from conductor_cli.app.telemetry import exporter_names, watch_run
+from conductor_cli.core import events as ev
+from conductor_cli.core.trace import fold
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from tests.cli.stage import TWO, Stage, says
 from tests.servers import SeenStep, Wire, loopback
 
-TRACES = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
+OTLP = "opentelemetry.proto.collector.trace.v1.trace_service_pb2"
+FOLDER = Path(__file__).parents[1] / "traces"
+TRACES = sorted(FOLDER.glob("*.jsonl"))
 
 
 @pytest.fixture(autouse=True)
@@ -52,20 +57,81 @@ def test_nothing_is_watched_without_a_variable() -> None:
     assert watch_run() is None
 
 
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    """The finished spans and the metrics of runs, as a program that set up the SDK for itself has them."""
-    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+def sdk() -> tuple[Any, Any, Any, Any]:
+    """Providers as a program sets them up for itself, and where their spans and metrics can be read."""
+    trace = pytest.importorskip("opentelemetry.sdk.trace")
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    spans, metrics, provider = InMemorySpanExporter(), InMemoryMetricReader(), sdk.TracerProvider()
-    meters = MeterProvider(metric_readers=[metrics])
+    spans, metrics, provider = InMemorySpanExporter(), InMemoryMetricReader(), trace.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
+    return provider, MeterProvider(metric_readers=[metrics]), spans, metrics
+
+
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """The finished spans and the metrics of runs in a program with providers of its own."""
+    provider, meters, spans, metrics = sdk()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: provider)
     monkeypatch.setattr("opentelemetry.metrics.get_meter_provider", lambda: meters)
     return spans, metrics
+
+
+def events(path: Path) -> list[ev.Event]:
+    return [ev.from_line(line) for line in path.read_text("utf-8").split("\n") if line]
+
+
+def sent(path: Path, *, texts: bool = False) -> tuple[list[Any], Any]:
+    """The spans and the metrics of a stored trace. Whatever has begun has ended."""
+    provider, meters, spans, metrics = sdk()
+    run = telemetry.Telemetry(provider, meters, texts=texts).watch()
+    for event, trace in fold(events(path)):
+        run.read(event, trace)
+    assert not run._spans
+    return list(spans.get_finished_spans()), metrics
+
+
+def tokens_of(metrics: Any) -> int:
+    (scope,) = metrics.get_metrics_data().resource_metrics[0].scope_metrics
+    found = [metric for metric in scope.metrics if metric.name == "gen_ai.client.token.usage"]
+    return sum(point.sum for metric in found for point in metric.data.data_points)
+
+
+def used(run: list[ev.Event]) -> int:
+    """The tokens of all calls; those of a nested run stand in for what its step says."""
+    nested: dict[int, list[ev.Event]] = {}
+    for event in run:
+        if isinstance(event, ev.NestedEvent):
+            nested.setdefault(event.step, []).append(event.event)
+    calls = (ev.PlanRejected, ev.PlanReady, ev.StepFailed, ev.StepStopped, ev.StepFinished)
+    own = [event for event in run if isinstance(event, calls) and getattr(event, "step", 0) not in nested]
+    return sum(event.usage.tokens for event in own) + sum(map(used, nested.values()))
+
+
+@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.stem)
+def test_each_span_is_inside_its_parent_and_no_token_is_lost(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nested runs too, whose events are timed from their own beginning. No text is among it all."""
+    spans, metrics = sent(path)
+    found = {span.context.span_id: span for span in spans}
+    assert [span.name for span in spans if span.parent is None] == ["invoke_workflow conductor"]
+    for span in spans:
+        if span.parent is not None:
+            parent = found[span.parent.span_id]
+            assert parent.start_time <= span.start_time <= span.end_time <= parent.end_time
+    assert tokens_of(metrics) == used(events(path))
+    names = {name for span in spans for name in span.attributes}
+    assert not [name for name in names if "messages" in name or name.endswith(("arguments", "result"))]
+    assert any("gen_ai.input.messages" in span.attributes for span in sent(path, texts=True)[0])
+    assert not caplog.records
+
+
+def test_a_failed_attempt_says_why_and_its_step_goes_on() -> None:
+    spans, _ = sent(FOLDER / "retry.jsonl")
+    failed = next(span for span in spans if span.name.startswith("chat") and "error.type" in span.attributes)
+    step = next(span for span in spans if span.context.span_id == failed.parent.span_id)
+    assert step.name.startswith("invoke_agent")
+    assert "error.type" not in step.attributes
 
 
 def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,16 +159,14 @@ def test_a_run_is_a_tree_of_spans_with_tokens(stage: Stage, monkeypatch: pytest.
     assert top.attributes["gen_ai.usage.input_tokens"] == run.usage.tokens_in
     assert (top.end_time - top.start_time) / 1e9 == pytest.approx(run.trace.at, abs=0.01)
     assert "How many?" not in repr([dict(span.attributes) for span in found.values()])
-    (scope,) = metrics.get_metrics_data().resource_metrics[0].scope_metrics
-    tokens = next(metric for metric in scope.metrics if metric.name == "gen_ai.client.token.usage")
-    assert sum(point.sum for point in tokens.data.data_points) == run.usage.tokens
+    assert tokens_of(metrics) == run.usage.tokens
 
 
 def test_a_collector_is_sent_spans_and_texts_where_they_are_asked_for(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver of OTLP gets what the variables name: texts if they are wanted, never a key."""
-    service = pytest.importorskip(TRACES)
+    service = pytest.importorskip(OTLP)
     KNOWN_SECRETS.add("sk-a-key-that-was-read")
     stage.models["alpha"] = says("the key is sk-a-key-that-was-read")
 

@@ -8,6 +8,7 @@ set a tracer provider of its own gets the spans there.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -19,9 +20,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Finish, Message
+from conductor_cli.core.errors import Failure
+from conductor_cli.core.plan import Plan
 from conductor_cli.core.trace import Trace
+from conductor_cli.core.usage import Usage
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
-from conductor_cli.views.telemetry_spans import Key, Measured, SpanEnded, SpanMapper, SpanStarted
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -33,6 +37,18 @@ Signal = Literal["traces", "metrics"]
 SIGNALS: Final[tuple[Signal, ...]] = get_args(Signal)
 
 Providers = tuple["TracerProvider", "MeterProvider"]
+Key = tuple[int | str, ...]  # A span of one run
+Attributes = Mapping[str, str | int | float | bool | Sequence[str] | Sequence[int]]
+
+PROVIDERS: Final[Mapping[str, str]] = {
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+    "llama": "llama.cpp",
+}
+"""The names of the conventions for kinds of workers; any other kind is its own name."""
+
+FINISHES: Final[Mapping[Finish, str]] = {"refusal": "content_filter", "tool": "tool_call"}
 
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable by which instrumentations of models are asked for texts: `true` and other words switch them on."""
@@ -62,11 +78,11 @@ class Telemetry:
     """Sends runs to the given providers."""
 
     def __init__(self, tracing: TracerProvider, metering: MeterProvider, *, texts: bool = False) -> None:
-        self._tracer = tracing.get_tracer("conductor")
-        self._texts = texts
+        self.tracer = tracing.get_tracer("conductor")
+        self.texts = texts
         meter = metering.get_meter("conductor")
         histogram = meter.create_histogram
-        self._instruments = {
+        self.instruments = {
             "gen_ai.client.token.usage": histogram(
                 "gen_ai.client.token.usage", "{token}", "Tokens of calls.", explicit_bucket_boundaries_advisory=TOKENS
             ).record,
@@ -83,50 +99,219 @@ class Telemetry:
 
     def watch(self) -> RunTelemetry:
         """What reads the events of one run."""
-        return RunTelemetry(self._tracer, self._instruments, SpanMapper(texts=self._texts))
+        return RunTelemetry(self)
 
 
 class RunTelemetry:
-    """Reads the events of one run. It raises nothing: what cannot be measured must not stop a run."""
+    """Makes spans and measurements of the events of one run, in order. `above` is the span that a nested run is in.
 
-    def __init__(self, tracer: Any, instruments: Mapping[str, Any], mapper: SpanMapper) -> None:  # noqa: ANN401 - of the SDK
-        self._tracer = tracer
-        self._instruments = instruments
-        self._mapper = mapper
+    It raises nothing: what cannot be measured must not stop a run.
+    """
+
+    def __init__(self, telemetry: Telemetry, *, above: Span | None = None, began: int = 0) -> None:
+        self._telemetry = telemetry
+        self._texts, self._measure = telemetry.texts, telemetry.instruments
+        self._above = above
+        self._began = began
+        """Nanoseconds since 1970."""
         self._spans: dict[Key, Span] = {}
-        self._began = 0
+        """The spans that have begun. A key begins with that of the span around it, which comes first."""
+        self._attempts: dict[int, ev.StepStarted] = {}
+        self._first: dict[int, float] = {}
+        """When each attempt that goes on wrote its first text."""
+        self._nested: dict[int, RunTelemetry] = {}
+        self._asked_at = 0.0
+        """When the planner was asked."""
 
     def read(self, event: ev.Event, trace: Trace) -> None:
-        """Send what an event says."""
-        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
-
+        """Send what an event says, given the trace after it."""
         try:
-            if isinstance(event, ev.RunStarted):
-                self._began = int(datetime.fromisoformat(event.time).timestamp() * 1e9 - event.at * 1e9)
-            for sent in self._mapper.read(event, trace):
-                match sent:
-                    case SpanStarted():
-                        parent = self._spans.get(sent.parent) if sent.parent is not None else None
-                        self._spans[sent.key] = self._tracer.start_span(
-                            sent.name, context=set_span_in_context(parent) if parent is not None else None,
-                            kind=SpanKind.CLIENT if sent.client else SpanKind.INTERNAL,
-                            attributes=_redacted(sent.attributes), start_time=self._at(sent.at),
-                        )  # fmt: skip
-                    case SpanEnded():
-                        span = self._spans.pop(sent.key)
-                        span.set_attributes(_redacted(sent.attributes))
-                        if sent.error:
-                            span.set_attribute("error.type", sent.error)
-                            span.set_status(StatusCode.ERROR, sent.error)
-                        span.end(self._at(sent.at))
-                    case Measured():
-                        self._instruments[sent.instrument](sent.value, attributes=dict(sent.attributes))
+            self._read(event, trace)
         except Exception as error:  # noqa: BLE001 - see above
             log.warning("telemetry failed: %s", type(error).__name__)
+
+    def _read(self, event: ev.Event, trace: Trace) -> None:
+        match event:
+            case ev.RunStarted():
+                self._start_run(event)
+            case ev.PlanRejected() | ev.PlanReady() | ev.PlanRevised():
+                self._plan(event, trace)
+            case ev.StepStarted():
+                self._start_attempt(event, trace)
+            case ev.StepDelta():
+                self._first.setdefault(event.step, event.at)
+            case ev.ToolCalled() | ev.ToolReturned():
+                self._tool(event)
+            case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
+                self._end_attempt(event, trace)
+            case ev.NestedEvent():
+                if isinstance(event.event, ev.RunStarted):
+                    above, began = self._spans[event.step, "attempt"], self._at(event.at - event.event.at)
+                    self._nested[event.step] = RunTelemetry(self._telemetry, above=above, began=began)
+                nested = next((record.nested for record in trace.steps if record.number == event.step), None)
+                self._nested[event.step].read(event.event, nested or Trace())
+            case ev.RunFinished() | ev.RunFailed():
+                self._end_run(event)
+            case _:
+                pass
+
+    # The run and its plan
+
+    def _start_run(self, event: ev.RunStarted) -> None:
+        if self._above is None:
+            self._began = int(datetime.fromisoformat(event.time).timestamp() * 1e9 - event.at * 1e9)
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "conductor",
+            "conductor.run.id": event.run, "conductor.mode": event.mode,
+        }  # fmt: skip
+        if event.question.parent:
+            attributes["conductor.run.parent"] = event.question.parent
+        if self._texts:
+            asked = Message(role="user", content=event.question.text)
+            attributes["gen_ai.input.messages"] = messages_json([asked])
+        self._start((), "invoke_workflow conductor", event.at, attributes)
+        self._start_planning(event.at)
+
+    def _start_planning(self, at: float) -> None:
+        self._asked_at = at
+        self._start(("plan",), "plan", at, {"gen_ai.operation.name": "plan"})
+
+    def _plan(self, event: ev.PlanRejected | ev.PlanReady | ev.PlanRevised, trace: Trace) -> None:
+        """The planner was called; a plan is there, or the rest of it is asked for again."""
+        if isinstance(event, ev.PlanRevised):
+            self._end(("plan",), event.at)
+            self._start_planning(event.at)
+            return
+        error = event.reason if isinstance(event, ev.PlanRejected) else ""
+        if event.usage.calls or error:
+            planner = trace.conductor.partition(" ")[0]
+            attributes = {
+                "gen_ai.operation.name": "chat", "gen_ai.request.model": planner, "gen_ai.provider.name": "conductor",
+            }  # fmt: skip
+            began, self._asked_at = self._asked_at, event.at
+            sent = {"gen_ai.input.messages": messages_json(event.prompt)} if self._texts and event.prompt else {}
+            self._start(("plan", "call"), f"chat {planner}", began, attributes | sent, client=True)
+            self._end(("plan", "call"), event.at, usage_attributes(event.usage), error)
+            self._measure_call(event.usage, event.at - began, attributes, error)
+        if isinstance(event, ev.PlanReady):
+            steps = len(event.plan.steps) if isinstance(event.plan, Plan) else 0
+            self._end(("plan",), event.at, {"conductor.plan.steps": steps})
+
+    def _end_run(self, event: ev.RunFinished | ev.RunFailed) -> None:
+        """The run ends, and with it whatever has no end of its own."""
+        error = _reason(event.error) if event.error is not None else ""
+        attributes: dict[str, Any] = usage_attributes(event.usage)
+        if isinstance(event, ev.RunFinished):
+            attributes["conductor.partial"] = event.partial
+            if self._texts:
+                attributes["gen_ai.output.messages"] = messages_json([Message(role="assistant", content=event.answer)])
+        for key in [key for key in reversed(self._spans) if key]:
+            self._end(key, event.at, error="run_ended")
+        self._end((), event.at, attributes, error)
+        if self._above is None:
+            end = {"error.type": error} if error else {}
+            self._measure["conductor.run.duration"](event.at, end)
+            if event.usage.cost is not None:
+                self._measure["conductor.cost"](float(event.usage.cost), end)
+
+    # Steps
+
+    def _start_attempt(self, event: ev.StepStarted, trace: Trace) -> None:
+        attributes = _call_attributes(event, trace)
+        if (event.step,) not in self._spans:
+            access = next((record.step.access for record in trace.steps if record.number == event.step), ())
+            about: dict[str, Any] = {
+                "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.worker,
+                "conductor.step": event.step, "conductor.step.access": access,
+            }  # fmt: skip
+            self._start((event.step,), f"invoke_agent {event.worker}", event.at, about)
+        self._attempts[event.step] = event
+        self._first.pop(event.step, None)
+        sent = {"gen_ai.input.messages": messages_json(event.prompt)} if self._texts and event.prompt else {}
+        model = attributes["gen_ai.request.model"]
+        self._start((event.step, "attempt"), f"chat {model}", event.at, attributes | sent, client=True)
+
+    def _end_attempt(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> None:
+        begun = self._attempts.pop(event.step, None)
+        error = _reason(event.error) if isinstance(event, ev.StepFailed) else ""
+        error = event.reason if isinstance(event, ev.StepStopped) else error
+        if begun is not None:
+            attributes: dict[str, Any] = usage_attributes(event.usage)
+            first = self._first.pop(event.step, None)
+            if first is not None:
+                attributes["gen_ai.response.time_to_first_chunk"] = first - begun.at
+            if isinstance(event, ev.StepFinished):
+                attributes["gen_ai.response.finish_reasons"] = (FINISHES.get(event.finish, event.finish),)
+                if self._texts:
+                    said = Message(role="assistant", content=event.text, tool_calls=event.tool_calls)
+                    attributes["gen_ai.output.messages"] = messages_json([said])
+            for key in [key for key in self._spans if key[:2] == (event.step, "attempt") and key[2:]]:
+                self._end(key, event.at, error="attempt_ended")
+            self._end((event.step, "attempt"), event.at, attributes, error)
+            if event.step not in self._nested:  # whose calls are measured one by one
+                about, first = _call_attributes(begun, trace), first and first - begun.at
+                self._measure_call(event.usage, event.at - begun.at, about, error, first=first)
+        if not isinstance(event, ev.StepFailed) or event.final:
+            self._end((event.step,), event.at, error=error)
+
+    def _tool(self, event: ev.ToolCalled | ev.ToolReturned) -> None:
+        if isinstance(event, ev.ToolReturned):
+            result = {"gen_ai.tool.call.result": event.text} if self._texts else {}
+            key = (event.step, "attempt", event.turn, event.call_id)
+            self._end(key, event.at, result, "tool_error" if event.error else "")
+            return
+        attributes = {
+            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.call.name,
+            "gen_ai.tool.call.id": event.call.id, "gen_ai.tool.type": "extension",
+            "conductor.tool.server": event.server,
+        }  # fmt: skip
+        if self._texts:
+            attributes["gen_ai.tool.call.arguments"] = event.call.arguments
+        key = (event.step, "attempt", event.turn, event.call.id)
+        self._start(key, f"execute_tool {event.call.name}", event.at, attributes)
+
+    # Spans
+
+    def _start(self, key: Key, name: str, at: float, attributes: Attributes, *, client: bool = False) -> None:
+        """Begin a span. `client` says that another program is called."""
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        around = (key[:length] for length in range(len(key) - 1, -1, -1))
+        parent = next((self._spans[outer] for outer in around if outer in self._spans), self._above)
+        self._spans[key] = self._telemetry.tracer.start_span(
+            name, context=set_span_in_context(parent) if parent is not None else None,
+            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
+            attributes=_redacted(attributes), start_time=self._at(at),
+        )  # fmt: skip
+
+    def _end(self, key: Key, at: float, attributes: Attributes | None = None, error: str = "") -> None:
+        """End a span if it has begun. `error` is the reason in a word, empty where it ended well."""
+        from opentelemetry.trace import StatusCode
+
+        span = self._spans.pop(key, None)
+        if span is None:
+            return
+        span.set_attributes(_redacted(attributes or {}))
+        if error:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR, error)
+        span.end(self._at(at))
 
     def _at(self, seconds: float) -> int:
         """Nanoseconds since 1970."""
         return self._began + int(seconds * 1e9)
+
+    def _measure_call(
+        self, usage: Usage, seconds: float, about: Mapping[str, Any], error: str, *, first: float | None = None
+    ) -> None:
+        kept = {name: value for name, value in about.items() if name.startswith("gen_ai.")}
+        end = kept | ({"error.type": error} if error else {})
+        self._measure["gen_ai.client.operation.duration"](max(seconds, 0.0), end)
+        if first is not None:
+            self._measure["gen_ai.client.operation.time_to_first_chunk"](max(first, 0.0), kept)
+        for kind, tokens in (("input", usage.tokens_in), ("output", usage.tokens_out)):
+            if tokens:
+                self._measure["gen_ai.client.token.usage"](tokens, kept | {"gen_ai.token.type": kind})
 
 
 def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +319,52 @@ def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: KNOWN_SECRETS.redact(value) if isinstance(value, str) else value for name, value in attributes.items()
     }
+
+
+def _call_attributes(event: ev.StepStarted, trace: Trace) -> dict[str, Any]:
+    worker = next((each for each in trace.pool if each.name == event.worker), None)
+    kind, model = (worker.kind, worker.model_name) if worker is not None else (event.worker, "")
+    return {
+        "gen_ai.operation.name": "chat", "gen_ai.request.model": model or event.worker,
+        "gen_ai.provider.name": PROVIDERS.get(kind, kind),
+        "conductor.worker": event.worker, "conductor.attempt": event.attempt,
+    }  # fmt: skip
+
+
+def usage_attributes(usage: Usage) -> dict[str, Any]:
+    """Tokens and cost; the cost is left out where nothing has a price."""
+    found: dict[str, Any] = {
+        "gen_ai.usage.input_tokens": usage.tokens_in, "gen_ai.usage.output_tokens": usage.tokens_out,
+        "gen_ai.usage.cache_read.input_tokens": usage.tokens_cached,
+        "gen_ai.usage.cache_creation.input_tokens": usage.tokens_stored,
+        "gen_ai.usage.reasoning.output_tokens": usage.tokens_reasoning,
+    }  # fmt: skip
+    if usage.cost is not None:
+        found["conductor.cost"] = float(usage.cost)
+    return found
+
+
+def messages_json(messages: Sequence[Message]) -> str:
+    """Messages as JSON, in the form of the conventions: roles and parts. Attachments are named only."""
+    return json.dumps(
+        [{"role": each.role, "parts": list(_message_parts(each))} for each in messages], ensure_ascii=False
+    )
+
+
+def _message_parts(message: Message) -> Iterator[dict[str, str]]:
+    if message.role == "tool":
+        yield {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}
+        return
+    if message.content:
+        yield {"type": "text", "content": message.content}
+    for each in message.attachments:
+        yield {"type": "file", "name": each.name, "mime_type": each.media_type}
+    for call in message.tool_calls:
+        yield {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _reason(failure: Failure) -> str:
+    return failure.reason or failure.kind
 
 
 # Where it is sent
