@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check lint types contracts docs docs-check bench bench-conductor \
-  rehearsal smollm2 faults screens audit sbom lock clean
+  rehearsal smollm2 faults clients screens audit sbom lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -59,6 +59,9 @@ smollm2: setup train-setup ## train a small pretrained model to plan; resumes wh
 
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)
+
+clients: setup ## try real clients against `serve` (ARGS="codex openai": some); installs them from npm and PyPI, 2 GB
+	@$(BIN)/python -m scripts.clients $(ARGS)
 
 screens: setup ## draw docs/screens/*.svg from a real run
 	@$(BIN)/python -m scripts.screens

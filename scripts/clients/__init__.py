@@ -1,0 +1,1 @@
+"""`make clients`: real clients against `serve`, over a planner and workers that follow a script."""

@@ -1,0 +1,346 @@
+"""`make clients`: what real coding clients and SDKs make of `serve`, over a planner and workers that follow a script.
+
+Their pinned versions are installed into `~/.cache/conductor-llm/clients`, from npm and PyPI. After that nothing but
+loopback is reached: all other addresses lead to a proxy that does not exist. Prints a table, client by check. The exit
+code is 0 if nothing failed; where npm is missing, nothing is tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.app.rehearsal import DEMO_QUESTION
+from tests.cli.stage import COMMAND, SOURCE, Stage
+from tests.servers import Loopback, SeenStep, Wire, delta, usage
+
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "conductor-llm/clients"
+NPM: Final = ("@openai/codex@0.169.0", "@anthropic-ai/claude-code@2.1.197", "opencode-ai@1.18.33")
+PYPI: Final[Mapping[str, tuple[str, ...]]] = {
+    "sdks": ("openai==3.54.0", "anthropic==2.12.0", "pydantic-ai-slim==2.68.0", "langchain-openai==1.7.4"),
+    "litellm": ("litellm==1.110.2",),
+    "aider": ("aider-chat==0.86.2",),
+}
+"""The packages of each virtual environment: their needs exclude each other."""
+
+SECONDS: Final = 120.0  # how long a client may take for anything
+ANSWER: Final = "All is well at the harbour."
+HERE: Final = Path(__file__).parent
+MAKE: Final = "echo made > hello.txt"
+TOOLS: Final[Mapping[str, dict[str, Any]]] = {
+    "exec_command": {"cmd": MAKE}, "shell": {"command": ["bash", "-c", MAKE]},
+    "Bash": {"command": MAKE, "description": "Make a file"}, "bash": {"command": MAKE, "description": "Make a file"},
+}  # fmt: skip
+"""The tools of clients that the worker calls where it is asked to use a tool, and with what."""
+
+
+@dataclass
+class Script:
+    """What the worker does. `status` is an error for all but the check that it answers; `seen` are its requests."""
+
+    status: int = 200
+    seen: list[dict[str, Any]] = field(default_factory=list)
+
+    async def __call__(self, seen: SeenStep, wire: Wire) -> None:
+        """Answer one request: by a call where a tool is asked for, else with `ANSWER`."""
+        body = seen.json
+        if "the one word: ready" not in str(body["messages"]):
+            self.seen.append(body)
+            if self.status != 200:
+                await wire.json({"error": {"message": "this key was revoked", "type": "x"}}, self.status)
+                return
+        names = [tool["function"]["name"] for tool in body.get("tools") or ()]
+        name = next((each for each in TOOLS if each in names), "")
+        has_result = any(message["role"] == "tool" for message in body["messages"])
+        wants = name and not has_result and "use a tool" in str(body["messages"])
+        call = {"index": 0, "id": "w1", "type": "function"}
+        call |= {"function": {"name": name, "arguments": json.dumps(TOOLS.get(name))}}
+        await wire.head()
+        said, finish = (delta(tool_calls=[call]), "tool_calls") if wants else (delta(ANSWER), "stop")
+        await wire.frames(said, delta(finish=finish), usage(), "[DONE]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A coding client: the words before the question, and the paths in its home that nothing may change."""
+
+    words: tuple[str, ...]
+    settings: str
+    poison: Callable[[Path, str], Mapping[str, str]]
+    """Writes settings of the user that name another server, whose address it is given; returns variables that do."""
+
+
+def _poison_codex(home: Path, url: str) -> Mapping[str, str]:
+    table = f'[model_providers.x]\nname = "x"\nbase_url = "{url}/v1"\n'
+    _write(home / ".codex/config.toml", f'model_provider = "x"\n{table}')
+    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "sk-theirs"}
+
+
+def _poison_claude(home: Path, url: str) -> Mapping[str, str]:
+    own = {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_AUTH_TOKEN": "theirs", "CLAUDE_CODE_USE_BEDROCK": "1"}
+    _write(home / ".claude/settings.json", json.dumps({"env": own}))
+    return {**own, "ANTHROPIC_BEDROCK_BASE_URL": url, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "x"}
+
+
+def _poison_opencode(home: Path, url: str) -> Mapping[str, str]:
+    anthropic = {"options": {"baseURL": f"{url}/v1", "apiKey": "theirs"}}
+    own = {"enabled_providers": ["anthropic"], "provider": {"anthropic": anthropic}}
+    own |= {"model": "anthropic/claude-opus-4-5", "$schema": "https://opencode.ai/config.json"}  # it adds the second
+    _write(home / "config/opencode/opencode.json", json.dumps(own))
+    return {"ANTHROPIC_API_KEY": "theirs", "ANTHROPIC_BASE_URL": url}
+
+
+def _poison_aider(home: Path, url: str) -> Mapping[str, str]:
+    _write(home / "work/.env", f"OPENAI_BASE_URL={url}/v1\nOPENAI_API_BASE={url}/v1\n")
+    return {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "sk-theirs"}
+
+
+CLIENTS: Final[Mapping[str, Client]] = {
+    "codex": Client(
+        words=("exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"),
+        settings=".codex/config.toml", poison=_poison_codex,
+    ),
+    "claude": Client(
+        words=("-p", "--allowedTools", "Bash,Write", "--"), settings=".claude/settings.json", poison=_poison_claude
+    ),
+    "opencode": Client(words=("run",), settings="config/opencode/opencode.json", poison=_poison_opencode),
+    "aider": Client(
+        words=("--yes-always", "--no-gitignore", "--no-check-update", "--no-analytics", "--message"),
+        settings="work/.env", poison=_poison_aider,
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Desk:
+    """A home of its own, a provider whose worker follows `script`, and a trap: the server that nothing may reach."""
+
+    home: Path
+    stage: Stage
+    trap: Loopback
+    script: Script
+
+    def launch(self, name: str, question: str, *more: str, environ: Mapping[str, str] | None = None) -> str:
+        """What `conductor launch` and the client print. Raises `AssertionError` for a bad end, and for a late one."""
+        return self.run(*COMMAND, "launch", name, *more, "--", *CLIENTS[name].words, question, environ=environ)
+
+    def run(self, *words: str, environ: Mapping[str, str] | None = None, code: int | None = 0) -> str:
+        """What a command prints; `code` is how it must end, None for any."""
+        done = subprocess.run(
+            words, env={**self.environ, **(environ or {})}, cwd=self.home / "work", capture_output=True, text=True,
+            stdin=subprocess.DEVNULL, timeout=SECONDS, check=False,
+        )  # fmt: skip
+        assert code in (None, done.returncode), f"ended with {done.returncode}: {(done.stderr or done.stdout)[-300:]}"
+        return done.stdout + done.stderr
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Nothing of this user, and no way to other machines."""
+        places = [CACHE / "node_modules/.bin", CACHE / "aider/bin", "/usr/local/bin", "/usr/bin", "/bin"]
+        nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+        nowhere |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+        homes = {f"XDG_{name}_HOME": str(self.home / name.lower()) for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+        return {
+            **nowhere, **homes, "HOME": str(self.home), "PATH": ":".join(map(str, places)), "PYTHONPATH": str(SOURCE),
+            "LANG": "C.UTF-8", "TERM": "dumb", "IS_SANDBOX": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+        }  # fmt: skip
+
+
+def _answers(desk: Desk, name: str) -> str:
+    assert ANSWER in desk.launch(name, "Is all well?")
+    asked = desk.script.seen[-1]
+    return f"{limit} tokens" if (limit := asked.get("max_tokens")) else "ok"
+
+
+def _calls_tool(desk: Desk, name: str) -> str:
+    if name == "aider":
+        return "-"  # it has no tools
+    assert ANSWER in desk.launch(name, "Please use a tool")
+    assert (desk.home / "work/hello.txt").read_text() == "made\n"
+    assert any(message["role"] == "tool" for message in desk.script.seen[-1]["messages"]), "no result came back"
+    return "ok"
+
+
+def _stays_here(desk: Desk, name: str) -> str:
+    """B2, B16: settings and variables of the user name another server."""
+    environ = CLIENTS[name].poison(desk.home, desk.trap.url)
+    before = _digest(desk.home / CLIENTS[name].settings)
+    assert ANSWER in desk.launch(name, "Is all well?", environ=environ)
+    assert not desk.trap.requests, f"the other server got {desk.trap.requests[0].path}"
+    assert _digest(desk.home / CLIENTS[name].settings) == before, "its settings were changed"
+    return "ok"
+
+
+def _is_refused(desk: Desk, name: str) -> str:
+    """B3: nothing is set up."""
+    desk.stage.config.unlink()
+    began = time.monotonic()
+    words = (*COMMAND, "launch", name, "--", *CLIENTS[name].words, "Is all well?")
+    assert "conductor setup" in desk.run(*words, code=5)
+    return f"{time.monotonic() - began:.0f} s"
+
+
+def _knows_demo(desk: Desk, name: str) -> str:
+    assert "simulated answer" in desk.launch(name, "Fix the failing test", "--rehearsal")
+    assert "SIRAP" in desk.launch(name, DEMO_QUESTION, "--rehearsal")
+    return "ok"
+
+
+def _has_models(desk: Desk, name: str) -> str:
+    """B6: what sub-agents ask for."""
+    if name != "claude":
+        return "-"
+    for model in ("opus", "sonnet", "haiku"):
+        words = ("--model", model, *CLIENTS[name].words)
+        assert ANSWER in desk.run(*COMMAND, "launch", name, "--", *words, "Is all well?"), model
+    return "ok"
+
+
+def _keeps_mcp(desk: Desk, name: str) -> str:
+    """B1: the tools of the client's MCP servers reach the worker."""
+    if name != "codex":
+        return "-"
+    server = json.dumps([str(HERE.parents[1] / "tests/tools/server.py")])
+    more = (
+        "-c",
+        f"mcp_servers.echo={{command={json.dumps(sys.executable)},args={server},required=true}}",
+    )  # or it asks before its server is there
+    desk.run(*COMMAND, "launch", name, "--", *more, *CLIENTS[name].words, "Is all well?")
+    names = [tool["function"]["name"] for tool in desk.script.seen[-1].get("tools", ())]
+    assert any("echo" in each for each in names), f"the worker has {', '.join(sorted(names, reverse=True))}"
+    return "ok"
+
+
+def _gives_up(desk: Desk, name: str) -> str:
+    """B8: the worker's provider refuses the key. How often it is asked, and how long the client takes."""
+    desk.script.status, began = 401, time.monotonic()
+    desk.run(*COMMAND, "launch", name, "--", *CLIENTS[name].words, "Is all well?", code=None)
+    calls = len(desk.script.seen)
+    assert calls <= 4, f"{calls} calls"
+    return f"{calls} calls, {time.monotonic() - began:.0f} s"
+
+
+CHECKS: Final[Mapping[str, Callable[[Desk, str], str]]] = {
+    "answers": _answers, "calls a tool": _calls_tool, "stays here": _stays_here, "not set up": _is_refused,
+    "demo": _knows_demo, "models": _has_models, "MCP": _keeps_mcp, "bad worker": _gives_up,
+}  # fmt: skip
+
+
+@contextmanager
+def _desk() -> Iterator[Desk]:
+    async def answer(_: SeenStep, wire: Wire) -> None:
+        await wire.json({"error": {"message": "this is another server"}}, 400)
+
+    with tempfile.TemporaryDirectory(prefix="conductor-clients-") as place, ExitStack() as stack:
+        home, script = Path(place), Script()
+        stage = Stage(home, models={"alpha": script, "beta": script})
+        for server in (stage.server, trap := Loopback(answer)):
+            stack.enter_context(server)
+        stage.configure()
+        (home / "work").mkdir()
+        subprocess.run(["git", "init", "-q", str(home / "work")], check=True)
+        yield Desk(home, stage, trap, script)
+
+
+def _try(check: Callable[[Desk, str], str], name: str) -> str:
+    with _desk() as desk:
+        try:
+            return check(desk, name)
+        except subprocess.TimeoutExpired:
+            return f"FAILED: no end within {SECONDS:.0f} s"
+        except (AssertionError, OSError, LookupError) as error:
+            return f"FAILED: {' '.join(str(error).split())[:300] or 'another answer'}"
+
+
+def _try_sdks(only: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The checks of each SDK, which `sdks.py` makes in the environment that has it."""
+    rows: dict[str, dict[str, str]] = {}
+    with _desk() as desk:
+        key = desk.run(*COMMAND, "serve", "keys", "add", "clients").split()[0]
+        words = (*COMMAND, "serve", "--port", "0")
+        with subprocess.Popen(words, env=desk.environ, stdout=subprocess.PIPE, text=True) as served:
+            assert served.stdout is not None
+            url = served.stdout.readline().split()[-1]
+            try:
+                for place in ("sdks", "litellm"):
+                    told = desk.run(str(CACHE / place / "bin/python"), str(HERE / "sdks.py"), url, key, place)
+                    rows |= json.loads(next(line for line in told.splitlines() if line.startswith('{"')))
+            finally:
+                served.terminate()
+    return {name: row for name, row in rows.items() if not only or name in only}
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _install() -> None:
+    """Install what is missing. Raises `CalledProcessError`."""
+    wanted, stamp = json.dumps([NPM, PYPI]), CACHE / "installed.json"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    CACHE.mkdir(parents=True, exist_ok=True)
+    print(f"installing into {CACHE}: 2 GB, minutes", flush=True)
+    options = ("--no-audit", "--no-fund", "--loglevel", "error", "--prefix", str(CACHE))
+    _call("npm", "install", *options, *NPM)
+    # Newer versions of npm run no scripts of packages; these two put the program of this system in its place.
+    for script in ("@anthropic-ai/claude-code/install.cjs", "opencode-ai/postinstall.mjs"):
+        _call("node", str(CACHE / "node_modules" / script))
+    for place, packages in PYPI.items():
+        _call(sys.executable, "-m", "venv", str(CACHE / place))
+        _call(str(CACHE / place / "bin/python"), "-m", "pip", "install", "--quiet", *packages)
+    stamp.write_text(wanted)
+
+
+def _call(*words: str) -> None:
+    subprocess.run(words, check=True, cwd=CACHE, stderr=subprocess.PIPE, text=True)
+
+
+def main() -> int:
+    """Try every client, or those named, and print the table."""
+    parser = argparse.ArgumentParser(prog="make clients", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="CLIENT", help=f"{', '.join(CLIENTS)} or an SDK; all without")
+    names = parser.parse_args().names
+    if shutil.which("npm") is None:
+        print("skipped: npm is not installed, which installs the clients")
+        return 0
+    try:
+        _install()
+    except subprocess.CalledProcessError as error:
+        print(f"skipped: {' '.join(error.cmd[:3])} failed: {(error.stderr or '')[-500:]}")
+        return 0
+    failed = False
+    for name in [name for name in CLIENTS if not names or name in names]:
+        for check, make in CHECKS.items():
+            failed |= _tell(name, check, _try(make, name))
+    for name, row in _try_sdks(names).items() if not names or set(names) - set(CLIENTS) else ():
+        for check, found in row.items():
+            failed |= _tell(name, check, found)
+    return int(failed)
+
+
+def _tell(name: str, check: str, found: str) -> bool:
+    print(f"{name:<12} {check:<14} {found}", flush=True)
+    return found.startswith("FAILED")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
