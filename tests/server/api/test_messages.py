@@ -165,6 +165,8 @@ def test_a_json_schema_of_the_answer_is_read(field: str) -> None:
         ({"messages": [user({"type": "audio"})]}, "messages[0].content[0].type"),
         ({"messages": [user({"type": "tool_use", "id": "a", "name": "b"})]}, "messages[0].content[0].type"),
         ({"messages": [user({"type": "bash_tool_result"})]}, "messages[0].content[0].type"),
+        ({"messages": [user({"type": ["text"]})]}, "messages[0].content[0].type"),
+        ({"messages": [user({"type": "image", "source": {"type": {}, "data": ""}})]}, "messages[0].content[0].source"),
         ({"messages": [user({"type": "image", "source": {"type": "url", "url": "http://x"}})]},
          "messages[0].content[0].source"),
         ({"messages": [user({"type": "image", "source": {"type": "base64", "data": "***"}})]},

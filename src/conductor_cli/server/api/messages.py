@@ -208,7 +208,7 @@ def _source(decode: Callable[[bytes], Upload]) -> BeforeValidator:
 
     def validate(source: object) -> Upload:
         kind, data = (source.get("type"), source.get("data")) if isinstance(source, dict) else ("", None)
-        if kind not in {"base64", "text"} or (kind == "text" and decode is read_image):
+        if kind not in ("base64", "text") or (kind == "text" and decode is read_image):
             raise fault(KEEPS_NO_FILES, "unsupported_content")
         if not isinstance(data, str):
             raise fault("must have data as a string", "invalid_type")
@@ -306,9 +306,11 @@ class _DroppedBlock(Part):
 
 
 def _kind_of_block(block: object) -> str | None:
-    kind = block.get("type") if isinstance(block, dict) else None
-    is_dropped = kind in {"thinking", "redacted_thinking", "server_tool_use"} or str(kind).endswith("_tool_result")
-    return None if kind is None else "dropped" if is_dropped else str(kind)
+    if not isinstance(block, dict) or block.get("type") is None:
+        return None
+    kind = str(block["type"])  # it may be anything
+    is_dropped = kind in {"thinking", "redacted_thinking", "server_tool_use"} or kind.endswith("_tool_result")
+    return "dropped" if is_dropped else kind
 
 
 _Block = Annotated[
