@@ -387,27 +387,22 @@ class _ViewThread:
                 event, after = unread
                 trace = after if after is not None else apply_event(trace, event)
                 self._try(partial(self.view.show, event, trace))
-                if isinstance(event, PlanOffered):
-                    self._try(self._decide)
-                offered = innermost_event(event)
-                if isinstance(offered, ToolOffered):
-                    self._try(partial(self._ask_about_tool, offered))
+                # Nothing else is shown while somebody decides.
+                if isinstance(event, PlanOffered) or isinstance(innermost_event(event), ToolOffered):
+                    self._try(partial(self._decide, innermost_event(event)))
             self._try(self.view.close)
         finally:
             self._loop.call_soon_threadsafe(self._ended.set)
 
-    def _decide(self) -> None:
-        """Have the plan on offer decided about. Nothing else is shown meanwhile."""
-        decision = self._decide_plan(self.run) if self._decide_plan is not None else None
-        if decision is None:
-            self._stop(PLAN_DROPPED)
-        else:
+    def _decide(self, offered: Event) -> None:
+        """Have the plan or the call of a tool on offer decided about."""
+        if isinstance(offered, ToolOffered):
+            verdict: ToolVerdict = self._decide_tool(offered) if self._decide_tool is not None else "no"
+            self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
+        elif decision := self._decide_plan(self.run) if self._decide_plan is not None else None:
             self._loop.call_soon_threadsafe(self.run.decide, decision)
-
-    def _ask_about_tool(self, offered: ToolOffered) -> None:
-        """Have a call of a tool decided about. Nothing else is shown meanwhile."""
-        verdict: ToolVerdict = self._decide_tool(offered) if self._decide_tool is not None else "no"
-        self._loop.call_soon_threadsafe(self.run.decide_tool, verdict)
+        else:
+            self._stop(PLAN_DROPPED)
 
     def _try(self, action: Callable[[], None]) -> None:
         try:

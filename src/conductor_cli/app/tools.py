@@ -54,12 +54,10 @@ def pool_with_tools(
             workers.append(replace(worker, tools=()))
             continue
         for name in names:
-            if name not in known:
-                hint = f"known: {', '.join(known) or 'none'}; conductor tools add NAME"
-                if chosen is not None:
-                    raise UsageError(f"no tool server is named {name!r:.60}", hint=hint)
+            if name not in known and chosen is None:
                 message = f"worker {worker.name!r} names the tools {name!r:.60}, which no file has"
-                raise ConfigError(message, hint=hint)
+                raise ConfigError(message, hint="conductor tools add NAME")
+            find_tool_server(settings, name)
         able = not asking or worker.name not in models or "tools" in models[worker.name].features
         unable += [] if able else [worker.name]
         workers.append(replace(worker, tools=names if able else ()))
@@ -147,8 +145,7 @@ def _allowed_tools(settings: Settings) -> dict[str, list[str]]:
     for text in settings[ALLOW_SETTING]:
         # A server's name may hold dots too.
         server = max((name for name in known if text == name or text.startswith(f"{name}.")), key=len, default="")
-        if not server:
-            raise UsageError(f"no tool server is named {text!r:.60}", hint=f"known: {', '.join(known) or 'none'}")
+        find_tool_server(settings, server or text)
         allowed.setdefault(server, []).append(text.removeprefix(server).removeprefix(".") or ALL)
     return allowed
 

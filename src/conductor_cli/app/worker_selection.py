@@ -86,9 +86,9 @@ def check_allowed(pool_policy: PoolPolicy, names: Iterable[str]) -> None:
             raise PolicyError(f"worker {name} may not be asked: {reason}", hint=POLICY_HINT)
 
 
-def policy_objection(settings: Settings, worker: Worker, *, plans: bool = False) -> str:
-    """Why the policy forbids a worker, or with `plans` the conductor; empty where it does not."""
-    return settings.policy.denial_reason(party_of(worker), plans=plans)
+def policy_objection(settings: Settings, worker: Worker) -> str:
+    """Why the policy forbids a worker; empty where it does not."""
+    return settings.policy.denial_reason(party_of(worker))
 
 
 def keep_policy_of(settings: Settings, earlier: Trace) -> tuple[Settings, tuple[str, ...]]:
