@@ -92,8 +92,7 @@ def _price_source(configured: Worker, price: Price | None) -> str:
     if configured.price is not None:
         return THIS_MACHINE if costs_nothing(configured) and not any(configured.price.amounts()) else "the settings"
     if price is not None:
-        more = "; more for long prompts" if price.longer else ""
-        return load_prices().about + more
+        return f"{load_prices().about}{'; more for long prompts' if price.longer else ''}"
     return UNKNOWN_PRICE
 
 

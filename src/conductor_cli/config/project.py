@@ -33,13 +33,8 @@ def project_files(directory: Path | None = None) -> tuple[Source, ...]:
 
     Raises `ConfigError` for one that cannot be read.
     """
-    try:
-        here = Path.cwd() if directory is None else directory
-    except OSError:  # the working directory was deleted
-        return ()
     found, room = list[Source](), LARGEST
-    for place in reversed(_directories(here)):
-        path = place / NAME
+    for path in project_places(directory):
         size = -1
         with suppress(OSError):  # a directory without permission
             size = path.stat().st_size if path.is_file() else -1  # a pipe would be waited for
