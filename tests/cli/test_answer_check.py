@@ -109,8 +109,8 @@ def test_good_and_bad_rate_the_last_answer_of_a_chat(stage: Stage, capsys: pytes
     err = capsys.readouterr().err
     for said in (
         "the conversation has no run yet",
-        "good: alpha 1.00",
-        "bad: alpha 1.00",
+        "good; credit: alpha 1.00",
+        "bad; credit: alpha 1.00",
         "no step 7",
         "'it' is not a step",
     ):

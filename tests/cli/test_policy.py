@@ -43,7 +43,7 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
         (("--allow", "alpha,qqq"), 2, "no worker matches 'qqq'\n  see names, kinds and tags: conductor workers list"),
         (("--deny", "tag:eu"), 2, "no worker matches 'tag:eu'"),
         (("--deny", "provider:opnai"), 2, "no worker matches 'provider:opnai'\n  did you mean provider:openai?"),
-        (("--workers", "alhpa"), 2, "no worker 'alhpa' is on offer\n  did you mean alpha?"),
+        (("--workers", "alhpa"), 2, "unknown worker 'alhpa'\n  did you mean alpha?"),
         (("--workers", "beta", "--deny", "beta"), 3, "worker beta may not be asked: policy.deny names beta"),
         (
             ("--conductor", "openai/m", "--local-only"),

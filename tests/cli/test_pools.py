@@ -50,7 +50,7 @@ def test_a_pool_and_names_narrow_together(stage: Stage, command: str) -> None:
     stage.inside("pools", "add", "both", "beta", "alpha")
     stage.inside("pools", "add", "small", "beta")
     assert stage.inside(command, "hi", "--pool", "both", "--workers", "alpha").code == 0
-    stage.fails(2, command, "hi", "--pool", "small", "--workers", "alpha", told="no worker 'alpha' is on offer")
+    stage.fails(2, command, "hi", "--pool", "small", "--workers", "alpha", told="unknown worker 'alpha'")
 
 
 def test_a_pool_in_use_is_that_of_every_run_that_names_none(stage: Stage) -> None:

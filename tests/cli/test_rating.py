@@ -43,7 +43,7 @@ def test_a_rating_changes_the_cards_that_the_planner_reads(carded: Stage) -> Non
     before, sent = prompt_of_planner(carded), [seen.json for seen in carded.asked("alpha")]
     done = carded.inside("trace", "rate", "last", "bad")
     assert (done.code, done.err) == (0, "")
-    assert done.out.endswith(" bad: alpha 0.50, beta 0.50\n")
+    assert done.out.endswith(" bad; credit: alpha 0.50, beta 0.50\n")
     assert cards(carded)["alpha"] | {"source": ""} == {
         "worker": "alpha", "tag": "math", "card": 0.8, "good": 0, "bad": 1, "weight": 0.25, "now": 0.7805, "source": "",
     }  # fmt: skip

@@ -34,8 +34,8 @@ def test_small_amounts_do_not_read_as_zero(amount: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("cost", "unpriced", "expected", "cell"),
     [
-        (None, 0, "", "-"), (None, 2, "2 calls unpriced", "unknown"),
-        ("0.1", 1, "$0.1000 + 1 call unpriced", "$0.1000+"), ("0", 0, "$0.00", "$0.00"),
+        (None, 0, "", "-"), (None, 2, "price unknown for 2 calls", "unknown"),
+        ("0.1", 1, "$0.1000, price unknown for 1 call", "$0.1000+"), ("0", 0, "$0.00", "$0.00"),
     ],
 )  # fmt: skip
 def test_a_cost_says_how_many_calls_have_no_price(cost: str | None, unpriced: int, expected: str, cell: str) -> None:

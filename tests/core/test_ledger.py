@@ -84,7 +84,7 @@ def test_calls_that_run_count() -> None:
     ledger = Ledger(Limits(calls=1))
     room = ledger.reserve(1, 1, None)
     assert room is not None
-    with pytest.raises(LimitReached, match="the limit of 1 worker calls is reached"):
+    with pytest.raises(LimitReached, match="the limit of 1 worker call is reached"):
         ledger.reserve(1, 1, None)
     assert ledger.reserve(1, 1, None, call=False) is not None
     ledger.settle(room, used())

@@ -36,10 +36,10 @@ def test_a_subset_keeps_the_pools_order() -> None:
     assert pool("a", "b", "c").subset(["c", "a"]).names == ("a", "c")
     with pytest.raises(UsageError) as caught:
         pool("a", "b").subset(["a", "z"])
-    assert (caught.value.message, caught.value.hint) == ("no worker 'z' is on offer", "on offer: a, b")
+    assert (caught.value.message, caught.value.hint) == ("unknown worker 'z'", "known: a, b")
     with pytest.raises(UsageError) as caught:
         pool().subset(["z"])
-    assert caught.value.hint == "on offer: none"
+    assert caught.value.hint == "known: none"
 
 
 def test_the_best_worker_has_the_best_card_else_comes_first() -> None:

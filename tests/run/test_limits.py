@@ -251,7 +251,7 @@ def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
     assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
     assert run.trace.error is not None
-    assert run.trace.error.message == "today's limit of 1 worker calls is reached"
+    assert run.trace.error.message == "today's limit of 1 worker call is reached"
     assert (run.trace.error.reason, run.trace.error.suggested_limit) == ("limit_calls_day", "2")
 
 

@@ -120,7 +120,7 @@ def test_tokens_and_calls_have_limits_too(place: Path) -> None:
     OneRun(place, DayLimits(tokens=2000)).call()
     with pytest.raises(LimitReached, match="today's limit of 1,200 tokens"):
         OneRun(place, DayLimits(tokens=1200)).reserve()
-    with pytest.raises(LimitReached, match="today's limit of 1 worker calls is reached"):
+    with pytest.raises(LimitReached, match="today's limit of 1 worker call is reached"):
         OneRun(place, DayLimits(calls=1)).reserve()
     run = OneRun(place, DayLimits(calls=2))
     assert run.reserve() is not None

@@ -27,11 +27,11 @@ def format_money(amount: Decimal | float) -> str:
 
 
 def format_cost(usage: Usage) -> str:
-    """What is known of a cost, and how many calls have no price: `$0.0042 + 1 call unpriced`. Empty without calls."""
-    missing = f"{format_count(usage.unpriced, 'call')} unpriced" if usage.unpriced else ""
+    """What is known of a cost, such as `$0.0042, price unknown for 1 call`; empty without calls."""
+    missing = f"price unknown for {format_count(usage.unpriced, 'call')}" if usage.unpriced else ""
     if usage.cost is None:
         return missing
-    return f"{format_money(usage.cost)} + {missing}" if missing else format_money(usage.cost)
+    return f"{format_money(usage.cost)}, {missing}" if missing else format_money(usage.cost)
 
 
 def format_cost_cell(cost: Decimal | float | None, unpriced: int = 0) -> str:

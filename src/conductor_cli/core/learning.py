@@ -170,14 +170,14 @@ def kind_of_task(subtask: str, pool: Pool) -> str:
 
 
 def describe_rating(rating: Rating) -> str:
-    """Return `rated run 20261120-… good: alpha 0.50, beta 0.50`, with the weight for each worker."""
+    """Return `rated run 20261120-… good; credit: alpha 0.50, beta 0.50`, with the weight for each worker."""
     what = f"step {rating.step} of run {rating.run}" if rating.step else f"run {rating.run}"
     good = rating.verdict == "good"
     parts = [
         f"{share.worker} {share.weight:.2f}{'' if share.good == good else ' bad, for a failed attempt'}"
         for share in rating.shares
     ]
-    return f"rated {what} {rating.verdict}: {', '.join(parts) or 'no worker had a part in it'}"
+    return f"rated {what} {rating.verdict}; credit: {', '.join(parts) or 'no worker had a part in it'}"
 
 
 # From shares to estimates

@@ -69,7 +69,7 @@ class Ledger:
         ]
         for limit, made, name, reason in counted:
             if call and limit is not None and made >= limit:
-                message = f"{name} of {limit} worker calls is reached"
+                message = f"{name} of {format_count(limit, 'worker call')} is reached"
                 raise LimitReached(message, reason=reason, suggested=str(2 * limit))
         # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)

@@ -110,8 +110,8 @@ class Pool:
         """Return the workers with these names, in the pool's own order. Raises `UsageError` for another name."""
         unknown = [name for name in names if name not in self]
         if unknown:
-            on_offer = f"on offer: {', '.join(self.names) or 'none'}"
-            raise UsageError(f"no worker {unknown[0]!r} is on offer", hint=suggest(unknown[0], self.names, on_offer))
+            known = f"known: {', '.join(self.names) or 'none'}"
+            raise UsageError(f"unknown worker {unknown[0]!r}", hint=suggest(unknown[0], self.names, known))
         return Pool(workers=tuple(worker for worker in self.workers if worker.name in names))
 
     def best(self) -> Worker:

@@ -111,7 +111,7 @@ VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 """The environment variable that allows more, for a keyring that asks a person first."""
 
 _HINT: Final = (
-    f"unlock it ({VARIABLE}=60 gives you time), or install one: GNOME Keyring, KWallet, KeePassXC\n"
+    f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, KeePassXC\n"
     "or set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
 )
 _CHILD: Final = Path(__file__).with_name("keyring_process.py")
