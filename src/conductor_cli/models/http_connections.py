@@ -169,7 +169,7 @@ class _Connection(asyncio.Protocol):
         self._parser: Any = None
         """None while no request is under way."""
         self._error: ConnectionFailure | None = None
-        self._waiting: asyncio.Future[None] | None = None
+        self._changed = asyncio.Event()
         self._pieces: list[bytes] = []
         self._unread = self._silent = 0
         self._has_head = self._is_complete = self._may_go_on = self._is_sent = False
@@ -265,20 +265,13 @@ class _Connection(asyncio.Protocol):
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
-        self._waiting = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._changed.clear()
+        await self._changed.wait()
 
     def _fail(self, kind: str, message: str) -> None:
         self._error = self._error or ConnectionFailure(kind, message)
         self.abort()
-        self._wake()
+        self._changed.set()
 
     # What the loop calls
 
@@ -302,7 +295,7 @@ class _Connection(asyncio.Protocol):
             self.transport.pause_reading()
         elif self._is_stream and not self._is_complete:
             self._read_at_pace()
-        self._wake()
+        self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._register.discard(self)
@@ -312,7 +305,7 @@ class _Connection(asyncio.Protocol):
         self._may_write.set()
         if exc is None and self._has_head and self._ends_with_close:
             self._is_complete = True
-            self._wake()
+            self._changed.set()
         elif exc is not None:
             self._fail("NetworkError", str(exc))
         elif not self._is_complete:
