@@ -73,7 +73,6 @@ def download_model(model: RegistryModel, settings: Settings, *, quiet: bool) -> 
     """Pull a model and show the progress. Raises `ConductorUnusable`, also where the disk has no room for it."""
     from conductor_cli.models.weights.download import pull_model
 
-    _check_room(model)
     try:
         with show_file_progress(settings, quiet=quiet) as report:
             return pull_model(model, open_model_store(settings), report)
@@ -83,23 +82,17 @@ def download_model(model: RegistryModel, settings: Settings, *, quiet: bool) -> 
         raise
 
 
-def _check_room(model: RegistryModel) -> None:
-    """Raise `ConductorUnusable` where the disk has no room for what is to be downloaded."""
-    from conductor_cli.models.disk import check_room
-    from conductor_cli.models.weights.download import missing_bytes
-    from conductor_cli.models.weights.huggingface import cache_directory
-
-    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
-
-
 def confirm_pull(model: RegistryModel, *, yes: bool) -> bool:
     """Whether to download a model: a person is asked where it needs more memory than is free.
 
     Raises `ConductorUnusable` where the disk has no room for it.
     """
+    from conductor_cli.models.disk import check_room
     from conductor_cli.models.hardware import read_memory
+    from conductor_cli.models.weights.download import missing_bytes
+    from conductor_cli.models.weights.huggingface import cache_directory
 
-    _check_room(model)
+    check_room(cache_directory(), missing_bytes(model), "HF_HOME")
     memory = read_memory()
     if yes or not can_ask() or not model.memory > memory.available > 0:
         return True
