@@ -394,14 +394,10 @@ def part_names(name: str) -> list[str]:
 
 def part_files(path: Path) -> tuple[Path, ...]:
     """Return all files of the model whose first is `path`, found by their names. Raises `ModelError` of kind `file`."""
-    match = PART_NAME.fullmatch(path.name)
-    count = int(match["count"]) if match else 1
-    if match is None or count < 2:
-        return (path,)
-    if count > MAX_PARTS:
-        raise ModelError("file", f"the name of {path} says that it is one of {count} files", hint="name another file")
     files = [path.with_name(name) for name in part_names(path.name)]
-    if int(match["number"]) != 1:
+    if len(files) == 1:
+        return (path,)
+    if path != files[0]:
         raise ModelError("file", f"{path} is not the first part of its model", hint=f"name the first part: {files[0]}")
     missing = [file.name for file in files if not file.exists()]
     if missing:
