@@ -186,7 +186,6 @@ def test_an_own_licence_is_called_by_its_name(stage: Stage, acme: Hub) -> None:
         ("acme/safe", "acme/safe has no GGUF model", "conductor model pull OWNER/safe-GGUF"),
         ("acme/nothing", "has no repository acme/nothing, or it is private", "check its name; set HF_TOKEN"),
         ("acme/gated", "acme/gated is gated", "accept its licence at "),
-        ("acme/cut", "acme/cut lacks a part of this model: m-00002-of-00002.gguf", "choose another"),
         ("acme/page", "page.gguf of acme/page is not a GGUF file", "nothing was downloaded"),
         ("acme/lora", "lora.gguf of acme/lora is a LoRA adapter", "conductor model import FILE --base NAME"),
         ("acme/evil", "acme/evil has no GGUF model", "find a repository"),
@@ -200,7 +199,6 @@ def test_a_model_that_cannot_be_pulled_is_explained(
     acme.commit("acme/safe", {"model.safetensors": bytes(2000), "mmproj-F16.gguf": bytes(2000)})
     acme.commit("acme/gated", {tiny.name: tiny.read_bytes()})
     acme.gated = {"acme/gated"}
-    acme.commit("acme/cut", {"m-00001-of-00002.gguf": HALVES[0]})
     acme.commit("acme/page", {"page.gguf": b"<html>Please log in</html>" * 100})
     acme.commit("acme/lora", {"lora.gguf": header({"general.type": "adapter"}) + bytes(2000)})
     acme.commit("acme/evil", {"../../../evil.gguf": tiny.read_bytes(), "a\x1b[2Jb.gguf": tiny.read_bytes()})

@@ -76,7 +76,7 @@ def test_a_repository_offers_its_models_only() -> None:
 def test_the_parts_of_a_model_are_one_model() -> None:
     part = "f16/chat-F16-0000{}-of-00002.gguf"
     (model,) = offer(part.format(2), part.format(1), part.format(0), part.format(3))
-    assert (model.names, model.missing, model.size) == ([part.format(1), part.format(2)], (), 2001)
+    assert (model.names, model.size) == ([part.format(1), part.format(2)], 2001)
 
 
 def test_without_a_choice_q4_k_m_is_taken() -> None:
@@ -107,12 +107,6 @@ def test_a_quantization_that_two_models_have_is_no_choice() -> None:
     with pytest.raises(ConductorUnusable, match="has 2 models that are called Q8_0") as caught:
         choose_offered(REPO, "Q8_0", offer("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q2_K.gguf"))
     assert "a-Q8_0.gguf (1.00 kB), b-Q8_0.gguf (1.00 kB)" in caught.value.hint
-
-
-def test_a_model_that_lacks_a_part_is_not_pulled() -> None:
-    with pytest.raises(ConductorUnusable, match=r"lacks a part of this model: a-F16-00002-of-00002\.gguf") as caught:
-        choose_offered(REPO, "F16", offer("a-F16-00001-of-00002.gguf", "a-Q8_0.gguf"))
-    assert "conductor model pull acme/chat-GGUF:Q8_0" in caught.value.hint
 
 
 def test_a_long_list_is_cut() -> None:

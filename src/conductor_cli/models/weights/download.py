@@ -99,15 +99,15 @@ def _pull_locked(model: RegistryModel, store: ModelStore, report: Report) -> Man
     found = _find_whole_model(model, parts, report)
     if found is not None:
         files, commit = found
-        files = [replace(file, downloaded=store.is_downloaded(file.path)) for file in files]
     else:
         report(f"asking about {model.repo}", 0, 0)
         repository = huggingface.ask_repository(model.repo, model.revision)
-        files, commit = _download_model(model, repository, parts, store, report), repository.commit
+        files, commit = _download_model(model, repository, parts, report), repository.commit
         source, endpoint = "hub", huggingface.shown_endpoint()
     # A hash that an earlier pull saved still comes from the hub that was asked then.
     if saved is not None and saved.hashes == [file.sha256 for file in files]:
         source, endpoint = saved.hash_source, saved.endpoint
+    files = [replace(file, downloaded=file.downloaded or store.is_downloaded(file.path)) for file in files]
     return Manifest(
         name=model.name,
         files=tuple(
@@ -147,7 +147,7 @@ def _find_whole_model(
 
 
 def _download_model(
-    model: RegistryModel, repository: HubRepository, parts: Sequence[ModelFile], store: ModelStore, report: Report
+    model: RegistryModel, repository: HubRepository, parts: Sequence[ModelFile], report: Report
 ) -> list[ModelFile]:
     """Download what is missing of the parts, all of one commit, and put them into the cache once all were checked."""
     wanted = [_match_remote(repository, part) for part in parts]
@@ -155,7 +155,7 @@ def _download_model(
                   if not _cached(repository, file))  # fmt: skip
     disk.check_room(huggingface.cache_directory(), missing, "HF_HOME")
     files = [_fetch_file(repository, file, report) for file in wanted]
-    files = [_put_into_cache(repository, file, store) for file in files]
+    files = [_put_into_cache(repository, file) for file in files]
     if repository.commit != model.revision:
         # Offline, the library finds the snapshot of a branch by this file alone.
         ref = huggingface.repo_folder(model.repo) / "refs" / model.revision
@@ -169,7 +169,7 @@ def _match_remote(repository: HubRepository, part: ModelFile) -> ModelFile:
     hub, name = huggingface.shown_endpoint(), f"{part.file} of {repository.name}"
     remote = repository.files.get(part.file)
     if remote is None:
-        raise ConductorUnusable(f"{hub} has no {name}", hint="update conductor-llm, or the registry")
+        raise ConductorUnusable(f"{hub} has no {name}", hint="choose another model, or update conductor-llm")
     pairs = {"SHA-256": (remote.sha256, part.sha256), "size": (remote.size, part.size)}
     for kind, (found, expected) in pairs.items():
         if found and expected and found != expected:
@@ -228,7 +228,7 @@ def _fetch_file(repository: HubRepository, file: ModelFile, report: Report) -> M
         continued = False
 
 
-def _put_into_cache(repository: HubRepository, file: ModelFile, store: ModelStore) -> ModelFile:
+def _put_into_cache(repository: HubRepository, file: ModelFile) -> ModelFile:
     """Give a checked file its names in the cache."""
     path, blob = _snapshot_path(repository, file), _blob(repository.name, file.etag)
     downloaded = file.path.parent == _partial_folder(repository.name)
@@ -248,7 +248,7 @@ def _put_into_cache(repository: HubRepository, file: ModelFile, store: ModelStor
             except OSError:  # a system without links: as with the library, the snapshot has the file itself
                 blob.replace(new)
             new.replace(path)
-    return replace(file, path=path, downloaded=downloaded or store.is_downloaded(path))
+    return replace(file, path=path, downloaded=downloaded)
 
 
 def _blob(repo: str, etag: str) -> Path:

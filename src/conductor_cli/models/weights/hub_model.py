@@ -51,10 +51,9 @@ _NO_PLANNER: Final = ("mmproj", "imatrix")  # Words in the names of GGUF files t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedModel:
-    """A model that a repository offers: its only file, or its parts in order. `missing` are parts that it lacks."""
+    """A model that a repository offers: its only file, or its parts in order. A part that it lacks has no size."""
 
     files: tuple[ModelFile, ...]
-    missing: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -127,14 +126,11 @@ def list_offered(files: Mapping[str, ModelFile]) -> list[OfferedModel]:
         if not any(word in name.rpartition("/")[2].lower() for word in _NO_PLANNER)
     }
     offered = [
-        OfferedModel(
-            files=tuple(files[name] for name in names if name in files),
-            missing=tuple(name for name in names if name not in files),
-        )
+        OfferedModel(files=tuple(files.get(name, ModelFile(file=name)) for name in names))
         for names in wanted
+        if names[0] in files
     ]
-    # A part whose number is zero or too high belongs to a model without parts.
-    return sorted((model for model in offered if model.files), key=lambda model: (model.size, model.names))
+    return sorted(offered, key=lambda model: (model.size, model.names))
 
 
 def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> OfferedModel:
@@ -160,11 +156,6 @@ def choose_offered(repo: str, choice: str, offered: Sequence[OfferedModel]) -> O
         else:
             several, message = offered, f"{repo} has no {choice}"
         raise ConductorUnusable(message, hint=f"choose one: {_commands(repo, several)}")
-    if found[0].missing:
-        raise ConductorUnusable(
-            f"{repo} lacks a part of this model: {_join(found[0].missing, 3)}",
-            hint=f"choose another: {_commands(repo, [model for model in offered if not model.missing])}",
-        )
     return found[0]
 
 
@@ -173,18 +164,12 @@ def _commands(repo: str, models: Sequence[OfferedModel]) -> str:
 
     A model is named by its quantization where only one has it, else by its file.
     """
-    if not models:
-        return "conductor model pull OWNER/REPO"
     kinds = [model.quantization for model in models]
     labels = [model.quantization if kinds.count(model.quantization) == 1 else "" for model in models]
     labels = [label or model.names[0] for label, model in zip(labels, models, strict=True)]
     shown = [f"{label} ({format_size(model.size)})" for label, model in zip(labels, models, strict=True)]
-    return f"conductor model pull {repo}:{labels[0]}\nthere are {_join(shown, MAX_SHOWN)}"
-
-
-def _join(words: Sequence[str], most: int) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+    more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
+    return f"conductor model pull {repo}:{labels[0]}\nthere are {', '.join(shown[:MAX_SHOWN])}{more}"
 
 
 def _name_model(
