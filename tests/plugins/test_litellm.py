@@ -72,7 +72,7 @@ def test_a_failure_has_the_status_of_the_server(stage: Stage, litellm: Any) -> N
     with pytest.raises(litellm.NotFoundError, match="there is no model 'nobody'"):
         litellm.completion("conductor/nobody", messages=ASKED)
     stage.models["alpha"] = stage.models["beta"] = refuses(401)
-    with pytest.raises(litellm.BadGatewayError, match="alpha"):
+    with pytest.raises(litellm.BadRequestError, match="alpha"):
         litellm.completion("conductor/auto", messages=ASKED, num_retries=0)
 
 
