@@ -56,6 +56,5 @@ def has_more_values(text: str, most: int) -> bool:
     # First with what is inside of texts, which takes no time; one by one, so that other threads go on.
     if sum(text.count(mark) for mark in '",[{') <= most:
         return False
-    if text.count("\\") > MAX_ESCAPES:
-        return True
-    return any(number >= most for number, _ in enumerate(_JSON_TOKEN.finditer(text)))
+    tokens = enumerate(_JSON_TOKEN.finditer(text))
+    return text.count("\\") > MAX_ESCAPES or any(number >= most for number, _ in tokens)
