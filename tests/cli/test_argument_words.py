@@ -98,3 +98,7 @@ def test_quiet_says_nothing_about_files(stage: Stage, folder: Path) -> None:
 def test_a_missing_file_asks_nobody(stage: Stage, folder: Path) -> None:
     stage.fails(2, "ask", "Compare", "-f", "a.txt", "c.txt")
     assert stage.server.requests == []
+
+
+def test_a_question_without_a_command_proposes_ask(stage: Stage) -> None:
+    stage.fails(2, "Why is the sky blue?", told='to ask a question: conductor ask "…"')

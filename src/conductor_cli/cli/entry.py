@@ -157,6 +157,8 @@ def _suggest_command(name: str, context: Any) -> str:  # noqa: ANN401
     path, known = context.command_path, context.command.list_commands(context)
     if instead := _DROPPED.get(f"{path} {name}".removeprefix("conductor ")):
         return f"it was dropped; use instead: {instead}"
+    if context.parent is None and " " in name.strip():
+        return 'to ask a question: conductor ask "…"'
     words = (*known, "--help") if context.parent is not None else (*known, "--help", "--version")
     synonyms = (word for word, others in _COMMANDS.items() if name.lower() in others and word in words)
     meant = next(synonyms, "") or nearest(name, known)
