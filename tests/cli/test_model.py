@@ -224,7 +224,7 @@ def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_pat
     assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine (mine.gguf sha256-ends:")
     assert chosen(desk) == "mine"
     assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
-    asked = desk.inside("plan", "How many?", "--conductor", "small", "--max-steps", "1")
+    asked = desk.inside("plan", "How many?", "--conductor", "small", "--mode", "mini")
     assert asked.code in {0, 1}
     assert "small" not in asked.err
 
@@ -280,7 +280,7 @@ def test_a_damaged_manifest_does_not_affect_other_models(desk: Stage, tiny: Path
     broken.write_text("name = [")
     taken(desk, tiny)
     for command in (("model", "use", "small"), ("model", "verify", "small"), ("model", "list"),
-                    ("ask", "hi", "--seed", "3")):  # fmt: skip
+                    ("ask", "hi", "--mode", "mini")):  # fmt: skip
         desk.ok(*command)
     assert [row(desk, name)["state"] for name in ("small", "broken")] == ["installed", "damaged"]
     assert desk.inside("model", "rm", "broken").code == 2
