@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from base64 import b64encode
-from typing import Any
 
 import pytest
 
@@ -67,18 +65,6 @@ def test_a_failure_is_an_error_of_llm(stage: Stage) -> None:
     with pytest.raises(llm.ModelError, match="alpha"):
         llm.get_model("conductor").prompt("How many?").text()
     assert len(TraceStore(stage.traces).runs()) == 1
-
-
-def test_the_asynchronous_model_answers(stage: Stage) -> None:
-    """The same in an event loop, with what the run used."""
-
-    async def ask() -> tuple[str, Any]:
-        response = llm.get_async_model("conductor").prompt("How many?")
-        return await response.text(), await response.usage()
-
-    text, used = asyncio.run(ask())
-    assert text == "alpha answers"
-    assert (used.input, used.output) == (22, 14)
 
 
 def test_llm_starts_without_loading_conductor() -> None:

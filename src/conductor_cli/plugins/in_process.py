@@ -39,8 +39,6 @@ API: Final = ChatCompletionsApi()
 SHORT_NAMES: Final[Mapping[str, str]] = {"auto": "conductor", "mini": "conductor-mini", "ultra": "conductor-ultra"}
 """The modes, where a harness writes `conductor/MODE`. Any other name is a model of the server, such as a pool."""
 
-MODEL_NAMES: Final = tuple(SHORT_NAMES.values())
-
 
 def model_name(name: str) -> str:
     """Return the model of the server that a harness names: `auto` is `conductor`."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import llm
@@ -30,11 +30,11 @@ ATTACHMENTS: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/w
 def register_models(register: Callable[..., None]) -> None:
     """Called by llm when it starts."""
     for name in NAMES:
-        register(ConductorModel(name), AsyncConductorModel(name))
+        register(ConductorModel(name))
 
 
-class _Shared:
-    """What the synchronous and the asynchronous model have in common."""
+class ConductorModel(llm.Model):
+    """A model of `conductor serve`, in this process."""
 
     can_stream = True
     supports_tools = True
@@ -53,10 +53,6 @@ class _Shared:
     def __init__(self, model_id: str) -> None:
         self.model_id = model_id
 
-
-class ConductorModel(_Shared, llm.Model):
-    """A model of `conductor serve`, in this process."""
-
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: llm.Conversation | None  # noqa: ARG002, FBT001 - as llm calls it
     ) -> Iterator[str]:  # fmt: skip
@@ -67,24 +63,6 @@ class ConductorModel(_Shared, llm.Model):
             with closing(_server(prompt).stream(_body(self.model_id, prompt))) as pieces:
                 for piece in pieces:
                     yield from _text(piece, response)
-        except RequestError as error:
-            raise llm.ModelError(error.message) from None
-
-
-class AsyncConductorModel(_Shared, llm.AsyncModel):
-    """The same in an event loop."""
-
-    async def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: llm.AsyncConversation | None  # noqa: ARG002, FBT001 - as llm calls it
-    ) -> AsyncIterator[str]:  # fmt: skip
-        """Yield the text of the answer as it comes. Raises `llm.ModelError`."""
-        from conductor_cli.server.api.request import RequestError
-
-        try:
-            async with aclosing(_server(prompt).stream_async(_body(self.model_id, prompt))) as pieces:
-                async for piece in pieces:
-                    for text in _text(piece, response):
-                        yield text
         except RequestError as error:
             raise llm.ModelError(error.message) from None
 
