@@ -206,7 +206,6 @@ def test_the_best_checkpoint_is_kept_beside_the_last(base: Path, validated: Path
     names = {path.name for path in (validated / "best").iterdir()}
     assert "adapter_model.safetensors" in names
     assert not [name for name in names if name.startswith(("optimizer", "rng_state", "scheduler"))]
-    assert (validated / "last").resolve() == last_checkpoint(validated)
     assert export_adapter(validated, find_base_model(str(base), RECIPE.lora)).is_file()
 
 

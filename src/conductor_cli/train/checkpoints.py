@@ -12,11 +12,10 @@ from typing import Any, Final
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.formatting import format_count
 from conductor_cli.evals.summary import wilson_interval
-from conductor_cli.models.disk import exclusive_lock, link_or_copy, temporary_path, write_atomically
+from conductor_cli.models.disk import exclusive_lock, link_or_copy, write_atomically
 
 SETTINGS_FILE: Final = "course.json"
 BEST: Final = "best"
-LAST: Final = "last"
 ONLY_TO_RESUME: Final = ("optimizer", "scheduler", "rng_state", "scaler")
 """How the names of files begin that say how training goes on, not what was learnt."""
 
@@ -38,14 +37,6 @@ def step_of(checkpoint: Path | None) -> int:
 def best_checkpoint(directory: Path) -> Path | None:
     """The checkpoint that was best on the validation set; None without one."""
     return directory / BEST if step_of(directory / BEST) else None
-
-
-def mark_last(directory: Path, checkpoint: Path) -> None:
-    """Let `last` point to a checkpoint. A file system without links goes without."""
-    with suppress(OSError), temporary_path(directory / LAST) as new:
-        new.unlink(missing_ok=True)
-        new.symlink_to(checkpoint.name)
-        new.replace(directory / LAST)
 
 
 def keep_best(directory: Path, checkpoint: Path) -> None:

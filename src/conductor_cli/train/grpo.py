@@ -33,7 +33,6 @@ from conductor_cli.train.checkpoints import (
     describe_validation,
     keep_best,
     last_checkpoint,
-    mark_last,
     step_of,
     write_settings,
 )
@@ -232,11 +231,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         """A checkpoint has been written."""
         if not is_first():
             return
-        directory, checkpoint = self._job.directory, self._job.directory / f"checkpoint-{state.global_step}"
-        mark_last(directory, checkpoint)
         best = best_line(read_metrics(self._path))
         if best is not None and best["step"] == state.global_step:
-            keep_best(directory, checkpoint)
+            keep_best(self._job.directory, self._job.directory / f"checkpoint-{state.global_step}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """After the weights have changed, before a checkpoint is written."""
