@@ -1,14 +1,4 @@
-"""Everything that can go wrong, as one tree, and the exit code of each kind.
-
-    ConductorError           a kind, one sentence, what to do next
-    ├── UsageError           the command line, or a file given on it, cannot be understood
-    ├── ConfigError          a setting cannot be used
-    ├── PolicyError          a rule forbids it
-    ├── KeyMissing           a key is missing or was refused
-    ├── ConductorUnusable    the conductor model is missing, damaged or of a kind that cannot be loaded
-    ├── LimitReached         money, tokens, calls or seconds are used up
-    ├── PlanError            text that is not a valid plan; never leaves the planning stage
-    └── ModelError           one call to one model failed; never leaves the run: it becomes a `Failure` in the stream
+"""Everything that can go wrong, as one tree below `ConductorError`, and the exit code of each kind.
 
 Exceptions stop a command before or outside a run. Inside a run a failure is a value, `Failure`, carried by an event.
 """
@@ -115,7 +105,7 @@ class Failure:
 
 
 class ConductorError(Exception):
-    """The root. `str()` is the message; `failure` is the same as a value."""
+    """The root: one sentence, and what to do next. `str()` is the message; `failure` is the same as a value."""
 
     kind: FailureKind = "internal"
     suggested_limit: str = ""
@@ -181,7 +171,7 @@ class LimitReached(ConductorError):
 
 
 class PlanError(ConductorError):
-    """Text that is not a valid plan. `line` is the text at fault."""
+    """Text that is not a valid plan; it never leaves the planning stage. `line` is the text at fault."""
 
     kind = "worker"
 
