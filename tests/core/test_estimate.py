@@ -49,16 +49,6 @@ def test_the_conductors_own_cost_is_a_range_too() -> None:
     assert (found.calls, found.unpriced, estimate_planning(PlannerCost(read=1, price=None)).unpriced) == (2, 0, 1)
 
 
-def test_a_step_on_the_conductor_keeps_the_answer_or_plans_again() -> None:
-    plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="self", subtask="", access=(1,))))
-    found = estimate_plan(Question(text=""), plan, POOL, WorkerProfile(), PlannerCost(read=1000, price=PRICE, steps=2))
-    first = estimate_plan(Question(text=""), Plan(steps=plan.steps[:1]), POOL, WorkerProfile())
-    low, high = (estimate_planning(PlannerCost(read=1000 + seen, price=PRICE)) for seen in (SHORT_ANSWER, 1000))
-    once = Decimal(OVERHEAD + 2 * 1000 + 10_000) / 1_000_000  # sees the answer at hand and one of its own
-    assert found.cost == (first.cost[0] + low.cost[0], first.cost[1] + high.cost[1] + 2 * once)
-    assert (found.calls, found.unpriced) == (2, 0)
-
-
 def test_what_a_step_reads_is_as_long_as_those_it_sees_may_write() -> None:
     brief = Worker(name="eve", kind="openai", price=PRICE, options={"max_tokens": 50})
     plan = Plan(steps=(Step(worker="ann", subtask=""), Step(worker="eve", subtask="", access=(1,))))

@@ -204,8 +204,6 @@ def export_run(trace: Trace, format_: ExportFormat, *, live: bool = False) -> st
 
 def describe_offer(run: Run) -> PlanOffer:
     """The plan of a run with all that a user decides by."""
-    from conductor_cli.evals.cost import planner_estimate  # `trace show --flow` starts in half the time without it
-
     assert isinstance(run.trace.plan, Plan)
     setting = run.config
     return PlanOffer(
@@ -215,7 +213,7 @@ def describe_offer(run: Run) -> PlanOffer:
         remarks=tuple(
             notice.text for notice in run.trace.recovered if not notice.step and notice.at >= run.state.planning_since
         ),
-        done=frozenset(run.trace.done()), planner=planner_estimate(setting, run.question),
+        done=frozenset(run.trace.done()),
     )  # fmt: skip
 
 

@@ -7,13 +7,13 @@ its highest price. Failed attempts and repaired plans come on top. Local workers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.media import attachment_tokens
-from conductor_cli.core.plan import MAX_STEPS, SELF, Plan
+from conductor_cli.core.plan import SELF, Plan
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.prompt_text import question_text
@@ -48,31 +48,23 @@ ZERO: Final = PlanEstimate()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerCost:
-    """What counts of a conductor: `read` tokens in its prompt, and at most `steps` steps in a plan of a nested run."""
+    """What counts of a conductor: the tokens in its prompt, and its price."""
 
     read: int
     price: Price | None
-    steps: int = MAX_STEPS
 
 
-def estimate_plan(
-    question: Question, plan: Plan, pool: Pool, profile: WorkerProfile, planner: PlannerCost | None = None
-) -> PlanEstimate:
+def estimate_plan(question: Question, plan: Plan, pool: Pool, profile: WorkerProfile) -> PlanEstimate:
     """Return the range for a plan: every answer short, or every answer as long as its worker may make it."""
-    return sum(estimate_steps(lambda _: question, plan, pool, profile, planner), ZERO)
+    return sum(estimate_steps(lambda _: question, plan, pool, profile), ZERO)
 
 
 def estimate_steps(
-    question_for: Callable[[str], Question],
-    plan: Plan,
-    pool: Pool,
-    profile: WorkerProfile,
-    planner: PlannerCost | None = None,
+    question_for: Callable[[str], Question], plan: Plan, pool: Pool, profile: WorkerProfile
 ) -> tuple[PlanEstimate, ...]:
     """Return the range for each step of a plan. `question_for` is the question as the policy lets a worker see it.
 
-    A step on the conductor itself ranges from a kept answer to all steps of the most expensive worker; without a
-    `planner` it is a call with an unknown price.
+    A step on the conductor itself is a call with an unknown price: nobody knows yet what it will plan.
     """
     # Without the workers' tokenizers, lengths are all there is to go by.
     # None stands for the conductor, and for a worker that is not in the pool.
@@ -85,10 +77,7 @@ def estimate_steps(
         fixed = int(len(asked) / CHARS_PER_TOKEN) + int(len(step.subtask) / CHARS_PER_TOKEN) + OVERHEAD
         fixed += sum(map(attachment_tokens, question.attachments_for(accepts)))
         seen = tuple(longest[number - 1] for number in step.access)
-        if step.worker == SELF and planner is not None:
-            found.append(_estimate_nested(fixed, pool, profile, planner, seen))
-        else:
-            found.append(_estimate_call(fixed, worker, profile, seen))
+        found.append(_estimate_call(fixed, worker, profile, seen))
     return tuple(found)
 
 
@@ -114,36 +103,12 @@ def _estimate_call(fixed: int, worker: Worker | None, profile: WorkerProfile, se
     longest = _longest(worker, profile)
     short = min(SHORT_ANSWER, longest)
     price = worker.price if worker else None
-    low_in, high_in = fixed + _short_answers(seen), fixed + sum(seen)
+    low_in, high_in = fixed + sum(min(SHORT_ANSWER, most) for most in seen), fixed + sum(seen)
     return PlanEstimate(
         calls=1,
         tokens=(low_in + short, high_in + longest),
         cost=(_cost(low_in, short, price), Decimal(0) if price is None else price.most(high_in, longest)),
         unpriced=int(price is None),
-    )
-
-
-def _short_answers(seen: tuple[int, ...]) -> int:
-    """Return the tokens of short answers."""
-    return sum(min(SHORT_ANSWER, longest) for longest in seen)
-
-
-def _estimate_nested(
-    fixed: int, pool: Pool, profile: WorkerProfile, planner: PlannerCost, seen: tuple[int, ...]
-) -> PlanEstimate:
-    """Return the range for a step on the conductor itself: it keeps the answer that the step sees, or plans again."""
-    low, high = (
-        estimate_planning(replace(planner, read=planner.read + more)) for more in (_short_answers(seen), sum(seen))
-    )
-    workers = [worker for worker in pool if worker.kind != SELF]
-    others = planner.steps - 1
-    steps = [_estimate_call(fixed, one, profile, (*seen, *(_longest(one, profile),) * others)) for one in workers]
-    most = max(steps, key=lambda one: (one.cost[1], one.tokens[1]), default=ZERO)
-    return PlanEstimate(
-        calls=1,
-        tokens=(low.tokens[0], high.tokens[1] + planner.steps * most.tokens[1]),
-        cost=(low.cost[0], high.cost[1] + planner.steps * most.cost[1]),
-        unpriced=int(planner.price is None),
     )
 
 

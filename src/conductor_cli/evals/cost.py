@@ -117,7 +117,7 @@ def planner_estimate(conductor: Conductor, question: Question) -> PlannerCost | 
     if conductor.model is None:
         return None
     read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)
-    return PlannerCost(read=read, price=conductor.price, steps=_most_steps(conductor))
+    return PlannerCost(read=read, price=conductor.price)
 
 
 def _most_steps(conductor: Conductor) -> int:

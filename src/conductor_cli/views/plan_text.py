@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conductor_cli.core.disclosures import CONDUCTOR, Disclosure
-from conductor_cli.core.estimate import ZERO, PlanEstimate, PlannerCost, estimate_steps
+from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Limits, Pool
@@ -27,8 +27,8 @@ class PlanOffer:
 
     `question_for` is the question as each worker is shown it, by the worker's name; `has_files` says that it has files.
     `recipients` says by a worker's name who reads what it is sent. `done` are the steps that an earlier run has
-    finished, which cost nothing. `planner` is the conductor, for steps that plan again. `remarks` say where the
-    plan is not simply what the planner wrote: it was repaired, or the planner failed and one worker answers alone.
+    finished, which cost nothing. `remarks` say where the plan is not simply what the planner wrote: it was repaired, or
+    the planner failed and one worker answers alone.
     """
 
     question_for: Callable[[str], Question]
@@ -38,14 +38,13 @@ class PlanOffer:
     limits: Limits
     recipients: Mapping[str, str]
     done: frozenset[int] = frozenset()
-    planner: PlannerCost | None = None
     has_files: bool = False
     remarks: tuple[str, ...] = ()
 
 
 def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
     """The plan for the user to approve."""
-    expected = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile, offer.planner)
+    expected = estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile)
     lines: list[Line] = [(("PLAN", "question"), (f"  {format_count(len(expected), 'step')}", "quiet"))]
     for remark in offer.remarks:
         lines += [((text, "note"),) for text in screen.wrap(remark, screen.width)]

@@ -250,7 +250,7 @@ def plan_result(run: Run, limits: Limits) -> CallToolResult:
     if trace.state != "finished" or not isinstance(trace.plan, Plan):
         return error_result(Failure(kind="conductor", message="the planner wrote no plan", hint="ask again"))
     offer = describe_offer(run)
-    estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile, offer.planner), ZERO)
+    estimate = sum(estimate_steps(offer.question_for, offer.plan, offer.pool, offer.profile), ZERO)
     recipients = recipients_of(run.config.pool)
     report = PlanReport(
         run=trace.run,
