@@ -39,7 +39,6 @@ from conductor_cli.train.checkpoints import (
 from conductor_cli.train.job import (
     TaskCurriculum,
     TrainingJob,
-    Validation,
     add_metrics,
     bare_conductor,
     compute_metrics,
@@ -138,8 +137,8 @@ def train_model(
         _check_precision(trainer.model)
         plugin = trainer.accelerator.state.deepspeed_plugin
         # No process has all weights then, so the first one cannot write plans alone.
-        if job.validation is not None and (trainer.is_fsdp_enabled or (plugin and plugin.zero_stage == 3)):
-            job.validation = None
+        if job.validate is not None and (trainer.is_fsdp_enabled or (plugin and plugin.zero_stage == 3)):
+            job.validate = None
             job.log("there is no validation: the weights are divided over the processes")
         try:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -221,9 +220,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """The model before its first step is what the others are compared with."""
-        if state.global_step or self._job.validation is None or not is_first() or read_metrics(self._path):
+        if state.global_step or self._job.validate is None or not is_first() or read_metrics(self._path):
             return
-        line = {"step": 0, "validation": self._job.validation.measure(kwargs["model"])}
+        line = {"step": 0, "validation": self._job.validate(kwargs["model"])}
         add_metrics(self._path, line)
         self._job.log(f"before training: {describe_validation(line)}")
 
@@ -259,8 +258,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         line = {"step": step, **job.latest_metrics, **{name: logs[name] for name in STORED if name in logs}}
         if job.evaluate and (step % EVALUATE_EVERY == 0 or step >= job.curriculum.steps):
             line["held"] = job.evaluate(kwargs["model"])
-        if not self.broken_step and job.validation is not None and job.validation.is_due(step, job.curriculum.steps):
-            line["validation"] = job.validation.measure(kwargs["model"])
+        is_due = step % job.validate_every == 0 or step >= job.curriculum.steps  # then there is a checkpoint, too
+        if not self.broken_step and job.validate is not None and is_due:
+            line["validation"] = job.validate(kwargs["model"])
         seconds = job.clock() - self._began
         add_metrics(self._path, {**line, "seconds": seconds})
         left = seconds / (step - self._first) * (job.curriculum.steps - step) if step > self._first else 0
@@ -343,7 +343,7 @@ def run_session(base: BaseModel, recipe: Recipe, job: TrainingJob) -> bool:
                 tokenizer=base.tokenizer, rollouts=job.rollouts, exercises=tasks, longest=recipe.max_plan_tokens,
                 run_async=job.run_async,
             )  # fmt: skip
-            job = replace(job, validation=Validation(measure=measure, every=recipe.checkpoint_every))
+            job = replace(job, validate=measure, validate_every=recipe.checkpoint_every)
         return train_model(model, base.tokenizer, job, trl_arguments(recipe), adapter)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise ConfigError(

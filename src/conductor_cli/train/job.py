@@ -60,27 +60,13 @@ class Curriculum(Protocol):
         """Everything that decides the result, as plain values: it distinguishes one training from another."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
-    """Measures a model on cases that are never trained on, before the first step and then at each `every` steps.
-
-    `measure` returns metrics with a `reward`; the checkpoint with the highest one is kept as the best.
-    """
-
-    measure: Callable[[Any], dict[str, Any]]
-    every: int
-
-    def is_due(self, step: int, steps: int) -> bool:
-        """Whether to measure after `step` of `steps`: then there is a checkpoint, too."""
-        return step % self.every == 0 or step >= steps
-
-
 @dataclass(slots=True, kw_only=True)
 class TrainingJob:
     """A training without its model.
 
-    `validation` chooses the best checkpoint; `evaluate` computes metrics of the model on exercises that are never
-    trained on, and only adds them to the curve. `run_async` runs a coroutine to its end. `cost_weight` is the penalty
+    `validate` gives metrics of the model on cases that are never trained on, before the first step and then at each
+    `validate_every` steps: the checkpoint with the highest `reward` is kept as the best. `evaluate` only adds such
+    metrics to the curve. `run_async` runs a coroutine to its end. `cost_weight` is the penalty
     for the most expensive correct plan of a group. `latest_metrics` are those of the last step.
     """
 
@@ -90,7 +76,8 @@ class TrainingJob:
     max_seconds: float
     log: Callable[[str], None]
     evaluate: Callable[[Any], dict[str, Any]] | None = None
-    validation: Validation | None = None
+    validate: Callable[[Any], dict[str, Any]] | None = None
+    validate_every: int = 1
     clock: Callable[[], float] = time.monotonic
     run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
     cost_weight: float = 0.0
