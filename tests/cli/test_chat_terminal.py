@@ -170,7 +170,7 @@ def test_rehearsal_chat_answers(stage: Stage) -> None:
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "2 steps,")
         ask_and_wait(screen, "/redo 2 generalist", "reusing")
         ask_and_wait(screen, "What is love?", "conductor: ")
-        ask_and_wait(screen, f"/file {__file__}", "goes with the next question")
+        ask_and_wait(screen, f"/file {__file__}", "goes with each question")
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "read only the question")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
@@ -236,7 +236,7 @@ def test_slash_lists_all_commands(stage: Stage) -> None:
         screen.program.send("\t\r")
         screen.until("the conversation has no run yet")
         ask_and_wait(screen, "/help", "leave, like Ctrl-D")
-        assert "/trace [N|ID]" in screen.screen
+        assert "/trace [N|ID]" in screen.scrolled
 
 
 def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:

@@ -31,6 +31,7 @@ from conductor_cli.state.interfaces import Traces
 from conductor_cli.state.spending import FILE, local_now
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_check import CheckedTraces, TraceCheck
+from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.html import html_page
 from conductor_cli.views.plan_text import PlanOffer
 from conductor_cli.views.trace_text import markdown_document
@@ -163,7 +164,10 @@ def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: 
     Raises `UsageError`.
     """
     before = earliest_run_id(older_than, now) if older_than else "~"  # no id sorts after a tilde
-    rows, _ = store.newest(count=-1)
+    try:
+        rows, _ = store.newest(count=-1)
+    except OSError as error:
+        raise unreadable(store.place, error) from None
     return [run for run in rows[keep or 0 :] if run.run < before and not store.is_running(run.run)]
 
 

@@ -20,7 +20,7 @@ from conductor_cli.cli.output import print_notice
 from conductor_cli.cli.session import Session
 from conductor_cli.core.continuation import continue_conversation, first_turn_to_send, reset_from_step
 from conductor_cli.core.errors import ConductorError, UsageError
-from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
+from conductor_cli.core.formatting import format_cost_cell, format_count, without_file_hash
 from conductor_cli.core.learning import Rating, Verdict
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import File, PastTurn, Question
@@ -274,7 +274,9 @@ class ChatSession:
             parts.append(format_count(len(self.conductor.pool), "worker"))
         if self.files:
             parts.append(format_count(len(self.files), "file"))
-        return [*parts, format_cost(self.spent()) or "$0.00"]
+        spent = self.spent()
+        known = "cost unknown" if spent.unpriced else "$0.00"
+        return [*parts, known if spent.cost is None else format_cost_cell(spent.cost, spent.unpriced)]
 
     # The conversation
 
