@@ -1,4 +1,4 @@
-# mypy: ignore-errors  # what it imports is not installed here
+# mypy: ignore-errors
 """What SDKs make of a server, in the virtual environment that has them: `sdks.py URL KEY PLACE` prints JSON, in a line.
 
 It imports nothing of ours, and is run by `scripts.clients` alone.

@@ -20,7 +20,8 @@ from conductor_cli.core.question import Question
 from conductor_cli.models.llama import Llama, LlamaOptions
 from tests.tiny_gguf import Extra, make
 
-SEEDS = max(120, settings.default.max_examples)  # each pair of pool size and step limit occurs twice, in CI five times
+EXAMPLES = settings.default.max_examples if settings.default else 0
+SEEDS = max(120, EXAMPLES)  # each pair of pool size and step limit occurs twice, in CI five times
 LINE = re.compile(r"([A-L]) \| (-|[1-4](?: [1-4])*) \| (\S[^|\n]*)")
 
 
