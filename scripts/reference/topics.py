@@ -81,6 +81,7 @@ _VARIABLES: Final = (
     ("CONFIG", "A file to use instead of `config.toml`."),
     ("CONFIG_DIR", "The directory of `config.toml` and `settings.toml`."),
     ("DATA_DIR", "The directory of models."),
+    ("STATE", "The URL of a PostgreSQL database (docs/scale.md); stands before `state` of the files."),
     ("STATE_DIR", "The directory of traces and of the daily spend."),
     ("CACHE_DIR", "The directory of caches."),
     ("REGISTRY", "A TOML file to use instead of the built-in table of models for `conductor model pull`."),

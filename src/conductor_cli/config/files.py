@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,8 @@ class AppPaths:
     state: Path
     data: Path
     cache: Path
+    database: str = field(default="", repr=False)
+    """The URL of the PostgreSQL database that has the state, maybe with a password; empty where files have it."""
 
     @property
     def traces(self) -> Path:
@@ -74,12 +76,36 @@ def app_paths(environ: Mapping[str, str]) -> AppPaths:
     import platformdirs  # a command that reads no settings starts without it
 
     dirs = platformdirs.PlatformDirs(APP, appauthor=False)
-    return AppPaths(
+    paths = AppPaths(
         config=Path(environ.get(f"{PREFIX}CONFIG_DIR") or dirs.user_config_dir),
         state=Path(environ.get(f"{PREFIX}STATE_DIR") or dirs.user_state_dir),
         data=Path(environ.get(f"{PREFIX}DATA_DIR") or dirs.user_data_dir),
         cache=Path(environ.get(f"{PREFIX}CACHE_DIR") or dirs.user_cache_dir),
     )
+    return replace(paths, database=_find_database(environ, paths))
+
+
+def _find_database(environ: Mapping[str, str], paths: AppPaths) -> str:
+    """The setting `state`: of the environment, else of the user's file, else of the tool's. Raises `ConfigError`.
+
+    It says where everything else is, so it is read also where other settings are broken.
+    """
+    if url := environ.get(f"{PREFIX}STATE"):
+        return check_database(url, f"{PREFIX}STATE")
+    chosen = environ.get("CONDUCTOR_LLM_CONFIG")
+    for path in (Path(chosen).expanduser() if chosen else paths.user_file, paths.own_file):
+        with suppress(OSError, UnicodeDecodeError):
+            found = _STATE.search(path.read_text("utf-8").partition("\n[")[0]) if path.is_file() else None
+            if found is not None:
+                return check_database(found[1], str(path))
+    return ""
+
+
+def check_database(url: object, where: str) -> str:
+    """Return a URL of a PostgreSQL database; `where` it stands. Raises `ConfigError`, which does not show it."""
+    if isinstance(url, str) and url.startswith(("postgresql://", "postgres://")):
+        return url
+    raise ConfigError(f"{where}: state is not a URL of PostgreSQL", hint='state = "postgresql://USER@HOST/DATABASE"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +145,7 @@ class Source:
 # Possessive, since a line of many spaces would else be divided in every way.
 _TABLE: Final = re.compile(r"\s*+\[([^\[\]]++)\]")
 _ENTRY: Final = re.compile(r"""\s*+((?:"[^"]*"|'[^']*'|[\w\-. ])++)\s*+=""")
+_STATE: Final = re.compile(r"""(?m)^\s*state\s*=\s*["']([^"'\n]*)["']""")
 _NAME_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([\w-]+)""")
 
 

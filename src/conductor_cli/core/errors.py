@@ -161,13 +161,19 @@ class ConductorUnusable(ConductorError):
 class LimitReached(ConductorError):
     """A limit is used up. `suggested` is a value of it with which the call could have been made."""
 
-    kind = "limit"
+    kind: FailureKind = "limit"
 
     def __init__(
         self, message: str, *, hint: str = "", reason: LimitReason | Literal[""] = "", suggested: str = ""
     ) -> None:
         super().__init__(message, hint=hint, reason=reason)
         self.suggested_limit = suggested
+
+
+class StateUnavailable(LimitReached):
+    """The database that says what may be spent does not answer. The same request may succeed in a moment."""
+
+    kind = "unreachable"
 
 
 class PlanError(ConductorError):

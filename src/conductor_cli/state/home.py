@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
@@ -17,10 +17,15 @@ from conductor_cli.state.spending import USER, DailySpend, Spender, SpentRow, ch
 from conductor_cli.state.trace_check import CheckedTraces
 from conductor_cli.state.trace_store import TraceStore
 
+if TYPE_CHECKING:
+    from conductor_cli.state.postgres.database import Database
+
 
 class StatePlace(Protocol):
-    """Where the state is: below a directory."""
+    """Where the state is: in files, or in the database of a URL where that is not empty."""
 
+    @property
+    def database(self) -> str: ...
     @property
     def state(self) -> Path: ...
     @property
@@ -56,7 +61,7 @@ class State(Protocol):
         """
 
     def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
-        """Return what was used from day `first` on. Raises `ConfigError`."""
+        """Return what was used from day `first` on. Raises `ConfigError` or `StateUnavailable`."""
 
     def tidy_spending(self) -> None:
         """Move what was spent to its final place. Nobody has to wait; raises nothing."""
@@ -70,7 +75,7 @@ class State(Protocol):
 
 def open_state(paths: StatePlace) -> State:
     """Return the state of a user; nothing is read or created before it is used."""
-    return FileState(paths)
+    return SharedState(paths) if paths.database else FileState(paths)
 
 
 class FileState:
@@ -97,7 +102,7 @@ class FileState:
     def spending(
         self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
         waits: bool = True,
-    ) -> DailySpend:  # fmt: skip
+    ) -> Spending:  # fmt: skip
         spending = DailySpend(self._paths.spending, limits, planner=planner, client=client)
         spending.checkpoints = waits
         return spending
@@ -113,3 +118,39 @@ class FileState:
 
     def size_of_attachments(self, runs: Collection[str]) -> int:
         return self.attachments().prunable(self._paths.traces, runs) if runs else 0
+
+
+class SharedState(FileState):
+    """The state of several replicas: spending and its limits in PostgreSQL, everything else in files."""
+
+    @property
+    def place(self) -> str:
+        return self.database.place
+
+    @property
+    def database(self) -> Database:
+        """The database, open for everybody in this process."""
+        return _open_database(self._paths.database)
+
+    def spending(
+        self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
+        waits: bool = True,  # noqa: ARG002 - the database does that by itself
+    ) -> Spending:  # fmt: skip
+        from conductor_cli.state.postgres.spending import SharedSpend
+
+        return SharedSpend(self.database, limits, planner=planner, client=client)
+
+    def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
+        from conductor_cli.state.postgres.spending import read_shared_spent
+
+        return read_shared_spent(self.database, first, by)
+
+    def tidy_spending(self) -> None:
+        """The database does so by itself."""
+
+
+@cache
+def _open_database(url: str) -> Database:
+    from conductor_cli.state.postgres.database import Database
+
+    return Database(url)

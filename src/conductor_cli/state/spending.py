@@ -73,7 +73,7 @@ CREATE INDEX IF NOT EXISTS calls_by_day ON calls (day);
 _ADDED: Final = {"client": ("TEXT NOT NULL DEFAULT ''", "''"), "failed": ("INTEGER NOT NULL DEFAULT 0", "0")}
 """Columns that a file of an earlier version lacks: their definition, and the value that rows without them have."""
 
-_GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
+GROUPS: Final = {"worker": "provider, worker, model, ''", "key": "'', '', '', client"}
 """Of whom a row is: four columns."""
 
 
@@ -174,14 +174,14 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
                 return ()  # a process was killed when it had just created the file
             defaults = [f", {default} AS {name}" for name, (_, default) in _absent(database).items()]
             rows = database.execute(
-                f"SELECT day, {_GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608 - constants
+                f"SELECT day, {GROUPS[by]}, SUM(worker_call), SUM(calls), SUM(unpriced), SUM(tokens_in),"  # noqa: S608 - constants
                 " SUM(tokens_out), SUM(cost), SUM(calls * failed), SUM(CASE WHEN failed THEN cost END),"
                 " COUNT(owner)"
                 f" FROM (SELECT *{''.join(defaults)} FROM calls) WHERE day >= ?"
                 " GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
                 (str(first),),
             ).fetchall()
-        return tuple(map(_spent_row, rows))
+        return tuple(map(spent_row, rows))
     except FileNotFoundError:
         return ()
     except (OSError, sqlite3.Error, ValueError) as error:
@@ -189,7 +189,8 @@ def read_spent(directory: Path, first: date, by: Literal["worker", "key"] = "wor
         raise ConfigError(message, hint="fix its permissions, or move it away") from None
 
 
-def _spent_row(row: tuple[Any, ...]) -> SpentRow:
+def spent_row(row: tuple[Any, ...]) -> SpentRow:
+    """The row of a query by `GROUPS`. Its day is text."""
     day, provider, worker, model, key, calls, every, unpriced, tokens_in, tokens_out, cost, failed, lost, held = row
     usage = Usage(tokens_in=tokens_in, tokens_out=tokens_out, calls=every, unpriced=unpriced, cost=_dollars(cost))
     return SpentRow(
@@ -234,6 +235,14 @@ class Spender:
 
 USER: Final = Spender()
 """The user of this machine."""
+
+
+def with_client(budget: DayBudget, client: Spender, spent: Decimal) -> DayBudget:
+    """Return the budget with the money of the client, who has `spent` some, where that leaves less."""
+    limit, most = budget.limits.cost, client.cost
+    if most is None or (limit is not None and limit - budget.cost <= most - spent):
+        return budget
+    return replace(budget, limits=replace(budget.limits, cost=most), cost=spent)
 
 
 class DailySpend:
@@ -392,11 +401,7 @@ class DailySpend:
             (self.client.name, str(day)),
         ).fetchone()
         budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
-        # The money of the client instead of the user's, where that leaves less.
-        limit, most, spent = self.limits.cost, self.client.cost, exact_dollars(of_client)
-        if most is None or (limit is not None and limit - budget.cost <= most - spent):
-            return budget
-        return replace(budget, limits=replace(self.limits, cost=most), cost=spent)
+        return with_client(budget, self.client, exact_dollars(of_client))
 
     def _record_reservation(
         self, database: sqlite3.Connection, day: date, room: Reservation, worker: Worker | None
@@ -409,7 +414,7 @@ class DailySpend:
             " cost) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?)",
             (
                 str(day), self._owner, who.copy_of or who.name, recipient_of(who), who.model, self.client.name,
-                room.call, cost is None, _clamped(room.tokens), cost,
+                room.call, cost is None, clamped(room.tokens), cost,
             ),
         ).lastrowid  # fmt: skip
 
@@ -420,7 +425,7 @@ class DailySpend:
         number in the new one.
         """
         cost = None if usage.cost is None else nano_dollars(usage.cost)
-        tokens_in, tokens_out = _clamped(usage.tokens_in), _clamped(usage.tokens_out)
+        tokens_in, tokens_out = clamped(usage.tokens_in), clamped(usage.tokens_out)
         changed = database.execute(
             "UPDATE calls SET owner = NULL, calls = ?, unpriced = ?, tokens_in = ?, tokens_out = ?, cost = ?,"
             " failed = ? WHERE id = ? AND owner = ?",
@@ -438,5 +443,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _clamped(amount: int) -> int:
+def clamped(amount: int) -> int:
+    """Tokens as they are counted: see `MAX_AMOUNT`."""
     return min(max(amount, 0), MAX_AMOUNT)

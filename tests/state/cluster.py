@@ -1,0 +1,75 @@
+"""A PostgreSQL server of the tests' own, on a free port of this machine, stopped at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+PASSWORD = "correct horse"
+
+
+def program(name: str) -> str:
+    """The path of a program of PostgreSQL, which Debian keeps apart."""
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    path = shutil.which(name) or (str(found[-1]) if found else "")
+    if not path:
+        pytest.skip(f"{name} of PostgreSQL is not installed")
+    return path
+
+
+class Cluster:
+    """A server and its directory. It refuses to be run by root."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.user = "postgres" if os.geteuid() == 0 else None
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+
+    def control(self, *arguments: str) -> None:
+        data = str(self.directory / "data")
+        subprocess.run(
+            [program("pg_ctl"), "--pgdata", data, "--wait", "--silent", "--log", f"{data}.log", *arguments],
+            check=True, user=self.user, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def url(self, database: str = "postgres", password: str = PASSWORD) -> str:
+        return f"postgresql://conductor:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        import psycopg
+
+        name = f"d{uuid4().hex}"
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+        return self.url(name)
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("psycopg")
+    with tempfile.TemporaryDirectory(prefix="conductor-pg-") as name:
+        server = Cluster(Path(name))
+        if server.user:
+            shutil.chown(name, server.user)
+        secret = server.directory / "password"
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        server.control("init", "-o", f"--username=conductor --auth=scram-sha-256 --pwfile={secret} --no-sync -E UTF8")
+        with (server.directory / "data" / "postgresql.auto.conf").open("a") as file:
+            file.write(f"port={server.port}\nlisten_addresses='127.0.0.1'\nunix_socket_directories=''\nfsync=off\n")
+        server.control("start")
+        try:
+            yield server
+        finally:
+            server.control("stop", "--mode", "immediate")

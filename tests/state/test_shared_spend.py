@@ -1,0 +1,244 @@
+"""Limits of a day in PostgreSQL: exact over many processes, holds that expire, and a database that goes away."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from conductor_cli.config import load_settings
+from conductor_cli.core.errors import ConductorError, ConfigError, LimitReached, StateUnavailable
+from conductor_cli.core.ledger import DayBudget, Ledger, Reservation
+from conductor_cli.core.pool import DayLimits, Limits, Worker
+from conductor_cli.core.usage import NO_USAGE, Price, Usage
+from conductor_cli.state.home import open_state
+from conductor_cli.state.postgres import database as module
+from conductor_cli.state.postgres.database import MIGRATIONS, VERSION, Database
+from conductor_cli.state.postgres.spending import SharedSpend, read_holds, read_shared_spent, release_hold
+from conductor_cli.state.spending import Spender
+from tests.state.cluster import PASSWORD, Cluster
+
+CENT = Usage(tokens_in=1, tokens_out=1, calls=1, cost=Decimal("0.01"))
+LONG_AGO = date(2020, 1, 1)
+Open = Callable[[str], Database]
+ANN = Worker(name="ann", kind="openai", model="m", price=Price(input=Decimal(0), output=Decimal(10_000)))
+CALLS = """
+import sys
+from decimal import Decimal
+from conductor_cli.core.errors import LimitReached
+from conductor_cli.core.ledger import Ledger
+from conductor_cli.core.pool import DayLimits, Limits, Worker
+from conductor_cli.core.usage import Price, Usage
+from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.spending import SharedSpend
+price = Price(input=Decimal(0), output=Decimal(10_000))
+spend, admitted = SharedSpend(Database(sys.argv[1]), DayLimits(cost=Decimal(1))), 0
+for _ in range(25):
+    ledger = Ledger(Limits())
+    try:
+        room = spend.reserve(lambda today: ledger.reserve(0, 1, price, today=today), ledger.release)
+    except LimitReached:
+        continue
+    admitted += 1
+    spend.settle(room, Usage(tokens_out=1, calls=1, cost=Decimal("0.01")))
+print(admitted)
+"""
+
+
+@pytest.fixture
+def opened() -> Iterator[Open]:
+    """Opens databases and closes them at the end."""
+    found = list[Database]()
+
+    def open_one(url: str) -> Database:
+        found.append(Database(url))
+        return found[-1]
+
+    yield open_one
+    for each in found:
+        each.close()
+
+
+@pytest.fixture
+def database(postgres: Cluster, opened: Open) -> Database:
+    return opened(postgres.new_database())
+
+
+def reserve(spend: SharedSpend, answer: int = 1) -> Reservation:
+    """Room for a call that costs a cent for each token of its answer."""
+    ledger = Ledger(Limits())
+
+    def decide(today: DayBudget) -> Reservation | None:
+        return ledger.reserve(0, answer, ANN.price, today=today)
+
+    room = spend.reserve(decide, ledger.release, ANN)
+    assert room is not None
+    return room
+
+
+def row_of(found: Database, sql: str) -> tuple[object, ...] | None:
+    with found.transaction() as connection:
+        return connection.execute(sql.encode()).fetchone()
+
+
+def test_eight_processes_admit_exactly_what_the_limit_allows(postgres: Cluster, opened: Open) -> None:
+    """Each bills a cent a call; of 200 calls, a dollar allows 100, on tables that nobody had made before."""
+    url = postgres.new_database()
+    processes = [
+        subprocess.Popen([sys.executable, "-c", CALLS, url], stdout=subprocess.PIPE, text=True) for _ in range(8)
+    ]
+    assert sum(int(process.communicate()[0]) for process in processes) == 100
+    (row,) = read_shared_spent(opened(url), LONG_AGO)
+    assert (row.usage.cost, row.usage.calls, row.open) == (Decimal(1), 100, 0)
+
+
+def test_a_call_takes_all_of_its_limits_or_none(database: Database) -> None:
+    spend = SharedSpend(database, DayLimits(calls=1), client=Spender(name="app", cost=Decimal(1)))
+    with pytest.raises(LimitReached):
+        reserve(SharedSpend(database, DayLimits(), client=Spender(name="app", cost=Decimal("0.01"))), 2)
+    assert row_of(database, "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals") == (None, None)
+    reserve(spend)
+    with pytest.raises(LimitReached):
+        reserve(SharedSpend(database, DayLimits(calls=1)))
+    assert row_of(database, "SELECT sum(held_cost), sum(held_calls) FROM conductor_totals") == (20_000_000, 2)
+    assert spend.today().calls == 1
+
+
+def test_a_hold_never_touches_what_is_committed_and_is_settled_once(database: Database) -> None:
+    spend = SharedSpend(database, DayLimits(cost=Decimal(1)))
+    totals = "SELECT cost, tokens, calls, held_cost, held_tokens, held_calls FROM conductor_totals"
+    room = reserve(spend, 50)
+    assert row_of(database, totals) == (0, 0, 0, 500_000_000, 50, 1)
+    call = spend._begun[id(room)]
+    spend.settle(room, CENT)
+    spend._late.append((call, CENT, False))  # the answer to the first time was lost
+    spend.close()
+    assert row_of(database, totals) == (10_000_000, 2, 1, 0, 0, 0)
+    spend.settle(reserve(spend), NO_USAGE)  # from a cache
+    assert row_of(database, totals) == (10_000_000, 2, 1, 0, 0, 0)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_expired_hold_counts_in_full_until_it_is_released(database: Database, *, ends: bool) -> None:
+    """A call that ends after its hold was released is counted all the same."""
+    spend = SharedSpend(database, DayLimits(cost=Decimal(1)), client=Spender(name="app"))
+    room = reserve(spend, 100)
+    (hold,) = read_holds(database)
+    assert not release_hold(database, hold.id), "it has not expired"
+    with database.transaction() as connection:
+        connection.execute("UPDATE conductor_calls SET expires_at = now() - interval '1 s'")
+    assert [(each.expired, each.cost, each.client) for each in read_holds(database)] == [(True, Decimal(1), "app")]
+    with pytest.raises(LimitReached):
+        reserve(spend)
+    assert release_hold(database, hold.id)
+    assert not release_hold(database, hold.id)
+    assert (read_holds(database), spend.today().cost) == ((), Decimal(0))
+    if ends:
+        spend.settle(room, CENT)
+        assert spend.today().cost == Decimal("0.01")
+        assert [(row.key, row.open, row.calls) for row in read_shared_spent(database, LONG_AGO, "key")] == [
+            ("app", 0, 1)
+        ]
+
+
+def test_without_the_database_no_call_is_made_and_what_ended_is_recorded_later(
+    postgres: Cluster, database: Database, monkeypatch: pytest.MonkeyPatch, opened: Open
+) -> None:
+    """It also comes back for a process that began while it was away, and nothing has to be opened again."""
+    monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
+    spend = SharedSpend(database, DayLimits())
+    room = reserve(spend)
+    postgres.control("stop", "--mode", "immediate")
+    late = SharedSpend(opened(postgres.url()), DayLimits())
+    for each in (spend, late):
+        with pytest.raises(StateUnavailable) as error:
+            reserve(each)
+        assert (error.value.failure.kind, PASSWORD in str(error.value)) == ("unreachable", False)
+    spend.settle(room, CENT)
+    assert "not recorded yet" in spend.take_problem()
+    postgres.control("start")
+    assert (spend.find_problem(), late.find_problem()) == ("", "")
+    spend.settle(reserve(spend), CENT)
+    assert spend.today().cost == Decimal("0.02")
+
+
+def test_where_eight_start_at_once_one_migrates(postgres: Cluster, opened: Open) -> None:
+    url = postgres.new_database()
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(lambda _: opened(url).migrate(), range(8))) == [0] + [VERSION] * 7
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(
+    postgres: Cluster, monkeypatch: pytest.MonkeyPatch, opened: Open
+) -> None:
+    found = opened(postgres.new_database())
+    monkeypatch.setattr(module, "MIGRATIONS", (*MIGRATIONS, "CREATE TABLE half (a int); SELECT 1 / 0"))
+    with pytest.raises(StateUnavailable, match="division by zero"):
+        found.migrate()
+    assert found.version() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        (f"UPDATE conductor_version SET version = {VERSION + 1}", ConfigError, f"is of version {VERSION + 1}"),
+        ("ALTER DATABASE {name} SET default_transaction_read_only = on", StateUnavailable, "is read-only"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_left_alone(
+    postgres: Cluster, change: str, kind: type[ConductorError], said: str, opened: Open
+) -> None:
+    url = postgres.new_database()
+    opened(url).migrate()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(change.format(name=url.rpartition("/")[2]).encode())
+    with pytest.raises(kind, match=said):
+        SharedSpend(opened(url), DayLimits()).check()
+
+
+def test_a_wrong_password_is_said_and_not_shown(postgres: Cluster, opened: Open) -> None:
+    with pytest.raises(StateUnavailable) as error:
+        opened(postgres.url(password="swordfish")).migrate()
+    assert "password authentication failed" in str(error.value)
+    assert "swordfish" not in str(error.value)
+
+
+def test_the_clock_of_the_database_says_which_day_it_is(database: Database) -> None:
+    """A machine whose clock is two days ahead opens no day of its own."""
+    spend = SharedSpend(database, DayLimits(calls=1))
+    spend.check()
+    database._ahead -= timedelta(days=2)
+    yesterday = spend.today()
+    database._ahead += timedelta(days=2)
+    assert yesterday.calls == 0
+    database.close()
+    reserve(spend)
+    assert [row.day for row in read_shared_spent(database, LONG_AGO)] == [database.now().date()]
+
+
+def test_the_setting_names_the_database_of_the_limits(
+    postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands before the sections of a file; the environment comes first; neither text shows the password."""
+    url, file = postgres.new_database(), tmp_path / "config.toml"
+    file.write_text(f'state = "{url}"\n[limits]\ncost_day = 1\n')
+    settings = load_settings({"HOME": str(tmp_path)}, file=str(file))
+    assert settings.paths.database == url
+    assert url not in repr(settings.paths)
+    with_state = open_state(settings.paths)
+    assert PASSWORD not in with_state.place
+    assert isinstance(with_state.spending(settings.day_limits), SharedSpend)
+    assert load_settings({"CONDUCTOR_LLM_CONFIG": str(file)}).paths.database == url
+    other = "postgresql://db/other"
+    assert load_settings({"CONDUCTOR_LLM_STATE": other}, file=str(file)).paths.database == other
+    file.write_text('state = "mysql://me:secret@db/x"')
+    with pytest.raises(ConfigError, match="not a URL of PostgreSQL") as error:
+        load_settings({}, file=str(file))
+    assert "secret" not in str(error.value)
