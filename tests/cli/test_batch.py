@@ -124,12 +124,17 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
     assert "no thirteens" in line["error"]["message"]
     one.ends(7, "batch", failed, "-o", out, "--yes", told="1 question failed")
     assert len(read(failed)) == 1
+    failing = failed.read_text()
     one.models["alpha"] = says("at last")
     one.ok("batch", failed, "-o", out, "--yes", told="1 answer in")
     assert not failed.exists()
     assert read(out)[-1]["answer"] == "at last"
     assert len({answer["id"] for answer in read(out)}) == len(read(out)) == 15
     one.ok("batch", source, "-o", out, told="15 answers")
+    failed.write_text(failing)  # as a kill leaves it between the answer and the end of the command
+    out.write_bytes(out.read_bytes().rstrip(b"\n"))
+    one.ok("batch", source, "-o", out, told="15 answers")
+    assert (len(read(out)), failed.exists()) == (15, False)
 
 
 @pytest.mark.parametrize(
@@ -157,11 +162,49 @@ def test_input_that_cannot_be_asked_costs_nothing(one: Stage, tmp_path: Path, li
     assert not one.server.requests
 
 
-def test_what_is_no_answer_of_a_batch_is_not_overwritten(one: Stage, tmp_path: Path) -> None:
-    source, out = numbers(tmp_path / "q.jsonl", 2), write(tmp_path / "notes.txt", ["my notes"])
-    one.fails(2, "batch", source, "-o", out, "--yes", told="line 1: it is not the answer of a batch")
+@pytest.mark.parametrize("name", ["notes.txt", "notes.failed.txt"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my notes\n",
+        "my notes",
+        '{"id":"x"}\nand',
+        '{"id": "x", "name": "Ann"}\n',
+        '{"name": "Ann"}',
+        '{"name": "An',
+        "{",
+    ],
+)
+def test_a_file_that_no_batch_has_written_is_not_touched(one: Stage, tmp_path: Path, name: str, text: str) -> None:
+    """Not even its last line, where that has no end as if a kill had cut it off."""
+    source, own = numbers(tmp_path / "q.jsonl", 2), tmp_path / name
+    own.write_text(text)
+    one.fails(2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="is not the answer of a batch")
+    assert own.read_text() == text
     one.fails(2, "batch", source, "-o", source, "--yes", told="is the input")
-    assert out.read_text() == "my notes\n"
+    assert not one.server.requests
+
+
+def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:
+    """Neither those of questions that are not in the input any more, nor all others where failed ones are asked."""
+    source, out, failed = numbers(tmp_path / "q.jsonl", 15), tmp_path / "a.jsonl", tmp_path / "a.failed.jsonl"
+    command = ("-o", out, "--yes", "--order", "input")
+    done = one.ends(7, "batch", source, *command, told="to ask them again: conductor batch")
+    assert str(failed) in done.err
+    one.models["alpha"] = says("at last")
+    one.ok("batch", failed, *command)
+    assert {answer["id"] for answer in read(out)} == {f"q{n}" for n in range(15)}
+    one.ok("batch", source, *command)
+    assert [answer["id"] for answer in read(out)] == [f"q{n}" for n in range(15)]
+    one.ok("batch", numbers(tmp_path / "fewer.jsonl", 3), *command)
+    assert [answer["id"] for answer in read(out)] == [f"q{n}" for n in range(15)]
+
+
+def test_a_batch_that_ends_at_its_limit_is_finished(one: Stage, tmp_path: Path) -> None:
+    one.config.write_text(one.config.read_text() + PRICE)
+    one.models["alpha"] = says("fine")
+    command = ("--conductor", "alpha", "--mode", "mini", "--max-cost", "0.000001")
+    one.ok("batch", numbers(tmp_path / "q.jsonl", 1), "-o", tmp_path / "a.jsonl", *command, told="1 answer in")
 
 
 def test_a_batch_stops_at_its_cost_and_goes_on_with_more(one: Stage, tmp_path: Path) -> None:

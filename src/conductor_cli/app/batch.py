@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -101,7 +101,11 @@ def read_items(path: Path) -> Iterator[BatchItem]:
                 line += 1
                 if len(raw) > MAX_LINE:
                     raise _line_error(path, line, f"it is longer than {format_size(MAX_LINE)}")
-                if not (text := _decode(raw, path, line).strip()):
+                try:
+                    text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
+                except UnicodeDecodeError:
+                    raise _line_error(path, line, "it is not UTF-8 text") from None
+                if not text:
                     continue
                 if form is None:
                     form = _form_of(text)
@@ -110,13 +114,6 @@ def read_items(path: Path) -> Iterator[BatchItem]:
         raise UsageError(f"{path} cannot be read: {describe_system_error(error)}", hint="check its name") from None
     if form is None:
         raise UsageError(f"{path} has no questions", hint=EXAMPLE)
-
-
-def _decode(raw: bytes, path: Path, line: int) -> str:
-    try:
-        return raw.decode("utf-8-sig" if line == 1 else "utf-8")
-    except UnicodeDecodeError:
-        raise _line_error(path, line, "it is not UTF-8 text") from None
 
 
 def _form_of(first: str) -> Form:
@@ -263,32 +260,57 @@ class Lines:
         os.close(self._file)
 
 
-def cut_partial_line(path: Path) -> None:
-    """Remove the end of a file that a kill cut off within a line. Raises `OSError`."""
-    with suppress(FileNotFoundError), path.open("r+b") as file:
-        end = size = file.seek(0, os.SEEK_END)
-        while end:
-            start = max(end - 65536, 0)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            end = start + newline + 1
-            if newline >= 0:
-                break
-        if end < size:
-            file.truncate(end)
-
-
 def written_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file that a batch has written. Raises `UsageError` for another one, else `OSError`."""
+    """Yield the whole lines of a file that a batch has written; none without a file.
+
+    Raises `UsageError` for a file that no batch has written, else `OSError`.
+    """
     with suppress(FileNotFoundError), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            try:
-                data = json.loads(raw)
-                _id_of(data)
-            except (ValueError, RecursionError, TypeError, KeyError):
-                hint = "a batch continues only its own file: name another one with -o"
-                raise UsageError(f"{path}, line {number}: it is not the answer of a batch", hint=hint) from None
-            yield data
+            if not _is_cut_off(raw, first=number == 1):
+                yield _read_written(raw, path, number)
+
+
+def _is_cut_off(raw: bytes, *, first: bool) -> bool:
+    """Whether a kill has cut this line off. The first line must look like ours: nothing before it shows whose it is."""
+    if raw.endswith(b"\n") or not raw.startswith(b'{"id":"' if first else b'{"'):
+        return False
+    with suppress(ValueError, RecursionError):
+        json.loads(raw)
+        return False
+    return True
+
+
+def mend_last_line(path: Path) -> None:
+    """Remove the last line of a batch's file where a kill has cut it off, or give it its end. Raises `OSError`."""
+    with suppress(FileNotFoundError), path.open("r+b") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        rest = b""
+        while end and b"\n" not in rest:
+            end = max(end - (1 << 16), 0)
+            file.seek(end)
+            rest = file.read(size - end)
+        last = rest.rpartition(b"\n")[2]
+        if _is_cut_off(last, first=len(last) == size):
+            file.truncate(size - len(last))
+        elif last:
+            file.write(b"\n")
+
+
+def _read_written(raw: bytes, path: Path, number: int) -> dict[str, Any]:
+    try:
+        data = json.loads(raw)
+        _id_of(data)
+        if "answer" in data or "response" in data or "message" in data["error"]:
+            return dict(data)
+    except (ValueError, RecursionError, TypeError, KeyError):
+        pass
+    raise _not_written(path, number)
+
+
+def _not_written(path: Path, number: int) -> UsageError:
+    hint = "a batch continues only its own file: name another one with -o"
+    return UsageError(f"{path}, line {number}: it is not the answer of a batch", hint=hint)
 
 
 def _line(data: Mapping[str, Any]) -> bytes:
@@ -319,6 +341,8 @@ class Batch:
     progress: BatchProgress
     stores: bool = True
     """Whether the runs are stored, so that an answer may name its run."""
+    retries: bool = False
+    """Whether failed questions are asked again: then the input does not say in which order the answers belong."""
 
     def write(self, item: BatchItem, trace: Trace) -> None:
         """Write what became of a question. Raises `UsageError` where the disk refuses it."""
@@ -385,13 +409,14 @@ def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True)
     with ExitStack() as stack:
         try:
             stack.enter_context(exclusive_lock(locks / f"{name}.lock", busy))
+            answered, _ = _Written(answers), _Written(failures)  # both are a batch's, before one is changed
             for path in (answers, failures):
-                cut_partial_line(path)
-            _drop_answered(answers, failures)
-            answered, failed = _Written(answers), _Written(failures)
+                mend_last_line(path)
+            _drop_answered(answered.ids, failures)
+            failed = _Written(failures)
             retries = source.exists() and failures.exists() and failures.samefile(source)
-            total = _check_input(source, answered, failed)
-            stack.callback(_drop_answered, answers, failures)  # once both files are closed
+            total, *done = _count_input(source, answered, failed)
+            stack.callback(lambda: _drop_answered(_Written(answers).ids if retries else answered.ids, failures))
             writers = [stack.enter_context(closing(Lines(path))) for path in (answers, failures)]
         except OSError as error:
             raise UsageError(f"{answers} cannot be written: {describe_system_error(error)}") from None
@@ -401,8 +426,10 @@ def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True)
             left = iter([*left])  # all are read before the first of them is written again
         else:
             left = (each for each in left if each.id not in failed.ids)
-            progress = replace(progress, answered=len(answered.ids), failed=len(failed.ids))
-        yield Batch(items=left, answers=writers[0], failures=writers[1], progress=progress, stores=stores)
+            progress = replace(progress, answered=done[0], failed=done[1])
+        yield Batch(
+            items=left, answers=writers[0], failures=writers[1], progress=progress, stores=stores, retries=retries
+        )  # fmt: skip
 
 
 class _Written:
@@ -417,31 +444,33 @@ class _Written:
         self.ids, self.keys = (_Hashes(each) for each in hashes)
 
 
-def _check_input(source: Path, *written: _Written) -> int:
-    """Return how many questions a file has.
+def _count_input(source: Path, *written: _Written) -> list[int]:
+    """Return how many questions a file has, and how many of them are in each of the `written` files.
 
     Raises `UsageError` for a bad line, for two with the same id, and where another question with an id is in `written`.
     """
-    hashes = array("q")
+    hashes, counts = array("q"), [0] * len(written)
     for item in read_items(source):
         hashes.append(hash(item.id))
-        if any(item.id in each.ids and item.key not in each.keys for each in written):
-            hint = "name another file with -o, or give the question another id"
-            raise UsageError(f"{source}: {item.id!r:.80} was asked already, as another question", hint=hint)
+        for place, each in enumerate(written):
+            if item.id in each.ids:
+                counts[place] += 1
+                if item.key not in each.keys:
+                    hint = "name another file with -o, or give the question another id"
+                    raise UsageError(f"{source}: {item.id!r:.80} was asked already, as another question", hint=hint)
     if _Hashes(hashes).repeat:
         seen = set[str]()
         for item in read_items(source):
             if item.id in seen:
                 raise UsageError(f"{source}: two questions have the id {item.id!r:.80}", hint="give each its own id")
             seen.add(item.id)
-    return len(hashes)
+    return [len(hashes), *counts]
 
 
-def _drop_answered(answers: Path, failures: Path) -> None:
+def _drop_answered(answered: _Hashes, failures: Path) -> None:
     """Leave of the failures the last line of each question that was not answered later. Raises `OSError`."""
     places = {_id_of(data): place for place, data in enumerate(written_lines(failures))}
-    answered = _Written(answers).ids if places else None
-    last = {place for name, place in places.items() if answered is not None and name not in answered}
+    last = {place for name, place in places.items() if name not in answered}
     if not last:
         failures.unlink(missing_ok=True)
     elif len(last) < sum(1 for _ in written_lines(failures)):
@@ -452,7 +481,7 @@ def _drop_answered(answers: Path, failures: Path) -> None:
 
 
 def sort_answers(source: Path, answers: Path) -> None:
-    """Bring the answers into the order of their questions. Raises `OSError`."""
+    """Bring the answers into the order of their questions; those of other questions follow. Raises `OSError`."""
     hashes, starts = array("q"), array("q")
     with answers.open("rb") as file:
         start = 0
@@ -465,11 +494,16 @@ def sort_answers(source: Path, answers: Path) -> None:
         starts = array("q", (starts[place] for place in order))
         with temporary_path(answers) as new:
             with new.open("xb") as ordered:
+                left = bytearray(b"\1") * len(hashes)
                 for item in read_items(source):
                     place = bisect_left(hashes, hash(item.id))
                     if place < len(hashes) and hashes[place] == hash(item.id):
                         file.seek(starts[place])
                         ordered.write(file.readline())
+                        left[place] = 0
+                for start in sorted(compress(starts, left)):
+                    file.seek(start)
+                    ordered.write(file.readline())
                 ordered.flush()
                 os.fsync(ordered.fileno())
             new.replace(answers)

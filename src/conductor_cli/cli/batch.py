@@ -73,7 +73,7 @@ def batch_command(
             questions, out, session.settings.paths.state / "batches", stores=session.stores_traces
         ) as batch:
             code = asyncio.run(_run(session, batch, request))
-            if order == "input":
+            if order == "input" and not batch.retries:
                 sort_answers(questions, out)
     # asyncio turns Ctrl-C into KeyboardInterrupt after it has cancelled the task; SIGTERM only cancels it.
     except KeyboardInterrupt:
@@ -105,11 +105,9 @@ async def _run(session: Session, batch: Batch, request: _Request) -> int:
                 print_notice("nothing was asked")
                 return 0
             stopped = await _ask_all(session, batch, conductor, budget, request.parallel)
-            if stopped is None and budget.exhausted:
-                spent = format_money(budget.spent)
-                stopped = Failure(
-                    kind="limit", message=f"the limit of the batch is reached: {spent}", hint="--max-cost"
-                )
+            if stopped is None and batch.progress.done < progress.total:  # no run had room in the budget
+                message = f"the limit of the batch is reached: {format_money(budget.spent)} spent"
+                stopped = Failure(kind="limit", message=message, hint="raise --max-cost to go on")
             if stopped is not None:
                 print_error(stopped)
                 print_notice(_stopped_line(batch.progress))
@@ -128,7 +126,8 @@ def _is_agreed(session: Session, conductor: Conductor, progress: BatchProgress, 
         raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
     if has_no_cost(conductor, planned=True) or request.max_cost is not None:
         return True
-    lines = [f"{progress.total - progress.done:,} questions are left, and nothing limits their cost: --max-cost USD"]
+    left = format_count(progress.total - progress.done, "question")
+    lines = [f"nothing limits the cost of this batch, which has {left} left; --max-cost USD sets a limit"]
     return confirm_cost(lines, "the batch", yes=request.yes, quiet=session.quiet)
 
 

@@ -1,7 +1,7 @@
 """Connections to the database of the state, and its tables.
 
 Every statement is in a transaction of its own connection, and nothing outlives a transaction: no prepared statement, no
-setting of a session, no lock. So PgBouncer may stand before the database in any of its modes.
+setting of a session, no lock. That is what PgBouncer asks for in transaction mode, which was not tried.
 """
 
 from __future__ import annotations
