@@ -150,7 +150,7 @@ def test_failed_questions_are_asked_again_from_their_file(one: Stage, tmp_path: 
         ([chat("x", tools=[{"type": "function"}])], "tools cannot be called in a batch"),
         ([chat("x") | {"url": "/v1/embeddings"}], "it is not a request for /v1/chat/completions"),
         ([chat("x", messages=[{"role": "user", "content": [{"type": "image_url"}]}])], "only texts"),
-        ([{"id": "q1", "question": "another one"}], "'q1' was asked already, as another question"),
+        ([{"id": "q1", "question": "another one"}], "the id 'q1' has an answer already, to another question"),
         (["x" * (16 << 20) + "x"], "line 1: it is longer than 16.8 MB"),
     ],
 )  # fmt: skip
@@ -179,10 +179,16 @@ def test_a_file_that_no_batch_has_written_is_not_touched(one: Stage, tmp_path: P
     """Not even its last line, where that has no end as if a kill had cut it off."""
     source, own = numbers(tmp_path / "q.jsonl", 2), tmp_path / name
     own.write_text(text)
-    one.fails(2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="is not the answer of a batch")
+    one.fails(2, "batch", source, "-o", tmp_path / "notes.txt", "--yes", told="no batch has written this")
     assert own.read_text() == text
     one.fails(2, "batch", source, "-o", source, "--yes", told="is the input")
     assert not one.server.requests
+
+
+@pytest.mark.parametrize(("questions", "out"), [("-", "a.jsonl"), ("q.jsonl", "/dev/null"), ("q.jsonl", ".")])
+def test_a_batch_needs_files_that_can_be_read_again(one: Stage, tmp_path: Path, questions: str, out: str) -> None:
+    numbers(tmp_path / "q.jsonl", 2)
+    one.fails(2, "batch", questions, "-o", out, "--yes", cwd=tmp_path, told="is not a file")
 
 
 def test_sorting_loses_no_answer(one: Stage, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ MAX_ID: Final = 512
 """Characters of an id."""
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
 MAX_UNREACHABLE: Final = 3
-"""How many times the parallel runs may find nobody reachable, one after the other, before the batch stops."""
+"""The batch stops after so many times `parallel` runs in a row that reached no worker."""
 SYNC_SECONDS: Final = 1.0
 """Seconds between two times that what was written is forced to the disk."""
 
@@ -156,7 +156,7 @@ def _own_question(data: Mapping[str, Any]) -> Question:
     if not isinstance(text, str) or not text.strip():
         raise UsageError("it has no question")
     if not isinstance(system, str):
-        raise UsageError("its system text is not a text")
+        raise UsageError("its system is not a text")
     if schema is not None and not isinstance(schema, dict):
         raise UsageError("its schema is not a JSON object")
     return Question(text=text, system=system, schema=schema)
@@ -186,7 +186,7 @@ def _openai_question(data: Mapping[str, Any]) -> Question:
             turns.append(PastTurn(question=asked, answer=text))
             asked = None
         else:
-            raise UsageError(f"a message of the role {role!r:.40} has no place there")
+            raise UsageError(f"a batch cannot take a message of the role {role!r:.40} there")
     if not asked or not asked.strip():
         raise UsageError("its last message is not a question of the user")
     wanted = body.get("response_format")
@@ -310,7 +310,7 @@ def _read_written(raw: bytes, path: Path, number: int) -> dict[str, Any]:
 
 def _not_written(path: Path, number: int) -> UsageError:
     hint = "a batch continues only its own file: name another one with -o"
-    return UsageError(f"{path}, line {number}: it is not the answer of a batch", hint=hint)
+    return UsageError(f"{path}, line {number}: no batch has written this", hint=hint)
 
 
 def _line(data: Mapping[str, Any]) -> bytes:
@@ -395,7 +395,7 @@ def _error_data(failure: Failure, usage: Usage) -> dict[str, Any]:
 
 @contextmanager
 def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True) -> Iterator[Batch]:
-    """Open a batch, with what is left of it. Its lock is in the directory `locks`.
+    """Open a batch and find out what is left of it. Its lock is in the directory `locks`.
 
     Where the input is the batch's own file of failures, these are asked again. Raises `UsageError` for an input that
     cannot be asked, for answers of something else, or while another process works on the same answers.
@@ -457,7 +457,9 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
                 counts[place] += 1
                 if item.key not in each.keys:
                     hint = "name another file with -o, or give the question another id"
-                    raise UsageError(f"{source}: {item.id!r:.80} was asked already, as another question", hint=hint)
+                    raise UsageError(
+                        f"{source}: the id {item.id!r:.80} has an answer already, to another question", hint=hint
+                    )
     if _Hashes(hashes).repeat:
         seen = set[str]()
         for item in read_items(source):

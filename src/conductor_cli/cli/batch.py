@@ -65,6 +65,10 @@ def batch_command(
         raise PolicyError("policy.approve is on: nobody can approve the plans of a batch", hint=hint)
     if out.exists() and questions.exists() and out.samefile(questions):
         raise UsageError(f"{out} is the input", hint="name another file with -o")
+    for path, option in ((questions, "QUESTIONS"), (out, "-o")):
+        if str(path) == "-" or (path.exists() and not path.is_file()):
+            hint = "a batch reads both again when it goes on; for one question: conductor ask"
+            raise UsageError(f"{option} {path} is not a file", hint=hint)
     request = _Request(
         questions=questions, out=out, parallel=parallel, max_cost=opt.parse_cost(max_cost), yes=yes
     )  # fmt: skip

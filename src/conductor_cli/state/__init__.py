@@ -2,6 +2,7 @@
 
     interfaces   spending, traces, ratings, attachments, circuits
     home         the one place that opens them
+    postgres     the limits of a day for several replicas, in a PostgreSQL database
     spending     what all processes spend on each day, in SQLite
     ratings      verdicts about answers, in an append-only file
     attachments  the bytes of images and documents
