@@ -109,7 +109,7 @@ def run_evaluation(
     directory: Path, by: Conductor, asked: Sequence[Case], names: str | Sequence[str] = "all", **fields: Any
 ) -> dict[tuple[str, str], CaseOutcome]:
     """What became of each case under each system."""
-    run = {name: fields.pop(name) for name in ("parallel",) if name in fields}
+    run = {name: fields.pop(name) for name in ("parallel", "judge") if name in fields}
     stored, systems = make_evaluation(directory, by, asked, names, **fields)
     asyncio.run(run_all(stored, systems, by, **run))
     return {(outcome.system, outcome.case): outcome for outcome in stored.outcomes()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,6 +20,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMiss
 from conductor_cli.core.serialization import dump
 from conductor_cli.evals.cases import COUNT, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
+from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
 from conductor_cli.evals.programs import judging_in, load_unit_tests, require_libraries, require_sandbox
 from conductor_cli.evals.runner import run_cases
@@ -41,7 +42,8 @@ class EvaluationRequest:
     Without `systems` the default ones are compared, and the conductor is left out if there is no model that plans.
 
     `max_cost` is in US dollars, for all parts of a continued evaluation together. With `rehearsal` the demo models run.
-    `sandbox` names the one in which code is run; empty for the first that works.
+    `sandbox` names the one in which code is run; empty for the first that works. `judge` is the worker that judges
+    answers, beside the rules where a case has one; empty for none.
     """
 
     source: str
@@ -54,6 +56,7 @@ class EvaluationRequest:
     max_cost: Decimal | None = None
     rehearsal: bool = False
     sandbox: str = ""
+    judge: str = ""
 
     @property
     def names(self) -> str:
@@ -78,6 +81,7 @@ class PreparedEvaluation:
     budget: Budget
     estimate: CostEstimate | None
     left_out: tuple[str, ...] = ()
+    judge: Judge | None = None
 
     def create(self, settings: Settings) -> Evaluation:
         """The stored evaluation, created now if it is a new one."""
@@ -87,7 +91,8 @@ class PreparedEvaluation:
     def run(self, evaluation: Evaluation) -> AsyncGenerator[CaseOutcome, None]:
         """Run what is left, and yield each outcome."""
         return run_cases(
-            evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget
+            evaluation, self.systems, self.conductor, parallel=self.request.parallel, budget=self.budget,
+            judge=self.judge,
         )  # fmt: skip
 
     def take_spending_problem(self) -> str:
@@ -105,10 +110,20 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     names needs the conductor model and there is none, `ConfigError` if nothing can be stored or code cannot be run.
     """
     check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
+    if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
+        raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
     engine = await asyncio.to_thread(_open_sandbox, request)
-    opened, no_planner = await _open_models(request, settings)
-    conductor = opened.conductor
-    try:
+    async with AsyncExitStack() as stack:
+        opened, no_planner = await _open_models(request, settings)
+        stack.push_async_callback(opened.close)
+        conductor, judge = opened.conductor, None
+        if request.judge:  # which need not be one of the workers that are compared
+            judging = await open_conductor(
+                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed,
+                rehearsal=request.rehearsal,
+            )  # fmt: skip
+            stack.push_async_callback(judging.close)
+            judge = Judge.of(judging.conductor, request.judge)
         keywords = rehearsal.skill_keywords() if request.rehearsal else None
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
@@ -123,15 +138,15 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
             notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
         if settings.cards.problem and not request.rehearsal:
             notes.append(settings.cards.problem)
-        spec = _make_spec(request, opened, systems, tuple(notes))
+        spec = _make_spec(request, opened, systems, judge, tuple(notes))
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
         done = stored.judged() if stored is not None else set()
         if len(done) >= spec.runs:  # the newest of the same is finished
             stored, done = None, set()
         outcomes = stored.outcomes() if stored is not None else ()
         planned = any(system.plan is None for system in systems)
-        estimate = None if has_no_cost(conductor, planned=planned) else estimate_cost(
-            systems, request.cases, conductor, done, request.repeat
+        estimate = None if has_no_cost(conductor, planned=planned, judge=judge) else estimate_cost(
+            systems, request.cases, conductor, done, repeat=request.repeat, judge=judge
         )  # fmt: skip
         spent = stored.spent() if stored is not None else Decimal(0)
         limit = request.max_cost
@@ -143,22 +158,21 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
                 left = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
         if left is not None and (limit is None or spent + left < limit):
             limit = spent + left
-        unpriced = ", ".join(unpriced_models(conductor, planned=planned))
+        unpriced = ", ".join(unpriced_models(conductor, planned=planned, judge=judge))
         # A limit that ignores some of the calls would only seem to protect.
         if limit is not None and unpriced:
             hint = "add prices (conductor workers add … --set price=IN,OUT), or choose other workers: --workers"
             raise PolicyError(f"the cost limit cannot be enforced: no price is known for {unpriced}", hint=hint)
         # Until a run has ended, the least of the estimate is all there is to go by.
         least = estimate.low.cost[0] / estimate.runs if estimate and estimate.runs else Decimal(0)
-        expected = max([outcome.usage.cost or Decimal(0) for outcome in outcomes], default=least)
+        expected = max([outcome.cost or Decimal(0) for outcome in outcomes], default=least)
         prepared = PreparedEvaluation(
             request=request, conductor=conductor, systems=systems, spec=spec, stored=stored, done=len(done),
             budget=Budget(limit, spent=spent, expected=expected), estimate=estimate, left_out=left_out,
+            judge=judge,
         )  # fmt: skip
         with judging_in(engine):
             yield prepared
-    finally:
-        await opened.close()
 
 
 def _open_sandbox(request: EvaluationRequest) -> SandboxEngine | None:
@@ -175,9 +189,7 @@ def _open_sandbox(request: EvaluationRequest) -> SandboxEngine | None:
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
     """The models, and why the default systems have to do without the one that plans; empty if they have it."""
-    # The limit of the day is part of the evaluation's budget, so single runs are not held to it.
-    free = dict.fromkeys(name for name in settings.values if name.endswith("_day"))
-    single = replace(settings, values={**settings.values, **free})
+    single = _without_day_limits(settings)
 
     async def opened(*, planning: bool) -> OpenedConductor:
         return await open_conductor(
@@ -192,8 +204,18 @@ async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[
         return await opened(planning=False), error.message
 
 
+def _without_day_limits(settings: Settings) -> Settings:
+    """The limit of the day is part of the evaluation's budget, so single runs are not held to it."""
+    free = dict.fromkeys(name for name in settings.values if name.endswith("_day"))
+    return replace(settings, values={**settings.values, **free})
+
+
 def _make_spec(
-    request: EvaluationRequest, opened: OpenedConductor, systems: Sequence[System], notes: tuple[str, ...]
+    request: EvaluationRequest,
+    opened: OpenedConductor,
+    systems: Sequence[System],
+    judge: Judge | None,
+    notes: tuple[str, ...],
 ) -> EvaluationSpec:
     conductor, planner = opened.conductor, opened.planner
     names, hashed = tuple(system.name for system in systems), hash_cases(request.cases)
@@ -205,9 +227,10 @@ def _make_spec(
     return EvaluationSpec(
         source=request.source, hash=hashed, cases=len(request.cases), systems=names,
         workers=conductor.pool.names, seed=request.seed, repeat=request.repeat, planner_id=planner_id,
-        conductor=planned_by,
+        conductor=planned_by, judge=None if judge is None else judge.worker.name,
         identity=dump((request.source, hashed, names, request.seed, workers, planner_id, planned_by, profile,
-                       conductor.limits, conductor.timeouts, [], request.repeat)),
+                       conductor.limits, conductor.timeouts,
+                       [] if judge is None else [judge.worker.name, model_identity(judge.worker)], request.repeat)),
         notes=notes, version=__version__, time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )  # fmt: skip
 

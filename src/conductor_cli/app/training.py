@@ -169,6 +169,8 @@ class Training:
         sampled = sample_cases(found, min(recipe.max_cases, len(found)), recipe.seed)
         cases, validation = self._split(sampled)
         needs = {SCORERS[case.scorer].needs for case in (*cases, *validation)}
+        if "judge" in needs:
+            raise UsageError("training cannot judge by a model", hint="give the cases another scorer than model")
         if "math-verify" in needs:
             require_math_verify()
         if "sandbox" in needs:

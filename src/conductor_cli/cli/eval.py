@@ -121,6 +121,15 @@ def eval_command(
             help="Where code is run: bubblewrap, docker or podman. Default: the first that works here.",
         ),
     ] = None,
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            metavar="WORKER",
+            show_default=False,
+            help="Worker that judges answers: of cases with the scorer model, and beside the rules of all others.",
+        ),
+    ] = "",
     parallel: opt.ParallelRuns = 8,
     show: Annotated[
         str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
@@ -165,7 +174,7 @@ def eval_command(
     request = EvaluationRequest(
         source=name, cases=loaded, seed=seed, repeat=repeat, rehearsal=name == REHEARSAL, systems=systems,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
-        sandbox=sandbox or "",
+        sandbox=sandbox or "", judge=judge,
     )  # fmt: skip
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
@@ -243,7 +252,7 @@ async def _run(
                         async for outcome in outcomes:
                             done += 1
                             failed += outcome.verdict == "failed"
-                            cost += outcome.usage.cost or 0
+                            cost += outcome.cost or 0
                             detail = (f"{failed} failed" if failed else "", format_money(cost) if cost else "")
                             progress.update("", done, total, ", ".join(filter(None, detail)))
             except asyncio.CancelledError:

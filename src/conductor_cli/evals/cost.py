@@ -15,6 +15,7 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.usage import CHARS_PER_TOKEN, Price
 from conductor_cli.evals.cases import Case
+from conductor_cli.evals.judge import Judge, judge_prompt
 from conductor_cli.evals.outcomes import RunKey
 from conductor_cli.evals.systems import System
 from conductor_cli.run import Conductor
@@ -46,22 +47,35 @@ def _format_range(low: int, high: int) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def estimate_cost(
-    systems: Sequence[System], cases: Sequence[Case], conductor: Conductor, done: Collection[RunKey], repeat: int = 1
+def estimate_cost(  # noqa: PLR0913 - all of it decides the cost
+    systems: Sequence[System],
+    cases: Sequence[Case],
+    conductor: Conductor,
+    done: Collection[RunKey],
+    *,
+    repeat: int = 1,
+    judge: Judge | None = None,
 ) -> CostEstimate:
-    """The sum over all systems, of which each runs every case `repeat` times; `done` are the runs that have ended."""
+    """The sum over all systems, of which each runs every case `repeat` times; `done` are the runs that have ended.
+
+    `judge` judges each answer, which is assumed to be as long as the question.
+    """
     runs, low, high = 0, PlanEstimate(), PlanEstimate()
     for system in systems:
         left = [case for draw in range(repeat) for case in cases if (system.name, case.id, draw) not in done]
         configured = system.configure(conductor)
         # A set may have thousands of cases, and each estimate builds the prompts of a plan.
-        least, most = scale_ranges([_estimate_case(system, case, configured) for case in left[:SAMPLE]], len(left))
+        sample = [_estimate_case(system, case, configured) for case in left[:SAMPLE]]
+        if judge is not None:
+            judged = [_estimate_judgement(judge, case) for case in left[:SAMPLE]]
+            sample = [(low + its, high + its) for (low, high), its in zip(sample, judged, strict=True)]
+        least, most = scale_ranges(sample, len(left))
         runs, low, high = runs + len(left), low + least, high + most
     return CostEstimate(
         runs=runs,
         low=low,
         high=high,
-        unknown=unpriced_models(conductor, planned=any(system.plan is None for system in systems)),
+        unknown=unpriced_models(conductor, planned=any(system.plan is None for system in systems), judge=judge),
     )
 
 
@@ -97,6 +111,11 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Pl
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
 
 
+def _estimate_judgement(judge: Judge, case: Case) -> PlanEstimate:
+    question = Question(text=judge_prompt(case, case.question))
+    return estimate_plan(question, judge.plan(), judge.conductor.pool, judge.conductor.worker_profile)
+
+
 def chain_estimates(
     question: Question, workers: Sequence[str], steps: int, pool: Pool, profile: WorkerProfile
 ) -> tuple[PlanEstimate, PlanEstimate]:
@@ -125,23 +144,25 @@ def _most_steps(conductor: Conductor) -> int:
     return conductor.rules(given=False, depth_left=0).steps
 
 
-def _prices(conductor: Conductor, *, planned: bool) -> dict[str, Price | None]:
-    """The price of each model that may be called, that of the planner too where it is; None where it is not known."""
+def _prices(conductor: Conductor, *, planned: bool, judge: Judge | None) -> dict[str, Price | None]:
+    """The price of each model that may be called, planner and judge where they are; None where it is not known."""
     prices = {worker.name: worker.price for worker in conductor.pool if worker.kind != SELF}
     if planned:
         prices[conductor.name] = conductor.price
+    if judge is not None:
+        prices[judge.worker.name] = judge.worker.price
     return prices
 
 
-def has_no_cost(conductor: Conductor, *, planned: bool) -> bool:
+def has_no_cost(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> bool:
     """Whether it is known that nothing costs anything."""
-    prices = _prices(conductor, planned=planned).values()
+    prices = _prices(conductor, planned=planned, judge=judge).values()
     return all(price is not None and not any(price.amounts()) for price in prices)
 
 
-def unpriced_models(conductor: Conductor, *, planned: bool) -> tuple[str, ...]:
+def unpriced_models(conductor: Conductor, *, planned: bool, judge: Judge | None = None) -> tuple[str, ...]:
     """The names of the models without a known price."""
-    return tuple(name for name, price in _prices(conductor, planned=planned).items() if price is None)
+    return tuple(name for name, price in _prices(conductor, planned=planned, judge=judge).items() if price is None)
 
 
 class Budget:

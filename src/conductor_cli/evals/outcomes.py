@@ -44,6 +44,8 @@ class CaseOutcome:
     that waited for each other, with the time that each call took when it was made; it depends neither on how many cases
     ran in parallel nor on which replies were cached. `planned`: a model wrote the plan; `valid`: its first version was
     valid (meaningless unless planned). `draw` counts the runs of the case under the system, from 0.
+    `confirmed`: whether a judge agreed with the rule that scored the answer, None where either is missing; `judging` is
+    what the judge used, which is not part of `usage`.
     """
 
     system: str
@@ -59,6 +61,13 @@ class CaseOutcome:
     valid: bool = True
     error: str = ""
     draw: int = 0
+    confirmed: bool | None = None
+    judging: Usage = NO_USAGE
+
+    @property
+    def cost(self) -> Decimal | None:
+        """US dollars of the run and of its judgement; None if one of them has no known price."""
+        return (self.usage + self.judging).cost
 
     @property
     def key(self) -> RunKey:
@@ -147,8 +156,8 @@ class EvaluationSpec:
 
     `source` names the set of cases, `hash` is that of its content, `cases` their number. `systems` are the names of
     those that run, and `repeat` is how often each runs a case. `conductor` names the model that plans, with its file
-    hash, and `planner_id` identifies it for the response cache; both are None without one. `identity` is all that must
-    be equal to continue the evaluation.
+    hash, and `planner_id` identifies it for the response cache; both are None without one. `judge` is the worker that
+    judges answers. `identity` is all that must be equal to continue the evaluation.
     """
 
     source: str
@@ -160,6 +169,7 @@ class EvaluationSpec:
     repeat: int = 1
     planner_id: str | None = None
     conductor: str | None = None
+    judge: str | None = None
     identity: Any
     notes: tuple[str, ...] = ()
     version: str = ""
@@ -222,7 +232,7 @@ class Evaluation:
 
     def spent(self) -> Decimal:
         """US dollars of all runs, including those that failed and were repeated."""
-        return sum((outcome.usage.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
+        return sum((outcome.cost or Decimal(0) for outcome in self._written_outcomes()), Decimal(0))
 
     @contextmanager
     def writer(self) -> Iterator[ResultWriter]:

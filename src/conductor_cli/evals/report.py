@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_count, format_duration, format_money
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.evals.judge import INSTRUCTIONS
 from conductor_cli.evals.outcomes import EvaluationSpec
 from conductor_cli.evals.summary import (
     ENOUGH,
@@ -24,6 +25,7 @@ from conductor_cli.evals.summary import (
     cases_needed,
     holm_corrected,
     round_up,
+    wilson_interval,
 )
 from conductor_cli.evals.systems import ALONE, BEST_ROUTING, BEST_WORKER
 
@@ -270,6 +272,16 @@ def report_notes(spec: EvaluationSpec, summary: Summary, shown: Collection[str])
         by_card = best == BEST_WORKER
         which = "the best worker by its card" if by_card else "the single worker that did best on these cases"
         lines.append(f"VS BEST: points above {best} ({shares[best]}), {which}{limits}{p_value}")
+    if spec.judge:
+        used, agreed, compared = summary.judging, summary.agreed, summary.compared
+        limits = format_limits(wilson_interval(agreed, compared)) if compared else ""
+        trust = (
+            f"it agrees with the rules on {agreed} of {compared} answers (95 %: {limits})"
+            if compared
+            else "how far it can be trusted is not known: no answer that it judged has a rule beside it"
+        )
+        cost = f"{format_count(used.calls, 'call')}, {format_cost_cell(used.cost, used.unpriced)}, in no other figure"
+        lines.append(f"judge: {spec.judge}, {cost}; {trust}")
     failed = [f"{system.name} {system.failed}" for system in summary.systems if system.failed]
     if failed:
         lines.append(f"failed {'runs' if spec.repeat > 1 else 'cases'}, which are in no share: {', '.join(failed)}")
@@ -294,4 +306,6 @@ def report_json(evaluation: str, spec: EvaluationSpec, summary: Summary) -> dict
     return {
         "id": evaluation, "verdict": verdict.text, "cases_needed": verdict.cases_needed, **spec.json(),
         "best_worker": summary.best_worker or None, "systems": systems,
+        "judging": {**dump(summary.judging), "agreed": summary.agreed, "compared": summary.compared,
+                    "instructions": INSTRUCTIONS} if spec.judge else None,
     }  # fmt: skip

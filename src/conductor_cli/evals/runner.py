@@ -10,6 +10,7 @@ from functools import partial
 from conductor_cli.core.question import Question
 from conductor_cli.evals.cases import Case
 from conductor_cli.evals.cost import Budget
+from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, ResultWriter, judge_run
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.systems import System
@@ -19,17 +20,18 @@ from conductor_cli.run import Conductor, start_run
 from conductor_cli.run.conductor import model_semaphores
 
 
-async def run_cases(
+async def run_cases(  # noqa: PLR0913 - each is a way to run them
     evaluation: Evaluation,
     systems: Sequence[System],
     conductor: Conductor,
     *,
     parallel: int = 8,
     budget: Budget | None = None,
+    judge: Judge | None = None,
 ) -> AsyncGenerator[CaseOutcome, None]:
     """Run each case under each system that is not `missing`, at most `parallel` at once; yield each outcome.
 
-    A case may be run several times. Each of these draws has another seed.
+    A case may be run several times. Each of these draws has another seed. `judge` judges each answer.
 
     Cases that were judged before are not run again; those that failed are. When `budget` is used up no more runs start,
     and those that have started are finished. Closing the generator stops the runs; finished ones stay stored.
@@ -42,6 +44,8 @@ async def run_cases(
         # A run has no time limit as a whole: it also waits for other runs on the same model.
         conductor = replace(conductor, limits=replace(conductor.limits, seconds=None))
         conductor = _with_response_cache(conductor, writer.replies, evaluation.spec.planner_id or "")
+        if judge is not None:
+            judge = replace(judge, conductor=_with_response_cache(judge.conductor, writer.replies, ""))
         seeds = [evaluation.spec.seed + draw for draw in range(evaluation.spec.repeat)]
         setups = [
             [(system, system.configure(replace(conductor, seed=seed))) for system in systems if not system.missing]
@@ -59,14 +63,14 @@ async def run_cases(
         try:
             while True:
                 while len(running) < max(parallel, 1) and budget.start() and (item := next(todo, None)) is not None:
-                    running.add(asyncio.create_task(_run_case(*item, writer)))
+                    running.add(asyncio.create_task(_run_case(*item, writer=writer, judge=judge)))
                 if not running:
                     break
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     outcome = task.result()
                     running.remove(task)
-                    budget.finish(outcome.usage.cost)
+                    budget.finish(outcome.cost)
                     yield outcome
         finally:
             for task in running:
@@ -94,23 +98,25 @@ def _with_response_cache(conductor: Conductor, replies: ResponseCache, planner_i
     return replace(conductor, workers=workers, model=planner, shared_semaphores=semaphores)
 
 
-async def _run_case(
-    system: System, case: Case, draw: int, conductor: Conductor, writer: ResultWriter
+async def _run_case(  # noqa: PLR0913 - one run is all of this
+    system: System, case: Case, draw: int, conductor: Conductor, *, writer: ResultWriter, judge: Judge | None
 ) -> CaseOutcome:  # fmt: skip
     """Run one case under one system for the `draw`-th time, and store its outcome."""
     plan = None if system.plan is None else system.plan(case)
     run = start_run(conductor, Question(text=case.question), plan=plan)
     events = [event async for event, _ in run]
-    judge = partial(judge_run, system, case, run.trace, events)
+    score = partial(judge_run, system, case, run.trace, events)
     if SCORERS[case.scorer].slow:
         with stoppable() as stop:
             try:
-                outcome = await asyncio.to_thread(judge)
+                outcome = await asyncio.to_thread(score)
             except asyncio.CancelledError:
                 stop.set()  # the programs that it runs
                 raise
     else:
-        outcome = judge()
+        outcome = score()
+    if judge is not None:
+        outcome = await judge.judge(outcome, case)
     outcome = replace(outcome, draw=draw)
     writer.write(outcome)
     return outcome

@@ -13,6 +13,7 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
     mmlu-pro, rlpr     the rules of the authors of these suites
     program, unittest  the program in the text passes its tests in a sandbox (`programs`)
+    model    a worker judges it by the expected answer (`judge`)
 
 What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
 
@@ -148,7 +149,7 @@ class Scorer:
     is_correct: Callable[[str, str, Sequence[str]], bool]
     can_match: Callable[[str, Sequence[str]], bool]
     slow: bool = False
-    needs: Literal["", "math-verify", "sandbox"] = ""
+    needs: Literal["", "math-verify", "sandbox", "judge"] = ""
 
 
 def _tail(text: str) -> str:
@@ -398,5 +399,9 @@ SCORERS: Final[dict[str, Scorer]] = {
     "unittest": Scorer(
         extract=programs.extract_program, is_correct=programs.passes_unit_tests,
         can_match=programs.can_run_unit_tests, slow=True, needs="sandbox",
+    ),
+    # Wrong until the judge has said otherwise.
+    "model": Scorer(
+        extract=_extract_exact, is_correct=lambda *_: False, can_match=lambda answer, _: bool(answer), needs="judge",
     ),
 }  # fmt: skip

@@ -235,10 +235,16 @@ class SystemResult:
 
 
 class Summary(NamedTuple):
-    """All systems on the same cases, and the name of the best single worker's; empty if there is none."""
+    """All systems on the same cases, and the name of the best single worker's; empty if there is none.
+
+    `judging` is what a judge used; of the `compared` answers that a rule scored, it agreed with the rule on `agreed`.
+    """
 
     systems: tuple[SystemResult, ...]
     best_worker: str
+    judging: Usage = NO_USAGE
+    agreed: int = 0
+    compared: int = 0
 
 
 def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summary:
@@ -253,7 +259,12 @@ def summarize(outcomes: Iterable[CaseOutcome], systems: Sequence[str]) -> Summar
             right[outcome.system][outcome.case][outcome.draw] = outcome.right
     best = _best_single_worker(right, len({outcome.case for those in found.values() for outcome in those}))
     results = [_summarize_system(name, those) for name, those in found.items()]
-    return Summary(tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best)
+    every = [*chain.from_iterable(found.values())]
+    confirmed = [outcome.confirmed for outcome in every if outcome.confirmed is not None]
+    return Summary(
+        tuple(replace(result, versus_best=_compare(result.name, best, right)) for result in results), best,
+        judging=sum((outcome.judging for outcome in every), NO_USAGE), agreed=sum(confirmed), compared=len(confirmed),
+    )  # fmt: skip
 
 
 def _summarize_system(name: str, outcomes: Sequence[CaseOutcome]) -> SystemResult:
