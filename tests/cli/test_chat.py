@@ -149,7 +149,7 @@ def test_an_attached_file_goes_with_each_question_until_it_is_removed(
 ) -> None:
     """A file whose name has a space can be attached; it goes with each question, with or without an answer.
 
-    `/file -` ends that: the next question goes without it.
+    `/detach` ends that: the next question goes without it.
     """
     file = tmp_path / "my notes.txt"
     file.write_text("The key is under the mat.")
@@ -157,16 +157,18 @@ def test_an_attached_file_goes_with_each_question_until_it_is_removed(
     stage.models["beta"] = refuses(400)
 
     async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/file {file}")
+        await enter(chat, f"/attach {file}")
         await chat.ask("Where?")
         stage.models.clear()
         await chat.ask("Where is it?")
         await chat.ask("Sure?")
         capsys.readouterr()
-        await enter(chat, "/file")
-        assert "goes with each question; /file - removes it" in capsys.readouterr().err
+        await enter(chat, "/attach")
+        assert "goes with each question until /detach" in capsys.readouterr().err
         assert "1 file" in chat.status()
-        await enter(chat, "/file -")
+        await enter(chat, "/detach other.txt")
+        assert "1 file" in chat.status()
+        await enter(chat, "/detach my notes.txt")
         await chat.ask("And the lamp?")
 
     chat = run_in_chat(work)
@@ -191,7 +193,107 @@ def test_save_never_overwrites_a_file(stage: Stage, tmp_path: Path, capsys: pyte
     assert "cannot be written: File exists" in said
 
 
+def test_a_new_conversation_knows_nothing_of_the_one_before(stage: Stage, tmp_path: Path) -> None:
+    """/new forgets questions, answers, files and the name; the system text stays until `/system -`."""
+    (tmp_path / "notes.txt").write_text("The key is under the mat.")
+
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, "/system Answer in one word.")
+        await enter(chat, f"/attach {tmp_path / 'notes.txt'}")
+        await chat.ask("Where is the key?")
+        await enter(chat, "/name keys")
+        await enter(chat, "/new")
+        assert (chat.turns, chat.files, chat.name, chat.system) == ([], [], "", "Answer in one word.")
+        await chat.ask("Why?")
+        sent = stage.asked("alpha")[-1].body.decode()
+        assert "under the mat" not in sent
+        assert "the key" not in sent
+        assert "in one word" in sent
+        await enter(chat, "/system -")
+        await chat.ask("And now?")
+        assert "in one word" not in stage.asked("alpha")[-1].body.decode()
+
+    assert len(run_in_chat(work).runs) == 3
+
+
+def test_a_named_conversation_goes_on_in_another_chat(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    async def first(chat: ChatSession) -> None:
+        await enter(chat, "/name sky")
+        await chat.ask("Why is it blue?")
+        await chat.ask("Sure?")
+        await enter(chat, "/undo")
+
+    async def second(chat: ChatSession) -> None:
+        await enter(chat, "/name")
+        await enter(chat, "/name sky")
+        await chat.ask("And at night?")
+        await enter(chat, "/new")
+        await chat.ask("Something else?")
+        await enter(chat, "/name sky")
+
+    began = run_in_chat(first)
+    chat = run_in_chat(second)
+    assert [turn.question for turn in chat.runs[0].question.history] == ["Why is it blue?"]
+    assert chat.runs[0].question.parent == began.turns[0].run
+    printed = capsys.readouterr()
+    assert f"sky   {began.turns[0].run}" in printed.out
+    assert "there is another conversation sky" in printed.err
+    assert ChatSession(GlobalOptions(), RunOptions()).session.conversations.read() == {"sky": chat.runs[0].run}
+
+
+def test_a_chat_without_traces_has_no_name(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, "/name sky")
+
+    assert run_in_chat(work, no_trace=True).name == ""
+    assert "this chat is not stored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["xclip", ""])
+def test_copy_takes_the_desktop_s_program_or_the_terminal(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    """What a terminal would obey is not copied."""
+    stage.models["alpha"] = says("ls\x1b[2J -l\r")
+    if program:
+        (tmp_path / program).write_text(f"#!/bin/sh\n/bin/cat > {tmp_path}/copied\n")
+        (tmp_path / program).chmod(0o755)
+    for name in ("SSH_CONNECTION", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+
+    async def work(chat: ChatSession) -> None:
+        await chat.ask("How?")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        await enter(chat, "/copy")
+
+    run_in_chat(work)
+    said = capsys.readouterr().err
+    if program:
+        assert (tmp_path / "copied").read_text() == "ls -l\n"
+        assert "copied" in said
+    else:
+        assert "\x1b]52;c;bHMgLWwK\x07" in said
+
+
 # Settings
+
+
+def test_another_model_plans_from_the_next_question_on(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    async def work(chat: ChatSession) -> None:
+        await enter(chat, "/conductor beta")
+        await enter(chat, "/tools")
+        await chat.ask("Why?")
+        assert len(stage.asked("beta")) == 1
+        await enter(chat, "/conductor -")
+        await chat.ask("Why?")
+
+    stage.models["beta"] = says(ONE)
+    run_in_chat(work)
+    assert len(stage.asked("planner")) == 1
+    said = capsys.readouterr().err
+    assert "beta plans" in said
+    assert "there are no tools" in said
 
 
 def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
@@ -222,8 +324,13 @@ def test_changed_settings_keep_the_models_open(stage: Stage) -> None:
         ("/redo 1", "the conversation has no run yet"),
         ("/redo one", "is not a step"),
         ("/trace 2026", "there is no run"),
-        ("/file nowhere.txt", "cannot be read"),
+        ("/attach nowhere.txt", "cannot be read"),
         ("/limits cost 1", "the cost limit cannot be enforced"),
+        ("/detach", "no file is attached"),
+        ("/conductor nowhere/model", "nowhere/model"),
+        ("/tools nothing", "no tool server is named 'nothing'"),
+        ("/name two words", "is no name for a conversation"),
+        ("/copy", "there is no answer to copy yet"),
     ],
 )
 def test_invalid_command_changes_nothing(
@@ -373,7 +480,7 @@ def test_tab_completes_commands_and_their_arguments(stage: Stage, tmp_path: Path
         await chat.ask("Why?")
         for text in (
             "/re", "/mode u", "/workers ", "/workers alpha,", "/workers alpha, b", "/redo ", "/redo 1 ", "/trace ",
-            f"/file {tmp_path}/no", "/limits co", "Why", "/re\n",
+            f"/attach {tmp_path}/no", "/limits co", "Why", "/re\n",
         ):  # fmt: skip
             offered = SlashCompleter(chat).get_completions(Document(text), CompleteEvent())
             found[text] = [completion.text for completion in offered]
@@ -491,14 +598,14 @@ def test_a_pasted_path_is_attached_and_a_word_is_a_question(stage: Stage, tmp_pa
     for line in (str(file), f"'{file}'", str(file).replace(" ", "\\ ")):
         found = find_command(line)
         assert found is not None, line
-        assert found[0].name == "file"
+        assert found[0].name == "attach"
     assert find_command("notes") is None
     assert find_command(f"What is in {file}?") is None
     assert find_command("/nowhere/at.all") is None
     assert find_command("What's this?") is None
 
     async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/file '{file}'")
+        await enter(chat, f"/attach '{file}'")
         assert [each.name for each in chat.files] == ["my notes.txt"]
 
     run_in_chat(work)
@@ -510,7 +617,7 @@ def test_an_image_stays_attached_when_a_setting_changes(stage: Stage, tmp_path: 
     (tmp_path / "chart.png").write_bytes(png())
 
     async def work(chat: ChatSession) -> None:
-        await enter(chat, f"/file {tmp_path / 'chart.png'}")
+        await enter(chat, f"/attach {tmp_path / 'chart.png'}")
         await enter(chat, "/mode mini")
         await chat.ask("What is it?")
         await chat.ask("Sure?")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from conductor_cli.cli.chat_prompt import MENU
 from conductor_cli.cli.slash_commands import COMMANDS
 from tests.cli.stage import COMMAND, TWO, Stage
 from tests.cli.terminals import Gate, Terminal, terminal
@@ -170,7 +171,7 @@ def test_rehearsal_chat_answers(stage: Stage) -> None:
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "2 steps,")
         ask_and_wait(screen, "/redo 2 generalist", "reusing")
         ask_and_wait(screen, "What is love?", "conductor: ")
-        ask_and_wait(screen, f"/file {__file__}", "goes with each question")
+        ask_and_wait(screen, f"/attach {__file__}", "goes with each question")
         ask_and_wait(screen, "Find the capital of France, then spell it backwards.", "read only the question")
         screen.program.send(CTRL_D)
         assert screen.end() == 0
@@ -203,7 +204,7 @@ def test_sigterm_during_a_command_restores_the_terminal(stage: Stage) -> None:
     line = f"stty -g > {before}; {talk}; echo code $?; stty -g > {after}"
     with terminal(stage, line, command=("bash", "-c")) as screen:
         screen.until("$0.00")
-        screen.program.send(f"/file {pipe}\r")
+        screen.program.send(f"/attach {pipe}\r")
         with pipe.open("wb"):  # it is being read
             os.kill(int(pid.read_text()), signal.SIGTERM)
             assert screen.end() == 0
@@ -226,11 +227,11 @@ def test_sigterm_before_the_prompt_restores_the_terminal(stage: Stage) -> None:
 
 
 def test_slash_lists_all_commands(stage: Stage) -> None:
-    """The first key opens the list with a line for each command, as /help prints it; Tab chooses none of them."""
+    """The first key opens the list of commands, in which Up and Down scroll; Tab chooses none of them."""
     with chat(stage) as screen:
         screen.program.send("/")
-        shown = screen.until(lambda shown: "/exit" in shown)
-        assert all(f"/{name} " in shown for name in COMMANDS)
+        shown = screen.until(lambda shown: "/trace" in shown)
+        assert all(f"/{name} " in shown for name in [*COMMANDS][: MENU - 1])
         screen.program.send("\t\tre")
         screen.until(f"{MARK} /re")
         screen.program.send("\t\r")
@@ -244,7 +245,7 @@ def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
         screen.until(lambda _: RAW in screen.raw)
         assert "Enter asks," in screen.scrolled.splitlines()
         screen.program.send("/")
-        screen.until(lambda shown: f"{MARK} /" in shown and "/mode" in shown)
+        screen.until(lambda shown: f"{MARK} /" in shown and "/new" in shown)
 
 
 def test_prompt_adapts_to_the_terminal(stage: Stage) -> None:

@@ -54,7 +54,7 @@ def check_question(question: Question) -> None:
     if question.files or question.system:
         raise UsageError(
             "the demo models read only the question: no files and no system prompt",
-            hint="leave out --file, --system and piped input; in a chat, `/file -` removes files",
+            hint="leave out --file, --system and piped input; in a chat, `/detach` removes files",
         )
     if not is_known(question.text):
         raise UsageError(

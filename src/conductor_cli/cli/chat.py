@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from conductor_cli.cli import options as opt
@@ -17,6 +19,10 @@ def chat_command(
     options: opt.RunOptions,
     file: opt.Files = None,
     system: opt.System = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Go on with the conversation of this name, or begin it."),
+    ] = None,
     continued: opt.Continue = False,
     continue_from: opt.ContinueFrom = None,
 ) -> None:
@@ -27,6 +33,8 @@ def chat_command(
     opened.files += [attached for name in file or () for attached in opened.session.attach(name)]
     if named := opt.run_to_continue(continued, continue_from):
         opened.continue_run(opened.session.read_ended(named))
+    if name is not None:
+        opened.use_name(name)
     # No question could be answered, and no command of the chat would help, so it does not begin.
     if options.workers or options.allow or options.deny:
         from conductor_cli.app.worker_selection import check_choice  # the prompt of other chats comes first

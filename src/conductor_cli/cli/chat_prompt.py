@@ -35,7 +35,7 @@ HANG_UP: Final = 129
 MAX_ENTRY: Final = 100_000
 """Characters of an entry in the history file. Longer text was pasted, and is in the trace."""
 MENU: Final = 16
-"""Rows for the line that is completed and the menu below it, which shows all commands at once."""
+"""Rows for the line that is completed and the menu below it. They are kept free below each prompt."""
 STYLE: Final = Style.from_dict({
     "prompt": "bold", "rprompt": "noreverse dim", "auto-suggestion": "dim",
     "completion-menu": "noinherit", "completion-menu.completion": "noinherit",

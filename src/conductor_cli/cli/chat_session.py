@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.run import Conductor
 from conductor_cli.state.interfaces import AttachmentStore
 
+_NAME: Final = re.compile(r"\w[\w.-]{0,39}")
 TERMINATED: Final = 143
 """The exit code of a run that SIGTERM ended."""
 
@@ -47,6 +49,7 @@ class ChatSession:
         self.flags: dict[str, Any] = options.settings()
         self.only = tuple(only)
         self.system = system
+        self.name = ""
         self.rehearsal = options.rehearsal
         self.files: list[File] = []
         self.turns: list[Trace] = []
@@ -86,8 +89,37 @@ class ChatSession:
         """Continue the conversation of a stored run, under the policy that it began with."""
         self.turns.append(earlier)
         self.files[:0] = [file for file in earlier.question.files if file not in self.files]
+        self.system = self.system or earlier.question.system
         self._continued = earlier
         self.session = self._session(self.flags)
+
+    def use_name(self, name: str) -> None:
+        """Name this conversation; where it has no question yet, go on with the one that has this name, if there is one.
+
+        Raises `UsageError`.
+        """
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r:.60} is no name for a conversation", hint="use letters, digits, - and _")
+        if not self.session.stores_traces:
+            raise UsageError("this chat is not stored, so it can have no name", hint="it needs its traces: traces.keep")
+        last = self.session.conversations.read().get(name)
+        if last is not None and self.turns and last != self.turns[-1].run:
+            hint = f"another name; or to go on with that one: /new, then /name {name}"
+            raise UsageError(f"there is another conversation {name}", hint=hint)
+        if last is not None and not self.turns:
+            self.continue_run(self.session.read_ended(last))
+        self.name = name
+        self._note_name()
+
+    def _note_name(self) -> None:
+        if self.name and self.turns and self.session.stores_traces:
+            self.session.conversations.set(self.name, self.turns[-1].run)
+
+    async def begin_again(self) -> None:
+        """Forget the conversation, its files and its name; settings and system text stay. Raises `ConductorError`."""
+        self.turns, self.files, self._open_end, self._first_sent, self.name = [], [], None, 0, ""
+        self._continued = None
+        await self.change({})
 
     def begin(self) -> None:
         """Begin to open the conductor and load its model in the background."""
@@ -246,6 +278,7 @@ class ChatSession:
         self._open_end = None if trace.answer else trace
         if trace.answer:
             self.turns[len(self.turns) - replaces :] = [trace]
+            self._note_name()
         return result
 
     async def rate(self, verdict: Verdict, step: int) -> Rating:
@@ -287,7 +320,7 @@ class ChatSession:
             check_question(question)
         if not self.turns or self.rehearsal:
             return question, ""
-        continued = continue_conversation(question, self.turns[-1], keep_system=not self.system)
+        continued = continue_conversation(question, self.turns[-1], keep_system=False)
         asked = [PastTurn(question=trace.question.text, answer=trace.answer) for trace in self.turns]
         turns = (*self.turns[0].question.history, *asked)
         tokens, before = self.session.settings["chat.context"], self._first_sent
@@ -306,7 +339,9 @@ class ChatSession:
         if not self.turns:
             raise UsageError("there is nothing to undo", hint="type a question")
         self._first_sent = 0
-        return self.turns.pop()
+        undone = self.turns.pop()
+        self._note_name()
+        return undone
 
     def spent(self) -> Usage:
         """What the runs of this chat have used."""

@@ -19,6 +19,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "chat": (
         ("Continue the last conversation, with a file", "conductor chat -c -f notes.md"),
+        ("Go on with a conversation by its name, or begin it", "conductor chat --name migration"),
         ("Keep everything on this machine", "conductor chat --local-only"),
     ),
     "plan": (

@@ -6,11 +6,14 @@ API keys that this process has read are redacted, and control characters removed
 
 from __future__ import annotations
 
+import base64
 import errno
 import io
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -27,6 +30,15 @@ if TYPE_CHECKING:
 
 NARROWEST: Final = 20
 """Lines are wrapped for at least so many columns; a narrower terminal breaks them itself."""
+
+CLIPBOARDS: Final = (
+    ("", ("pbcopy",)),
+    ("WAYLAND_DISPLAY", ("wl-copy",)),
+    ("DISPLAY", ("xclip", "-selection", "clipboard")),
+    ("DISPLAY", ("xsel", "-ib")),
+    ("", ("clip.exe",)),
+)
+"""Programs that copy what they read, each with the variable that must be set for it."""
 
 _INDENT: Final = re.compile(r" *(?:\d+\. |[a-z]{1,10} {2,})?")
 """The indent of a line with its number or label. The rest of a wrapped line is aligned after it."""
@@ -133,6 +145,28 @@ def _wrap(line: str, width: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def copy_to_clipboard(text: str) -> str:
+    """Copy a text by the desktop's own program, or else by the terminal, and return what was done, for a notice.
+
+    What a terminal would obey when it is pasted there is left out.
+    """
+    data = sanitize(KNOWN_SECRETS.redact(text)).encode()
+    # Over SSH the desktop's program would copy on the other machine; the terminal copies on this one.
+    programs = CLIPBOARDS if "SSH_CONNECTION" not in os.environ else ()
+    for needs, command in programs:
+        if (not needs or os.environ.get(needs)) and (path := shutil.which(command[0])):
+            with suppress(OSError, subprocess.SubprocessError):
+                # Its output goes nowhere: it stays to serve the text, and a pipe would be waited for.
+                subprocess.run(  # noqa: S603 - a program of the desktop, by its path
+                    [path, *command[1:]], input=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    timeout=5, check=True,
+                )  # fmt: skip
+                return "copied"
+    sys.stderr.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+    sys.stderr.flush()
+    return "copied, if this terminal lets programs do so (OSC 52)"
 
 
 def print_table(columns: Sequence[str | Column], rows: Sequence[Sequence[str]]) -> None:

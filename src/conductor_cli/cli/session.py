@@ -59,7 +59,7 @@ class Session:
             check_learning(self.settings)
             check_command(self.settings)  # before anything is opened
         state = open_state(self.settings.paths)
-        self.store, self.attachments = state.traces, state.attachments()
+        self.store, self.attachments, self.conversations = state.traces, state.attachments(), state.conversations
         self.output: OutputName = options.format
         self.quiet = common.quiet
         self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None

@@ -10,13 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from conductor_cli.app.planner_resolution import has_no_model
+from conductor_cli.app.planner_resolution import has_no_model, open_model_store
+from conductor_cli.app.tools import TOOLS_SETTING, ToolsRow, list_tool_servers
 from conductor_cli.app.traces import describe_offer
 from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
@@ -24,14 +26,22 @@ from conductor_cli.cli.chat_session import ChatSession
 from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
 from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import check_flags
-from conductor_cli.cli.output import print_error, print_line, print_notice, print_page, print_table, terminal_width
+from conductor_cli.cli.output import (
+    copy_to_clipboard,
+    print_error,
+    print_line,
+    print_notice,
+    print_page,
+    print_table,
+    terminal_width,
+)
 from conductor_cli.cli.session import pasted_file
 from conductor_cli.cli.terminal_input import handle_signal, on_signal
 from conductor_cli.config import find_setting, format_value
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, UsageError
-from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.formatting import format_cost, format_count, without_file_hash
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import Column, one_line
@@ -90,6 +100,10 @@ class SlashCommand:
     takes_file: bool = False
 
 
+PLANNER_SETTING: Final = "conductor.model"
+MAX_LISTED: Final = 20
+"""Conversations that `/name` lists."""
+
 ALL: Final = "all"
 """What `/workers` takes for every worker."""
 
@@ -99,12 +113,12 @@ LIMITS: Final = tuple(item for item in SETTINGS if item.name.startswith("limits.
 def find_command(line: str) -> tuple[SlashCommand, str] | None:
     """The command of a line and the words after its name; None for a question. Raises `UsageError`.
 
-    A line that is only the path of a file attaches it, as if `/file` stood before it.
+    A line that is only the path of a file attaches it, as if `/attach` stood before it.
     A line such as `/etc/hosts: what is it?` is a question: no command has a second slash or a line break in its name.
     """
     path = pasted_file(line)
     if path is not None:
-        return COMMANDS["file"], path
+        return COMMANDS["attach"], path
     name, _, rest = line.removeprefix("/").partition(" ")
     # A bare slash is looked up as a command too, so that its error lists what there is.
     if not line.startswith("/") or not (name.isalpha() or not name):
@@ -210,16 +224,82 @@ async def _limits(chat: ChatSession, rest: str) -> None:
     print_table((Column("LIMIT"), Column("VALUE"), Column("FROM", drop=1), ""), rows)
 
 
-async def _file(chat: ChatSession, rest: str) -> None:
-    if rest == "-":
-        chat.files.clear()
-    elif rest:
+async def _tools(chat: ChatSession, rest: str) -> None:
+    if rest:
+        names = ",".join(rest.replace(",", " ").split())
+        await chat.change(check_flags({TOOLS_SETTING: names}, "/tools"))
+    conductor = await chat.open()
+    users = {row.name: [each.name for each in conductor.pool if row.name in each.tools] for row in _servers(chat)}
+    rows = [[row.name, ", ".join(users[row.name]) or "nobody", row.where] for row in _servers(chat)]
+    if rows:
+        print_table((Column("TOOLS", shrink=12), Column("USED BY", shrink=12), "SERVER"), rows)
+    else:
+        print_notice("there are no tools; to add some: conductor tools add NAME")
+
+
+def _servers(chat: ChatSession) -> list[ToolsRow]:
+    return list_tool_servers(chat.session.settings)
+
+
+async def _conductor(chat: ChatSession, rest: str) -> None:
+    if chat.rehearsal:
+        raise UsageError("the demo models plan by themselves", hint="without --rehearsal any model can plan")
+    if rest:
+        await chat.change({PLANNER_SETTING: None} if rest == "-" else check_flags({PLANNER_SETTING: rest}))
+    print_notice(f"{without_file_hash((await chat.open()).name)} plans")
+
+
+async def _system(chat: ChatSession, rest: str) -> None:
+    if rest:
+        chat.system = "" if rest == "-" else rest
+    print_notice(f"every worker is told: {chat.system}" if chat.system else "there is no system text")
+
+
+async def _attach(chat: ChatSession, rest: str) -> None:
+    if rest:
         # On this thread, so that a signal ends it.
         chat.files.extend(chat.session.attach(pasted_file(rest) or rest))
     for file in chat.files:
-        print_notice(f"{describe_file(file)} goes with each question; /file - removes it")
+        print_notice(f"{describe_file(file)} goes with each question until /detach")
     if not chat.files:
         print_notice("no file is attached")
+
+
+async def _detach(chat: ChatSession, rest: str) -> None:
+    kept = [file for file in chat.files if rest and file.name != rest]
+    if len(kept) == len(chat.files):
+        raise UsageError(f"no file {rest:.60} is attached".replace("  ", " "), hint="/attach lists those that are")
+    chat.files[:] = kept
+    print_notice(f"{format_count(len(kept), 'file')} left" if kept else "no file is attached any more")
+
+
+async def _new(chat: ChatSession, rest: str) -> None:
+    del rest
+    _tell_how_to_go_on(chat)
+    await chat.begin_again()
+    print_notice(f"a new conversation{', with the same system text' if chat.system else ''}")
+
+
+async def _name(chat: ChatSession, rest: str) -> None:
+    turns = len(chat.turns)
+    if rest:
+        chat.use_name(rest)
+        if len(chat.turns) > turns:  # with the policy of the run that it ended with
+            await chat.change({})
+            print_notice(f"going on with {rest}: {describe_conversation(chat.turns)}")
+        return
+    print_notice(f"this conversation is called {chat.name}" if chat.name else "this conversation has no name")
+    named = chat.session.conversations.read()
+    if named:
+        print_table((Column("NAME", shrink=12), "LAST RUN"), [*islice(named.items(), MAX_LISTED)])
+        print_notice("/new, then /name NAME goes on with one; outside: conductor chat --name NAME")
+
+
+async def _copy(chat: ChatSession, rest: str) -> None:
+    del rest
+    if not chat.turns:
+        raise UsageError("there is no answer to copy yet", hint="type a question")
+    print_notice(copy_to_clipboard(chat.turns[-1].answer))
 
 
 async def _save(chat: ChatSession, rest: str) -> None:
@@ -270,6 +350,12 @@ def _offer_pool(chat: ChatSession) -> Offer:
     return [each for each in chat.choosable_workers().items() if each[0] in (chat.only or each)]
 
 
+def _offer_planners(chat: ChatSession) -> Offer:
+    settings = chat.session.settings
+    stored = [(manifest.name, "on this machine") for manifest in open_model_store(settings).manifests()]
+    return [*stored, *((item.worker.name, item.worker.about) for item in settings.workers)]
+
+
 def _offer_steps(chat: ChatSession) -> Offer:
     try:
         steps = chat.last.steps
@@ -287,13 +373,27 @@ def _offer_steps_and_runs(chat: ChatSession) -> Offer:
 
 COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="help", help="list commands and keys", act=_help),
+    SlashCommand(name="new", help="begin a new conversation, without files", act=_new),
+    SlashCommand(name="name", takes="[NAME]", help="name this conversation, go on with a named one, or list them",
+            act=_name, offers=(lambda chat: chat.session.conversations.read().items(),)),
     SlashCommand(name="mode", takes="[mini|auto|ultra]", help="show or set how questions are planned", act=_mode,
             offers=(lambda _: MODES.items(),)),
     SlashCommand(name="workers", takes="[A,B|all]", help="show or set the workers", act=_workers,
             offers=(lambda chat: [*chat.choosable_workers().items(), (ALL, "every worker of the settings")],)),
+    SlashCommand(name="conductor", takes="[MODEL|-]", help="show or set the model that plans", act=_conductor,
+            offers=(_offer_planners,)),
     SlashCommand(name="plan", takes="QUESTION", help="plan a question, which /redo then runs", act=_plan),
     SlashCommand(name="redo", takes="[N [WORKER]]", help="run step N and its followers again, or finish the last run",
             act=_redo, offers=(_offer_steps, _offer_pool)),
+    SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
+    SlashCommand(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
+    SlashCommand(name="attach", takes="[PATH]", help="attach a text, image or PDF to each question", act=_attach,
+            takes_file=True),
+    SlashCommand(name="detach", takes="[NAME]", help="attach this file, or all of them, no longer", act=_detach,
+            offers=(lambda chat: [(file.name, describe_file(file)) for file in chat.files],)),
+    SlashCommand(name="tools", takes="[A,B|none|auto]", help="show or set the tools of the workers", act=_tools,
+            offers=(lambda chat: [*((row.name, row.where) for row in _servers(chat)), ("none", ""), ("auto", "")],)),
+    SlashCommand(name="system", takes="[TEXT|-]", help="show or set what every worker is told", act=_system),
     SlashCommand(name="trace", takes="[N|ID]", help="show the last run, one step of it, or another run", act=_trace,
             offers=(_offer_steps_and_runs,)),
     SlashCommand(name="good", takes="[N]", help="rate the last answer, or that of step N: the workers' cards change",
@@ -303,11 +403,8 @@ COMMANDS: Final = {command.name: command for command in (
     SlashCommand(name="cost", help="show what this chat has cost", act=_cost),
     SlashCommand(name="limits", takes="[NAME VALUE|-]", help="show or set the limits of each run", act=_limits,
             offers=(lambda _: [(limit.name.removeprefix("limits."), limit.help) for limit in LIMITS],)),
-    SlashCommand(name="file", takes="[PATH|-]", help="attach a text, image or PDF to each question; - removes them",
-            act=_file, takes_file=True),
+    SlashCommand(name="copy", help="copy the last answer to the clipboard", act=_copy),
     SlashCommand(name="save", takes="[FILE]", help="save the conversation as Markdown", act=_save, takes_file=True),
-    SlashCommand(name="undo", help="remove the last question and answer", act=_undo),
-    SlashCommand(name="edit", takes="[TEXT]", help="edit the last question, or a text, at the prompt", act=_edit),
     SlashCommand(name="exit", help="leave, like Ctrl-D", act=_exit),
 )}  # fmt: skip
 
@@ -383,13 +480,18 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
             print_notice("")
             reading, chat.draft = asyncio.create_task(prompt.read(chat.draft)), ""
     except ChatEnded as ended:
-        if not ended.code and not chat.session.quiet:
-            last = chat.turns[-1] if chat.turns else None
-            if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
-                print_notice(f"to go on with this chat: conductor chat --continue-from {last.run}")
+        if not ended.code:
+            _tell_how_to_go_on(chat)
         return ended.code
     finally:
         await chat.close()
+
+
+def _tell_how_to_go_on(chat: ChatSession) -> None:
+    last = chat.turns[-1] if chat.turns else None
+    if last is not None and last.stored and chat.session.stores_traces and not chat.rehearsal:
+        how = f"--name {chat.name}" if chat.name else f"--continue-from {last.run}"
+        chat.session.tell(f"to go on with this chat: conductor chat {how}")
 
 
 async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.state.attachments import Attachments
+from conductor_cli.state.conversations import ConversationNames
 from conductor_cli.state.interfaces import AttachmentStore, Ratings, Spending
 from conductor_cli.state.ratings import RatingsFile
 from conductor_cli.state.spending import USER, DailySpend, Spender, SpentRow, checkpoint, read_spent
@@ -49,6 +50,8 @@ class State(Protocol):
     def traces(self) -> CheckedTraces: ...
     @property
     def ratings(self) -> Ratings: ...
+    @property
+    def conversations(self) -> ConversationNames: ...
 
     def attachments(self) -> AttachmentStore: ...
 
@@ -95,6 +98,10 @@ class FileState:
     @cached_property
     def ratings(self) -> RatingsFile:
         return RatingsFile(self._paths.ratings)
+
+    @cached_property
+    def conversations(self) -> ConversationNames:
+        return ConversationNames(self._paths.state / "conversations.json")
 
     def attachments(self) -> Attachments:
         return Attachments(self._paths.attachments)
