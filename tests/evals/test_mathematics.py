@@ -25,6 +25,8 @@ from conductor_cli.evals.scorers import SCORERS
         ("so it is $5$", r"\boxed{5}"), (r"\boxed{{2}} or {", "2"), (r"\boxed {1}, no: \fbox{2}", "2"),
         (r"\boxed{\$32,348}", r"\$32,\!348"), (r"\boxed{32348}", r"\$32,\!348"), (r"\boxed{1\,600}", "1600"),
         (r"\boxed{18.9}", r"\$18.90"),
+        (r"The answer is \begin{pmatrix} 3 \\ 1 \end{pmatrix}.", r"\begin{pmatrix} 3 \\ 1 \end{pmatrix}"),
+        (r"\text{Tuesday}", r"\text{Tuesday}"),
     ],
 )  # fmt: skip
 def test_equal_expressions_are_right(text: str, answer: str) -> None:
@@ -44,7 +46,7 @@ def test_equal_expressions_are_right(text: str, answer: str) -> None:
 def test_each_usual_form_of_an_answer_is_found(form: str, answer: str) -> None:
     said = json.dumps({"why": "since it is 3", "answer": answer}) if form == "json" else form % answer
     assert SCORERS["math"].is_correct(said, answer, ())
-    for denied in (f"The answer is not ${answer}$.", f"The answer is not {answer}."):
+    for denied in (f"The answer is not ${answer}$.", f"The answer is not {answer}.", f"The answer isn't ${answer}$."):
         assert not SCORERS["math"].is_correct(denied, answer, ())
 
 

@@ -99,6 +99,7 @@ def test_number_takes_the_last_number(text: str, answer: str) -> None:
         *((text, "70") for text in (
             r"\boxed{71, 70}", "71 or 70", "70 or 71", "-(70)", "q+70", "70 + q", "2*70", "x^70", "70/3", "not 70",
             "The answer is not 70.", "The answer isn't 70", "71 and/or 70",
+            r"70\pi", r"\boxed{70\pi}", r"\sqrt{70}", r"\pm 70", "70i", "70x", "between 71 and 70", r"not \boxed{70}",
         )),
         ("nan", "0"), ("inf", "0"), ("٤", "4"), ("9" * 5000, "9"), ("1e-400", "0.1"),
     ],
@@ -203,3 +204,7 @@ def test_a_valid_expected_answer_is_itself_right(scorer: str, answer: str) -> No
 @pytest.mark.parametrize("scorer", ["exact", "number", "choice"])
 def test_no_text_takes_long_to_score(scorer: str, hostile: str) -> None:
     right(scorer, hostile, "4" if scorer == "number" else "A", FOUR)
+
+
+def test_choices_that_differ_by_case_alone_are_told_apart() -> None:
+    assert said("choice", "q/l^2", ("q/L^2", "q/l^2", "q", "l")) == "B"

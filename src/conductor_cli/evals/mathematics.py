@@ -49,10 +49,12 @@ def is_equivalent(text: str, answer: str) -> bool:
     return bool(_CHILD.ask("compare", given_answer(text), answer))
 
 
-_ANNOUNCED: Final = re.compile(r"answer(?:\s+is\b|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE)
+_ANNOUNCED: Final = re.compile(r"answer(?:\s+(?:isn.?t\b|is\b)|\W{0,4}:)[\s:*]*([^\n]*)", re.IGNORECASE)
+_DENIED_BOX: Final = re.compile(r"(?:\b(?:not|never|cannot be|neither|nor)|n.?t(?: be)?)[\s$*(]*$", re.IGNORECASE)
 _DENIES: Final = re.compile(r"(?:\w+\s+){0,2}(?:not|never)\b", re.IGNORECASE)
 _MARKED: Final = re.compile(r"(?<!\\)\$|\\[(\[]")
 _WORD: Final = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_NAMED: Final = re.compile(r"\\(?:begin|end|text)\s*\{[^{}]*\}")  # words inside LaTeX, which are no prose
 _FONT: Final = re.compile(r"\\(?:mathbf|mathrm|bf|rm|boldsymbol)(?![A-Za-z])")
 
 
@@ -68,12 +70,12 @@ def given_answer(text: str) -> str:
             return _boxed(str(value))
     if (box := last_box(text)) is not text:
         return _boxed(box[len("\\boxed{") : -1])
-    announced = [found[1].strip() for found in _ANNOUNCED.finditer(text)]
-    said = announced[-1] if announced else text.strip()
-    if announced and _DENIES.match(said):
+    announced = [*_ANNOUNCED.finditer(text)]
+    said = announced[-1][1].strip() if announced else text.strip()
+    if announced and (_DENIES.match(said) or "isn" in announced[-1][0][:12].lower()):
         return ""
     bare = said.strip("*` ")
-    if "\n" in bare or _MARKED.search(bare) or _WORD.search(bare):
+    if "\n" in bare or _MARKED.search(bare) or _WORD.search(_NAMED.sub("", bare)):
         return said if announced and _MARKED.search(said) else text
     return _boxed(bare)
 
@@ -86,11 +88,15 @@ def _boxed(expression: str) -> str:
 
 
 def last_box(text: str) -> str:
-    """The last closed box in `text`, else the whole text.
+    """The last closed box in `text` that it does not deny, an empty one if it denies all, else the whole text.
 
     The library would join all boxes into one answer, even if a later one corrects an earlier one.
     """
-    begin = max((found.end() for found in _BOX.finditer(text)), default=len(text))
+    boxes = [*_BOX.finditer(text)]
+    stated = [box for box in boxes if not _DENIED_BOX.search(text, max(box.start() - 20, 0), box.start())]
+    if boxes and not stated:
+        return "\\boxed{}"
+    begin = stated[-1].end() if stated else len(text)
     depth = 1
     for at in range(begin, len(text)):
         depth += (text[at] == "{") - (text[at] == "}")

@@ -235,8 +235,14 @@ _NUMBER: Final = re.compile(
 _MAX_NUMBER: Final = 400
 
 
-_PART_BEFORE: Final = re.compile(r"(?:[\w)\]}]\s?[+*/^\u00d7\u00b7]|[+*/^(\u2212-]\s?\()\s?$")
-_PART_AFTER: Final = re.compile(r"\)?\s?[+*^\u00d7\u00b7]\s?[\w(\\]|\)?\s?/\s?[\d(]")
+_PART_BEFORE: Final = re.compile(
+    r"(?:[\w)\]}]\s?[+*/^\u00d7\u00b7]|[+*/^(\u2212-]\s?\(|\\(?:sqrt|pm|mp|sin|cos|tan|log|ln)\s?\{?|[\u221a\u00b1]"
+    r"|\bbetween\s\S{1,30}\sand)\s?$"
+)
+_PART_AFTER: Final = re.compile(
+    r"\)?\s?[+*^\u00d7\u00b7]\s?(?!\{?\\circ)[\w({\\]|\)?\s?/\s?[\d(]|\s?(?:\\(?:pi|sqrt)|[\u03c0\u221a])"
+    r"|[iknpqrtxyz](?!\w)"  # a variable; letters of units are none
+)
 _ALTERNATIVE: Final = re.compile(r"[0-9][^\w.\n]{0,3}\s(?:or|and/or)\s\W{0,3}$")
 
 
@@ -246,7 +252,7 @@ def _last_number(text: str) -> Decimal | None:
     None where that is a part of an expression, as in `q + 70`, or one of several, as in `71 or 70`.
     """
     box = mathematics.last_box(text)
-    boxed = box is not text and _NUMBER.search(box) is not None
+    boxed = box is not text and (box == "\\boxed{}" or _NUMBER.search(box) is not None)
     text = box if boxed else text
     # A generator instead of a list: a hostile text may contain thousands of numbers.
     last, count = None, 0
@@ -354,6 +360,8 @@ def _extract_choice(text: str, choices: Sequence[str]) -> str:
     if preferred:
         return preferred[-1]
     written = [letter for letter, choice in zip(ascii_uppercase, choices, strict=False) if _is_exact(text, choice)]
+    if len(written) > 1:  # formulas that differ only by case
+        written = [letter for letter in written if choices[ascii_uppercase.index(letter)].strip() == text.strip()]
     # A text that names or quotes several names none of them.
     several = written or leading or bracketed
     return several[0] if len(set(several)) == 1 else ""
