@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,15 +14,16 @@ from conductor_cli.evals.cases import is_correct
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.server.api.request import RequestError
 from conductor_cli.state.trace_store import TraceStore
-from tests.cli.stage import TWO, Stage, says
+from tests.cli.stage import TWO, Stage, refuses, says
 from tests.plugins.conftest import Stalling
 from tests.server.test_tool_turns import asks, by_turns
+from tests.servers import SeenStep, Wire
 
 inspect_ai = pytest.importorskip("inspect_ai")
 
 from inspect_ai.dataset import Sample  # noqa: E402 - after the line that skips
 from inspect_ai.model import ChatMessageUser, ContentAudio, GenerateConfig, get_model  # noqa: E402
-from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer  # noqa: E402
+from inspect_ai.scorer import Score, Scorer, Target, accuracy, match, scorer  # noqa: E402
 from inspect_ai.solver import TaskState, generate, use_tools  # noqa: E402
 from inspect_ai.tool import Tool, tool  # noqa: E402
 
@@ -88,6 +90,26 @@ def test_inspect_calls_its_tools_and_the_worker_goes_on(stage: Stage, tmp_path: 
     assert sample.messages[2].text == "edited a.txt"
     assert [len(stage.asked(name)) for name in ("planner", "alpha")] == [1, 2]
     assert stage.asked("alpha")[1].json["messages"][-1]["content"] == "edited a.txt"
+
+
+def test_a_run_without_an_answer_is_a_wrong_sample_and_the_others_go_on(stage: Stage, tmp_path: Path) -> None:
+    async def only_the_second(seen: SeenStep, wire: Wire) -> None:
+        await says("SIRAP" if "Question 2" in json.dumps(seen.json) else "")(seen, wire)
+
+    stage.models |= {"alpha": only_the_second, "beta": only_the_second}
+    samples = [Sample(input=f"Question {number}", target="SIRAP") for number in (1, 2)]
+    log = evaluate(tmp_path, inspect_ai.Task(samples, scorer=match()))
+    assert log.status == "success", log.error
+    first, second = log.samples
+    assert (first.output.completion, second.output.completion) == ("", "SIRAP")
+    assert first.output.error
+    assert [sample.scores["match"].value for sample in log.samples] == ["I", "C"]
+
+
+def test_a_refused_key_is_an_error_of_the_sample(stage: Stage) -> None:
+    stage.models |= {"alpha": refuses(401), "beta": refuses(401)}
+    with pytest.raises(RequestError, match="key"):
+        asyncio.run(get_model("conductor/auto", memoize=False).generate("How many?"))
 
 
 def test_a_cancelled_sample_cancels_its_workers(stage: Stage) -> None:

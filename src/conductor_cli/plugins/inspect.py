@@ -33,6 +33,8 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolCall, ToolChoice, ToolFunction, ToolInfo
 
 from conductor_cli.core.errors import UsageError
+from conductor_cli.server.api.errors import TOO_LONG
+from conductor_cli.server.api.request import RequestError
 
 CONFIG_FIELDS: Final[Mapping[str, str]] = {
     "max_tokens": "max_tokens", "temperature": "temperature", "seed": "seed", "stop_seqs": "stop",
@@ -44,6 +46,11 @@ STOPS: Final[Mapping[str, StopReason]] = {
     "stop": "stop", "length": "max_tokens", "content_filter": "content_filter", "tool_calls": "tool_calls"
 }  # fmt: skip
 """What Inspect calls the end of an answer."""
+
+OWN_FAILURES: Final = frozenset({
+    TOO_LONG, "workers_failed", "invalid_answer", "limit_time", "limit_calls", "limit_tokens", "limit_cost"
+})  # fmt: skip
+"""The codes of errors that say something about the sample, not about the models or the settings."""
 
 
 @modelapi(name="conductor")
@@ -80,13 +87,24 @@ class ConductorAPI(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """Return one answer. Where Inspect cancels the sample, the workers are cancelled. Raises `RequestError`."""
+        """Return one answer. Where Inspect cancels the sample, the workers are cancelled.
+
+        A run that ended without an answer for a reason of its own gives an empty one, with the reason as its error: it
+        is wrong, and the other samples go on. Raises `RequestError` where models cannot be reached, a setting is wrong
+        or a limit of the day is used up, which says nothing about the sample.
+        """
         # Every command of Inspect loads this module, most of which ask nothing.
         from conductor_cli.plugins.in_process import model_name, shared_server
 
         body = {"model": model_name(self.model_name), "messages": [_chat_message(message) for message in input]}
         server = shared_server(rehearsal=self._rehearsal, config=self._config_file)
-        return _output(await server.answer(body | _options(config) | _tools(tools, tool_choice)))
+        try:
+            return _output(await server.answer(body | _options(config) | _tools(tools, tool_choice)))
+        except RequestError as error:
+            if error.code not in OWN_FAILURES:
+                raise
+            stop: StopReason = "model_length" if error.code == TOO_LONG else "unknown"
+            return ModelOutput.from_content(self.model_name, "", stop, error.message)
 
 
 # The request
