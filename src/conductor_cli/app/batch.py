@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import compress, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from conductor_cli.core.errors import ConductorError, Failure, UsageError, describe_system_error
 from conductor_cli.core.formatting import format_size
@@ -43,6 +43,7 @@ MAX_LINE: Final = 16 << 20
 """Bytes of a line of the input."""
 MAX_ID: Final = 512
 """Characters of an id."""
+_from_json: Final = json.JSONDecoder().decode  # without what `json.loads` asks at each call
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…"}'
 MAX_UNREACHABLE: Final = 3
 """The batch stops after so many times `parallel` runs in a row that reached no worker."""
@@ -56,8 +57,7 @@ DAY_LIMITS: Final = frozenset({"limit_calls_day", "limit_tokens_day", "limit_cos
 Form = Literal["text", "jsonl", "openai"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
+class BatchItem(NamedTuple):
     """A line of the input: its id, and the line itself as an object."""
 
     id: str
@@ -129,17 +129,19 @@ def _parse(text: str, form: Form, line: int, path: Path) -> BatchItem:
     if form == "text":
         return BatchItem(id=str(line), form=form, data={"id": str(line), "question": text})
     try:
-        data = json.loads(text)
+        data = _from_json(text)
     except (ValueError, RecursionError) as error:
         raise _line_error(path, line, f"it is not JSON: {describe_system_error(error)}") from None
     if not isinstance(data, dict):
         raise _line_error(path, line, "it is not a JSON object")
-    name = data.get("custom_id" if form == "openai" else "id", str(line) if form == "jsonl" else None)
+    field = "custom_id" if form == "openai" else "id"
+    name = data.get(field, str(line) if form == "jsonl" else None)
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ID:
         raise _line_error(path, line, f"its id is not a text of 1 to {MAX_ID} characters")
-    item = BatchItem(id=name, form=form, data={**data, "custom_id" if form == "openai" else "id": name})
+    data[field] = name
+    item = BatchItem(id=name, form=form, data=data)
     try:
         item.question()
     except UsageError as error:
@@ -218,9 +220,11 @@ class _Hashes:
         self._hashes = array("q", sorted(hashes))
 
     def __contains__(self, name: str) -> bool:
+        if not (hashes := self._hashes):
+            return False
         value = hash(name)
-        place = bisect_left(self._hashes, value)
-        return place < len(self._hashes) and self._hashes[place] == value
+        place = bisect_left(hashes, value)
+        return place < len(hashes) and hashes[place] == value
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -267,13 +271,13 @@ def written_lines(path: Path) -> Iterator[dict[str, Any]]:
     """
     with suppress(FileNotFoundError), path.open("rb") as file:
         for number, raw in enumerate(file, start=1):
-            if not _is_cut_off(raw, first=number == 1):
+            if raw.endswith(b"\n") or not _is_cut_off(raw, first=number == 1):
                 yield _read_written(raw, path, number)
 
 
 def _is_cut_off(raw: bytes, *, first: bool) -> bool:
     """Whether a kill has cut this line off. The first line must look like ours: nothing before it shows whose it is."""
-    if raw.endswith(b"\n") or not raw.startswith(b'{"id":"' if first else b'{"'):
+    if not raw.startswith(b'{"id":"' if first else b'{"'):
         return False
     with suppress(ValueError, RecursionError):
         json.loads(raw)
@@ -299,10 +303,10 @@ def mend_last_line(path: Path) -> None:
 
 def _read_written(raw: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        data = json.loads(raw)
+        data = _from_json(raw.decode())
         _id_of(data)
         if "answer" in data or "response" in data or "message" in data["error"]:
-            return dict(data)
+            return data  # type: ignore[no-any-return]
     except (ValueError, RecursionError, TypeError, KeyError):
         pass
     raise _not_written(path, number)
@@ -452,14 +456,14 @@ def _count_input(source: Path, *written: _Written) -> list[int]:
     hashes, counts = array("q"), [0] * len(written)
     for item in read_items(source):
         hashes.append(hash(item.id))
+        key = item.key
         for place, each in enumerate(written):
-            if item.id in each.ids:
+            if key in each.keys:
                 counts[place] += 1
-                if item.key not in each.keys:
-                    hint = "name another file with -o, or give the question another id"
-                    raise UsageError(
-                        f"{source}: the id {item.id!r:.80} has an answer already, to another question", hint=hint
-                    )
+            elif item.id in each.ids:
+                hint = "name another file with -o, or give the question another id"
+                message = f"{source}: the id {item.id!r:.80} has an answer already, to another question"
+                raise UsageError(message, hint=hint)
     if _Hashes(hashes).repeat:
         seen = set[str]()
         for item in read_items(source):

@@ -142,7 +142,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
                     yield notice, run.read_so_far
         recorder.check()
     finally:
-        await asyncio.to_thread(recorder.close)  # a large trace takes long to compress
+        await recorder.close()
 
 
 class TraceIncomplete(ConductorError):
@@ -251,11 +251,11 @@ class RunRecorder:
         if waiting == 1 and self._writer is not None:
             self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._writer.flush)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._writer is not None:
-            self._writer.close()
+            await asyncio.to_thread(self._writer.close)  # a large trace takes long to compress
 
 
 DecidePlan = Callable[[Run], Decision | None]

@@ -12,6 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment, Message, Request
@@ -231,7 +232,7 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
         messages, prefill, cuts = [*messages, *follow_up], "" if follow_up else prefill, ()
     elif profile.render is None:
         parts = [*([_RULES] if profile.rules else []), _form(plan_format, replace(context, first=1))]
-        parts += [_example(example, profile, context) for example in FEWSHOTS if profile.fewshots]
+        parts += _examples(profile, context.reasoning, context.single) if profile.fewshots else []
         fixed = "\n\n".join(parts) + "\n\n"
         prefix = fixed + "The workers:\n" + "\n".join(worker_lines(pool.workers, profile, context))
         cuts = (len(fixed), len(prefix))
@@ -276,14 +277,18 @@ def _form(plan_format: PlanFormat, context: PlanFormatContext) -> str:
     return plan_format.instructions(context)
 
 
-def _example(example: Example, profile: Profile, context: PlanFormatContext) -> str:
+@cache
+def _examples(profile: Profile, reasoning: bool, single: bool) -> list[str]:  # noqa: FBT001 - a key of the cache
+    return [_example(example, profile, reasoning=reasoning, single=single) for example in FEWSHOTS]
+
+
+def _example(example: Example, profile: Profile, *, reasoning: bool, single: bool) -> str:
     names = tuple(worker.name for worker in example.workers)
     own = PlanFormatContext(
-        rules=PlanRules(workers=names), order=context.order, bar=context.bar, reasoning=context.reasoning,
-        single=context.single,
+        rules=PlanRules(workers=names), order=profile.order, bar=profile.bar, reasoning=reasoning, single=single,
         labels=labels_for(example.workers, profile.labels), skills=skills_for(example.workers, profile),
     )  # fmt: skip
-    plan = example.plan if context.reasoning else Plan(steps=example.plan.steps)
+    plan = example.plan if reasoning else Plan(steps=example.plan.steps)
     workers = "\n".join(worker_lines(example.workers, profile, own))
     text = plan_format_for(profile, own).render(plan, own)
     return f"Example. The workers:\n{workers}\nQuestion: {example.question}\nPlan:\n{text}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Decimal
+from operator import add, attrgetter
 from typing import Final, TypeGuard
 
 MAX_COUNTED: Final = 10**12
@@ -110,7 +111,7 @@ class Usage:
 
     def __post_init__(self) -> None:
         # A trace may be damaged, or of somebody else. A sum of usages is never negative.
-        if min(getattr(self, name) for name in _COUNTS) < 0:
+        if min(_counts(self)) < 0:
             raise ValueError("a number of a usage is below zero")
         if self.cost is not None and (self.cost.is_nan() or self.cost < 0):
             raise ValueError(f"the cost of a usage is {self.cost:.3e}")
@@ -125,13 +126,14 @@ class Usage:
             cost = self.cost if other.cost is None else other.cost
         else:
             cost = self.cost + other.cost
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        return Usage(cost=cost, seconds=self.seconds + other.seconds, **sums)
+        sums = zip(_COUNTS, map(add, _counts(self), _counts(other)), strict=True)
+        return Usage(cost=cost, seconds=self.seconds + other.seconds, **dict(sums))
 
 
 _COUNTS: Final = (
     "tokens_in", "tokens_out", "tokens_cached", "tokens_reasoning", "tokens_stored", "calls", "unpriced",
 )  # fmt: skip
+_counts: Final = attrgetter(*_COUNTS)
 
 NO_USAGE: Final = Usage()
 

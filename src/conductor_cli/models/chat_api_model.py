@@ -93,7 +93,8 @@ class ChatApiModel:
         if self._form == "ask" and (is_constrained(request) or request.prefill):
             await self._learn_form(_remaining(ends))
         dropped = self._dropped
-        dropped |= self._api.unsupported & self._body(request, dropped).keys()
+        if self._api.unsupported:
+            dropped |= self._api.unsupported & self._body(request, dropped).keys()
         name, path, is_silent = self._server.name, self._api.path(self._model), True
         while True:
             fields = self._body(request, dropped)
@@ -108,12 +109,13 @@ class ChatApiModel:
                 async with self._server.open("POST", path, body=body, seconds=_remaining(ends), limit=limit) as answer:
                     # No error status, so the server takes this request. Calls beside it may have learned more.
                     self._dropped |= dropped
-                    self._noted |= self._api.additions(self._body(request, frozenset())).keys()
-                    instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
-                    for each in sorted(self._dropped - self._noted):
-                        what = instead.get(each, "without it")
-                        yield Chunk(note=f"{name} does not accept {each}; sent {what}")
-                    self._noted |= self._dropped
+                    if untold := self._dropped - self._noted:
+                        untold -= self._api.additions(self._body(request, frozenset())).keys()
+                        instead = {each: f"as {self._max_tokens_field(self._dropped)}" for each in MAX_TOKENS_FIELDS}
+                        for each in sorted(untold):
+                            what = instead.get(each, "without it")
+                            yield Chunk(note=f"{name} does not accept {each}; sent {what}")
+                        self._noted |= self._dropped
                     while not ended and (batch := await answer.events(reply_limit(asked))) is not None:
                         chunks, problem = list[Chunk](), None
                         try:

@@ -138,7 +138,7 @@ class Circuits:
 
     def why_skipped(self, worker: Worker) -> Failure | None:
         """Return why a worker is not asked now; None where it may be."""
-        if not self.rules.failures:
+        if not self.rules.failures or not self._circuits:
             return None
         now = self._clock()
         for key in _keys_of(worker):
@@ -155,7 +155,7 @@ class Circuits:
     def calling(self, worker: Worker) -> Iterator[None]:
         """Inside, calls of `worker` are made for one step; after a break the first of them decides for everybody."""
         caller, now = object(), self._clock()
-        circuits = [self._circuits[key] for key in _keys_of(worker) if key in self._circuits]
+        circuits = self._of(worker)
         for circuit in circuits:
             circuit.begin(caller, now)
         try:
@@ -165,14 +165,17 @@ class Circuits:
                 circuit.leave(caller)
 
     def succeeded(self, worker: Worker) -> None:
-        for key in _keys_of(worker):
-            if key in self._circuits:
-                self._circuits[key].succeed()
+        for circuit in self._of(worker):
+            circuit.succeed()
 
     def failed(self, worker: Worker, error: ModelError) -> None:
         for key in _keys_of(worker):
             circuit = self._circuits.setdefault(key, Circuit(shared=key[0] == "provider"))
             circuit.fail(worker.name, error, self.rules, self._clock())
+
+    def _of(self, worker: Worker) -> list[Circuit]:
+        # As long as no call fails there is none, and nobody need find out what its keys would be.
+        return [self._circuits[key] for key in _keys_of(worker) if key in self._circuits] if self._circuits else []
 
     def reports(self) -> list[CircuitReport]:
         """Return every circuit that a failure has made, workers before providers."""

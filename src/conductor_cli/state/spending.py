@@ -256,6 +256,7 @@ class DailySpend:
         client: Spender = USER, now: Callable[[], datetime] = local_now,
     ) -> None:  # fmt: skip
         self.directory = directory
+        self._path = directory / FILE
         self.limits = limits
         self.client = client
         self._problem = ""
@@ -375,13 +376,12 @@ class DailySpend:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """The database, which no other process writes meanwhile. Raises `OSError` and `sqlite3.Error`."""
-        path = self.directory / FILE
-        if self._database is not None and (self._file is None or self._file != _identity(path)):
+        if self._database is not None and (self._file is None or self._file != _identity(self._path)):
             self._database.close()
             self._database = None  # the file was removed, and perhaps begun again by another run
         if self._database is None:
-            self._database = open_database(path, checkpoints=self.checkpoints)
-            self._file = _identity(path)
+            self._database = open_database(self._path, checkpoints=self.checkpoints)
+            self._file = _identity(self._path)
         with self._database:  # commits at the end, or rolls back
             self._database.execute("BEGIN IMMEDIATE")
             yield self._database

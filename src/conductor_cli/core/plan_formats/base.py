@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from typing import Any, ClassVar, Final, Literal, Protocol
 
@@ -195,6 +196,7 @@ BLANK: Final = (
 """What Python strips as white space, beside control characters. A subtask must not consist of it."""
 
 
+@cache
 def char_class_without(excluded: str) -> str:
     """Return a GBNF class of every character except these and control characters."""
     # The class lists what it admits. For a class that lists what it excludes, llama.cpp refuses the first byte of every
