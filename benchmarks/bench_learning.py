@@ -1,7 +1,7 @@
 """Learning from ratings, over SIMULATED workers: scripted models that are right with a probability that is known.
 
 Everything else is real: the run, the planner's prompt with its cards, the trace, the shares of a verdict, the
-estimates, the exploring and its propensities. The planner is scripted too: it names the worker whose card in the prompt
+estimates. The planner is scripted too: it names the worker whose card in the prompt
 has the highest figure. Each answer is rated right after it.
 
 Regret is what the best worker would have answered right more, in expectation. Before the 200 questions that count there
@@ -22,7 +22,7 @@ from typing import Final
 
 from figures import Figure, Table, show
 
-from conductor_cli.app.learning import learning_key, make_exploration, with_learned_cards
+from conductor_cli.app.learning import learning_key, with_learned_cards
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.learning import Rating, learn, shares_of
 from conductor_cli.core.pool import Card, Pool, Worker
@@ -34,7 +34,6 @@ from conductor_cli.run import Conductor, start_run
 SEEDS: Final = 20
 BEFORE: Final = 100
 QUESTIONS: Final = 200
-EXPLORED: Final = 0.05  # the default of `learning.explore`
 CARDS: Final[Mapping[str, float]] = {"ada": 0.85, "ben": 0.75, "cem": 0.70, "dua": 0.55}
 """The figures of the cards, which are true until a worker gets worse."""
 
@@ -49,9 +48,7 @@ def measure() -> Table:
     """All seeds, one after the other."""
     pairs = [(regret(seed, learns=False), regret(seed)) for seed in range(SEEDS)]
     seldom = [regret(seed, rated=0.3) for seed in range(SEEDS)]
-    unexplored = [regret(seed, explored=0.0) for seed in range(SEEDS)]
     rising = [regret(seed, after=BETTER) for seed in range(SEEDS)]
-    unseen = [regret(seed, after=BETTER, explored=0.0) for seed in range(SEEDS)]
     healthy = [regret(seed, after=CARDS) for seed in range(SEEDS)]
     fixed, learned = [one for one, _ in pairs], [two for _, two in pairs]
     base = statistics.mean(fixed)
@@ -66,12 +63,8 @@ def measure() -> Table:
         Figure("the same, the worst seed", max(two / one for one, two in pairs), "ratio"),
         Figure("the same, 3 of 10 answers rated", statistics.mean(seldom) / base, "ratio",
                also=interval(seldom)),
-        Figure("the same, without exploring", statistics.mean(unexplored) / base, "ratio",
-               also=interval(unexplored)),
-        Figure("another worker rises from 0.70 to 0.95 instead; regret with exploring",
+        Figure("another worker rises from 0.70 to 0.95 instead",
                statistics.mean(rising) / RISE, "ratio", also=f"fixed {RISE:.1f}; {interval(rising)}"),
-        Figure("the same, without exploring", statistics.mean(unseen) / RISE, "ratio",
-               also=interval(unseen)),
         Figure("right answers lost where no worker gets worse", statistics.mean(healthy) / QUESTIONS,
                "percent", also=f"of {QUESTIONS}: {interval(healthy)}; fixed cards, which are true, lose none"),
     ))  # fmt: skip
@@ -122,7 +115,6 @@ class World:
 
     seed: int
     learns: bool
-    explored: float
     rated: float
     ratings: list[Rating] = field(default_factory=list)
     now: float = 0.0
@@ -141,11 +133,9 @@ class World:
         """One question, planned with the cards of now, and perhaps rated; returns who answered."""
         self.now += HOUR
         learned = learn(self.ratings if self.learns else (), self.now)
-        explores = self.learns and self.explored and self.ratings
         conductor = Conductor(
-            model=CardReader(), pool=with_learned_cards(self.pool, learned), workers=self.models, random=self.draw,
-            exploration=make_exploration(self.pool, learned, self.explored) if explores else None,
-        )  # fmt: skip
+            model=CardReader(), pool=with_learned_cards(self.pool, learned), workers=self.models, random=self.draw
+        )
         run = start_run(conductor, Question(text="What is it?"))
         async for _ in run:
             pass
@@ -159,12 +149,9 @@ class World:
         return trace.steps[0].worker
 
 
-def regret(
-    seed: int, *, learns: bool = True, explored: float = EXPLORED, rated: float = 1.0,
-    after: Mapping[str, float] = WORSE,
-) -> float:  # fmt: skip
+def regret(seed: int, *, learns: bool = True, rated: float = 1.0, after: Mapping[str, float] = WORSE) -> float:
     """Right answers lost in the questions that count, in expectation."""
-    return asyncio.run(_regret(World(seed, learns, explored, rated), after))
+    return asyncio.run(_regret(World(seed, learns, rated), after))
 
 
 async def _regret(world: World, after: Mapping[str, float]) -> float:

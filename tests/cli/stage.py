@@ -138,8 +138,6 @@ class Stage:
     def configure(self, more: str = "", workers: Sequence[str] = ("alpha", "beta"), conductor: str = "") -> None:
         """Write config.toml: the conductor, one worker of this server for each name, one attempt, and `more`."""
         lines = ["[conductor]", f'model = "{conductor or f"{self.url}#{PLANNER}"}"', more or "[limits]\nattempts = 1"]
-        if "explore" not in more:  # which step tries another worker is drawn at random
-            lines += ["explore = 0"] if lines[-1].startswith("[learning]") else ["[learning]", "explore = 0"]
         lines += [self.worker(name) for name in workers]
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text("\n".join(lines) + "\n")

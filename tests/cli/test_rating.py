@@ -120,24 +120,3 @@ def test_learning_is_off_by_one_setting(carded: Stage) -> None:
     asked(carded, TWO)
     assert "math 0.80" in prompt_of_planner(carded)
     carded.fails(3, "trace", "rate", "last", "good")
-
-
-def test_a_run_explores_only_where_answers_are_rated(carded: Stage) -> None:
-    explores = "[learning]\nexplore = 50"
-    prices = "price = { input = 0, output = 0 }\ncard = { strengths = { math = 0.8 } }"
-    carded.configure(explores, workers=())
-    with carded.config.open("a") as file:
-        file.writelines(carded.worker(name, prices) + "\n" for name in ("alpha", "beta"))
-    carded.plan = "alpha | - | Answer it."
-
-    def propensity(*options: str) -> float | None:
-        events = carded.inside("ask", "How many?", "--format", "jsonl", *options).events
-        return next(float(item) if (item := event["propensity"]) else None for event in events if "propensity" in event)
-
-    assert propensity() is None
-    carded.inside("trace", "rate", "last", "good")
-    assert propensity() == 0.5
-    assert propensity("--seed", "1") is None
-    tried = [carded.inside("ask", "How many?") for _ in range(4)]
-    said = [done for done in tried if "beta is tried instead of alpha" in done.err]
-    assert all((done.out == "beta answers\n") is (done in said) for done in tried)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from decimal import Decimal
 
 import pytest
 
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.learning import (
-    ALL_KINDS,
     ENOUGH,
     FAILED,
     HALF_LIFE_DAYS,
     PRIOR,
-    Exploration,
     Learned,
     Rating,
     RatingShare,
-    SkillEstimate,
     Verdict,
-    WorkerChoice,
-    choose_worker,
     kind_of_task,
     learn,
     shares_of,
@@ -30,7 +23,7 @@ from conductor_cli.core.learning import (
 from conductor_cli.core.plan import Step
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
 from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
-from conductor_cli.core.usage import FREE, NO_USAGE, Price
+from conductor_cli.core.usage import NO_USAGE
 
 DAY = 86_400.0
 CARD = Card(strengths={"math": 0.8, "code": 0.4})
@@ -127,47 +120,3 @@ def test_the_card_of_another_worker_stays() -> None:
     worker = POOL["a"]
     assert learned.on(worker, "another key") == worker
     assert learned.on(worker, "a").card.strengths["math"] < 0.8
-
-
-def worker(name: str, cost: str | None = "1", **more: object) -> Worker:
-    price = None if cost is None else Price(input=Decimal(cost), output=Decimal(cost))
-    return Worker(name=name, kind="scripted", **{"price": price, **more})  # type: ignore[arg-type]
-
-
-def exploring(**cards: float | None) -> Exploration:
-    estimates = {name: {ALL_KINDS: SkillEstimate(card=figure)} for name, figure in cards.items()}
-    return Exploration(probability=0.1, estimates=estimates)
-
-
-def test_each_candidate_gets_the_same_part_of_the_probability() -> None:
-    draws = [choose_worker("a", ("b", "c"), 0.2, n / 1000) for n in range(1000)]
-    counts = Counter(choice.worker for choice in draws)
-    assert counts == {"a": 800, "b": 100, "c": 100}
-    assert {choice.worker: choice.propensity for choice in draws} == {"a": 0.8, "b": 0.1, "c": 0.1}
-    assert {choice.preferred for choice in draws if choice.worker != "a"} == {"a"}
-
-
-def test_nothing_is_left_to_chance_without_a_candidate() -> None:
-    assert choose_worker("a", (), 0.2, 0.0) == choose_worker("a", ("b",), 0.0, 0.0) == WorkerChoice(worker="a")
-
-
-def test_only_a_worker_that_may_be_as_good_is_tried() -> None:
-    found = exploring(a=0.8, near=0.75, far=0.4, new=None)
-    others = [worker(name) for name in ("near", "far", "new", "unknown")]
-    assert found.candidates(worker("a"), others, "math") == ("near", "new")
-
-
-@pytest.mark.parametrize(
-    ("other", "planned", "allowed"),
-    [("1", "1", True), ("0.5", "1", True), ("2", "1", False), (None, "1", False), ("1", None, False),
-     (None, None, False), ("0", None, True)],
-)  # fmt: skip
-def test_a_dearer_worker_is_never_tried(other: str | None, planned: str | None, allowed: bool) -> None:
-    found = exploring(a=0.5, b=0.5)
-    assert bool(found.candidates(worker("a", planned), [worker("b", other)], "")) is allowed
-
-
-def test_a_worker_with_other_tools_is_never_tried() -> None:
-    found = exploring(a=0.5, b=0.5)
-    with_tools = Worker(name="b", kind="scripted", price=FREE, tools=("git",))
-    assert found.candidates(worker("a"), [with_tools], "") == ()

@@ -23,7 +23,7 @@ KEYS = [
     "planner_worker", "planning", "usage", "notices", "rejected_plans",
 ]  # fmt: skip
 STEP_KEYS = [
-    "number", "planned_worker", "preferred", "propensity", "worker", "subtask", "access", "state", "text",
+    "number", "planned_worker", "worker", "subtask", "access", "state", "text",
     "usage", "seconds", "error", "failed_attempts", "nested", "tools",
 ]  # fmt: skip
 

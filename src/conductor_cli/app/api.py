@@ -199,7 +199,7 @@ class AsyncConductor:
             seed=self._seed,
             rehearsal=self._rehearsal,
             attachments=self._attachments,
-            learning="cards",
+            learning=True,
         )
         return self
 

@@ -6,10 +6,10 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from conductor_cli.app.keys import open_key_store
-from conductor_cli.app.learning import apply_learning
+from conductor_cli.app.learning import read_learned, with_learned_cards
 from conductor_cli.app.planner_resolution import (
     describe_model_choice,
     describe_planning_model,
@@ -43,11 +43,6 @@ class OpenSpend(Protocol):
     """Opens the record of what all runs of a day spend."""
 
     def __call__(self, limits: DayLimits, /, *, planner: Worker | None) -> Spending: ...
-
-
-Learning = Literal["off", "cards", "explore"]
-"""Whether the planner reads cards with what the user's ratings say, and whether a step may also go to another worker
-than the planned one. Evaluations and training do without, so that they can be repeated."""
 
 
 class LoadedModels:
@@ -124,14 +119,15 @@ async def open_conductor(
     loaded: LoadedModels | None = None,
     attachments: AttachmentStore | None = None,
     spend: OpenSpend | None = None,
-    learning: Learning = "off",
+    learning: bool = False,
 ) -> OpenedConductor:
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
     still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
     spent. Models are taken from `loaded` where it is given, and what is opened stays there. `attachments` has the bytes
-    of attached files. `spend` opens the record of what is spent, which several conductors may share.
+    of attached files. `spend` opens the record of what is spent, which several conductors may share. With `learning`
+    the planner reads cards with what the user's ratings say; evaluations and training can be repeated without.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
@@ -176,9 +172,10 @@ async def open_conductor(
             for worker in pool
         )
     )
-    tools = exploration = None
+    tools = None
     if not rehearsal:
-        pool, exploration = apply_learning(settings, pool) if learning != "off" else (pool, None)
+        if learning:
+            pool = with_learned_cards(pool, read_learned(settings)[0])
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
@@ -188,7 +185,6 @@ async def open_conductor(
         workers=workers, unavailable=absent, notices=remarks,
         planner_worker=also_worker, seed=seed, daily_spend=daily_spend,
         pool_policy=pool_policy, attachments=attachments, tools=tools,
-        exploration=exploration if learning == "explore" else None,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
     if rehearsal:

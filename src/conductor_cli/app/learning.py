@@ -20,8 +20,6 @@ from conductor_cli.core.continuation import check_step_exists
 from conductor_cli.core.errors import ConductorError, ConfigError, ModelError, UsageError
 from conductor_cli.core.formatting import format_duration, format_size
 from conductor_cli.core.learning import (
-    ALL_KINDS,
-    Exploration,
     Learned,
     RatedBy,
     Rating,
@@ -98,30 +96,6 @@ def with_learned_cards(pool: Pool, learned: Learned) -> Pool:
     return Pool(
         workers=tuple(worker if worker.kind == SELF else learned.on(worker, learning_key(worker)) for worker in pool)
     )
-
-
-def apply_learning(settings: Settings, pool: Pool) -> tuple[Pool, Exploration | None]:
-    """The pool with the cards that the planner reads, and how a run may explore.
-
-    It does not where nobody rates answers: there is no rating yet, and no check. Then it would learn nothing.
-    """
-    learned, stored = read_learned(settings)
-    probability = settings["learning.explore"] / 100
-    is_rated = settings[SWITCH] and (stored.ratings or settings["learning.check"])
-    if not probability or not is_rated:
-        return with_learned_cards(pool, learned), None
-    exploration = make_exploration(pool, learned, probability)
-    return with_learned_cards(pool, learned), exploration
-
-
-def make_exploration(pool: Pool, learned: Learned, probability: float) -> Exploration:
-    """How a run over `pool`, which has the cards before any rating, explores."""
-    estimates = {}
-    for worker in pool:
-        key, card = learning_key(worker), worker.card
-        by_tag = {tag: learned.estimate(key, card, tag) for tag in card.strengths}
-        estimates[worker.name] = {ALL_KINDS: learned.estimate(key, card), **by_tag}
-    return Exploration(probability=probability, estimates=estimates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

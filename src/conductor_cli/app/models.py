@@ -264,7 +264,7 @@ def warm_prefix(settings: Settings) -> Usage | None:
         raise ConductorUnusable("only a local conductor keeps its prompt", hint="conductor model use NAME | FILE")
 
     async def warm() -> Usage:
-        opened = await open_conductor(settings, asking=False, learning="cards")
+        opened = await open_conductor(settings, asking=False, learning=True)
         try:
             return await opened.conductor.prepare()
         except ModelError as error:

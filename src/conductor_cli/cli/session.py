@@ -157,7 +157,7 @@ class Session:
             seed=self.options.seed,
             rehearsal=self.rehearsal,
             attachments=self.attachments,
-            learning="explore",
+            learning=True,
             **how,
         )
         try:

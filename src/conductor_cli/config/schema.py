@@ -193,8 +193,6 @@ SETTINGS: Final = (
             help="let ratings and checks of answers change the cards that the planner reads"),
     Setting(name="learning.check", type="text", default="",
             help="a program that says whether an answer is good: it reads the answer, and exit code 0 means good"),
-    Setting(name="learning.explore", type="whole", default=5, least=0, most=50,
-            help="percent of steps that go to another worker which may be as good; only where answers are rated"),
     Setting(name="serve.parallel", type="whole", default=32, help="maximum runs of conductor serve at the same time"),
     Setting(name="serve.origins", type="names", default=(), pattern=r"\*|[a-z][a-z0-9+.-]*://[^\s/,]+",
             form="a list of origins such as https://chat.example.com",
@@ -207,7 +205,8 @@ SETTINGS: Final = (
 
 DROPPED: Final[dict[str, str]] = {
     "conductor.prepare": "the fixed part of the prompt is always read after model pull",
-    "learning.explore_dearer": "a step never goes to a worker that costs more",
+    "learning.explore": "a step goes to the planned worker; measure others with conductor workers calibrate",
+    "learning.explore_dearer": "a step goes to the planned worker",
     "learning.check_seconds": "a check may take 60 s",
     "breaker.failures": "a worker is skipped after 3 failures in a row",
     "breaker.seconds": "a skipped worker is tried again after 30 s, then after twice as long",

@@ -88,8 +88,6 @@ class StepPlanned(_StepEvent):
     """A step of the plan is complete. `last` says whether its answer is the run's answer.
 
     Where a plan is ready without such a step, because the planner's last one repeated it, the newest step is the last.
-    `preferred` is the worker that the planner named, where another one is tried instead. `propensity` is the
-    probability with which `worker` was chosen; None where nothing was left to chance.
     """
 
     kind: ClassVar[str] = "step_planned"
@@ -97,8 +95,6 @@ class StepPlanned(_StepEvent):
     subtask: str
     access: tuple[int, ...]
     last: bool
-    preferred: str = ""
-    propensity: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

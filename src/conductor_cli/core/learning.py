@@ -3,17 +3,12 @@
 A verdict about an answer is one observation, however many steps led to it. `shares_of` divides it among them, and
 `estimate_of` puts a worker's shares together with its capability card: a beta distribution whose prior is the card's
 figure, in which old shares weigh less.
-
-So that a worker nobody asks is not misjudged, one of the workers that may be as good now and then takes a step, each
-with the same chance. The probability of what was done is stored with the step: from it an evaluation of stored runs
-can tell what another choice would have given (inverse propensity weighting).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import sqrt
 from typing import Final, Literal
 
 from conductor_cli.core.pool import RATED, Card, Pool, Worker
@@ -112,11 +107,6 @@ class SkillEstimate:
         """The share of good answers to be expected."""
         prior = 0.5 if self.card is None else self.card
         return (self._prior * prior + self.weight_good) / (self._prior + self.weight)
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of that share."""
-        return sqrt(self.mean * (1 - self.mean) / (self._prior + self.weight + 1))
 
 
 # From a verdict to shares
@@ -245,69 +235,3 @@ def learn(ratings: Iterable[Rating], now: float) -> Learned:
             if rating.step or (rating.run, share.step) not in newest:
                 shares.setdefault(share.key, []).append((rating.time, share))
     return Learned(now=now, shares=shares)
-
-
-REACH: Final = 1.5
-"""A worker may be as good if its figure and so many standard deviations reach the figure of the planned one."""
-
-ALL_KINDS: Final = ""  # The key of an estimate over all kinds of tasks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exploration:
-    """How a run explores. `estimates` are by worker and by tag of its card."""
-
-    probability: float
-    estimates: Mapping[str, Mapping[str, SkillEstimate]]
-
-    def candidates(self, planned: Worker, others: Collection[Worker], kind: str) -> tuple[str, ...]:
-        """The workers, of `others`, that may be as good as the planned one and may be asked in its place, in order."""
-        wanted = self._estimate(planned.name, kind)
-        if wanted is None:
-            return ()
-        found = []
-        for worker in others:
-            estimate = self._estimate(worker.name, kind)
-            if estimate is None or worker.name == planned.name or set(worker.tools) != set(planned.tools):
-                continue
-            may_be_as_good = estimate.mean + REACH * estimate.deviation >= wanted.mean
-            if may_be_as_good and costs_at_most(worker, planned):
-                found.append(worker.name)
-        return tuple(found)
-
-    def _estimate(self, name: str, kind: str) -> SkillEstimate | None:
-        known = self.estimates.get(name, {})
-        return known.get(kind) or known.get(ALL_KINDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerChoice:
-    """Who does a step. `preferred` is the planned worker where another one is tried, else empty.
-
-    `propensity` is the probability with which `worker` was chosen; None where there was nothing to choose from.
-    """
-
-    worker: str
-    preferred: str = ""
-    propensity: float | None = None
-
-
-def choose_worker(planned: str, candidates: Sequence[str], probability: float, draw: float) -> WorkerChoice:
-    """Return the choice that `draw`, uniform in [0, 1), makes: each candidate has the same part of `probability`."""
-    if not candidates or not probability:
-        return WorkerChoice(worker=planned)
-    if draw >= probability:
-        return WorkerChoice(worker=planned, propensity=round(1 - probability, 6))
-    index = min(int(draw / probability * len(candidates)), len(candidates) - 1)
-    share = round(probability / len(candidates), 6)
-    return WorkerChoice(worker=candidates[index], preferred=planned, propensity=share)
-
-
-def costs_at_most(worker: Worker, planned: Worker) -> bool:
-    """Return whether a worker is known to cost no more than another one, whatever is asked."""
-    price, limit = worker.price, planned.price
-    if price is not None and not any(price.amounts()):
-        return True
-    if price is None or limit is None or price.longer or limit.longer:
-        return False
-    return price.read <= limit.input and price.written <= limit.output

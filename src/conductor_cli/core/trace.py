@@ -137,8 +137,7 @@ class StepRecord:
     """One step as far as it has come. `worker` is who has it now, which after a substitution is not `step.worker`.
 
     `failed` are the attempts that failed, in order, and `attempted` is when the newest attempt began. `tools` are the
-    calls of tools of all attempts, in the order in which they began. `preferred` and `propensity` say how the planned
-    worker was chosen (`StepPlanned`). `tool_calls` are those that the client of the
+    calls of tools of all attempts, in the order in which they began. `tool_calls` are those that the client of the
     server has to make, and `provider_data` is what the worker's adapter needs when the conversation goes on.
     """
 
@@ -165,8 +164,6 @@ class StepRecord:
     tool_calls: tuple[ToolCall, ...] = ()
     provider_data: Mapping[str, Any] = field(default_factory=dict)
     nested: Trace | None = None
-    preferred: str = ""
-    propensity: float | None = None
 
     def seconds(self, now: float) -> float:
         """Return seconds that the step has taken until `now`, or took in all."""
@@ -302,7 +299,6 @@ def _changes(trace: Trace, event: ev.Event) -> dict[str, Any]:
             step = Step(worker=event.worker, subtask=event.subtask, access=event.access)
             record = StepRecord(
                 number=event.step, step=step, last=event.last, planned=event.at, worker=event.worker,
-                preferred=event.preferred, propensity=event.propensity,
             )  # fmt: skip
             return {"steps": (*trace.steps, record)}
         case ev.PlanRejected() | ev.PlanReady():

@@ -20,7 +20,6 @@ from typing import Final, Literal
 from conductor_cli.core.chat import Request
 from conductor_cli.core.errors import ConductorUnusable, Failure, PolicyError
 from conductor_cli.core.events import Mode
-from conductor_cli.core.learning import Exploration
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Ledger, Reservation
 from conductor_cli.core.plan import PlanRules
 from conductor_cli.core.plan_formats import PlanFormatContext
@@ -103,7 +102,6 @@ class Conductor:
       object for all workers there. Workers without an entry wait for nobody.
     - `circuits` say which workers are skipped because their last calls failed, for all runs that share them; None skips
       nobody.
-    - `exploration` says how steps go to other workers than the planned ones; None for never.
     - `room` is set while whoever reads the run keeps up: a worker's answer waits for it; None if nobody has to wait.
     - `attachments` has the bytes of images and documents. `origin` is who asks, as the trace says it.
     """
@@ -137,7 +135,6 @@ class Conductor:
     attachments: AttachmentStore | None = None
     origin: str = ""
     room: asyncio.Event | None = None
-    exploration: Exploration | None = None
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     random: random.Random = field(default_factory=random.Random)

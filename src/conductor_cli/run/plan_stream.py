@@ -1,7 +1,6 @@
 """One reply of the conductor: its text becomes steps while it is being written, and each is announced at once.
 
-Steps that repeat an earlier one are left out, and now and then a step goes to another worker than the planned one,
-within every rule of the run.
+Steps that repeat an earlier one are left out.
 """
 
 from __future__ import annotations
@@ -15,60 +14,16 @@ from conductor_cli.core.chat import Chunk, Message
 from conductor_cli.core.data_policy import describe_attached
 from conductor_cli.core.errors import ConductorError, ModelError, PlanError
 from conductor_cli.core.estimate import estimated_usage, prompt_tokens
-from conductor_cli.core.learning import WorkerChoice, choose_worker, kind_of_task
 from conductor_cli.core.plan import SELF, KeepAnswer, Step, lost_operand
 from conductor_cli.core.plan_formats import ParsedStep, PlanFormatContext
-from conductor_cli.core.pool import Worker
 from conductor_cli.core.prompts import conductor_notice, conductor_request, plan_format_for
 from conductor_cli.core.question import NESTED
 from conductor_cli.core.tools import describe_tools
 from conductor_cli.core.trace import describe_repeated_steps
 from conductor_cli.core.usage import NO_USAGE, Usage, with_cost
 from conductor_cli.models.base import Model
-from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.run.attempt import read_chunks
 from conductor_cli.run.state import RunContext
-
-
-def explore_step(state: RunContext, step: Step) -> WorkerChoice:
-    """Return who does a step that the planner has just written, after those that stand.
-
-    At most one step of a run goes to another worker. A run that can be repeated (`seed`), that only plans, or that is a
-    step of another run does not explore, and neither do questions with attachments or a schema, which not every worker
-    can take.
-    """
-    exploration, question = state.config.exploration, state.question
-    planned = WorkerChoice(worker=step.worker)
-    if exploration is None or state.plan_only or state.nested or state.config.seed is not None:
-        return planned
-    if question.attachments or question.schema is not None or any(record.preferred for record in state.trace.steps):
-        return planned
-    if not _can_change(state, step.worker):
-        return planned
-    worker, pool = state.config.pool[step.worker], state.config.pool
-    others = [other for other in pool if other.name != worker.name and _may_take_over(state, step, other)]
-    candidates = exploration.candidates(worker, others, kind_of_task(step.subtask, pool))
-    return choose_worker(step.worker, candidates, exploration.probability, state.config.random.random())
-
-
-def _can_change(state: RunContext, name: str) -> bool:
-    """Whether a worker's steps can be done by another one. What a program does is its own: it may change files."""
-    return name != SELF and name in state.config.pool and state.config.pool[name].kind not in PROGRAMS
-
-
-def _may_take_over(state: RunContext, step: Step, other: Worker) -> bool:
-    """Return whether every rule of the run allows `other` to do the step, and it sees what the planned worker would."""
-    policy = state.policy
-    absent = {*state.resources.down, *state.resources.skipped, *policy.excluded}
-    if not _can_change(state, other.name) or other.name not in state.config.workers or other.name in absent:
-        return False
-    if not policy.may_replace(other.name, step.worker):
-        return False
-    # What would stay on this machine stays on it, also where no rule says so.
-    if policy.pool_policy.party(step.worker).local and not policy.pool_policy.party(other.name).local:
-        return False
-    return not policy.violation(state.steps_before(), replace(step, worker=other.name))
-
 
 LOOP: Final = 3
 """So many repetitions one after another are a planner that would go on like this up to its limit of tokens."""
@@ -266,9 +221,7 @@ class PlanStream:
             if self._complete or self._find_fault is None:
                 complete, self._held = self._held, []
                 for each in complete:
-                    choice = explore_step(self._state, each.step)
-                    step = replace(each.step, worker=choice.worker)
-                    announce_parsed(self._state, replace(each, step=step), choice)
+                    announce_parsed(self._state, each)
             if self._complete:
                 return
 
@@ -324,16 +277,12 @@ class PlanStream:
         self._state.unreported_usage += self._take_usage()
 
 
-def announce_parsed(state: RunContext, item: ParsedStep, choice: WorkerChoice | None = None) -> None:
+def announce_parsed(state: RunContext, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
     seen = tuple(number for number in item.step.access if number not in state.given_up)
     item = replace(item, step=replace(item.step, access=seen))
     review = _review(state, item) if item.last and state.reviews > 0 else None
-    state.add_step(item.number, item.step, last=item.last and review is None, choice=choice)
-    if choice is not None and choice.preferred:
-        chance = f"a chance of {choice.propensity:.1%}; learning.explore"
-        text = f"{choice.worker} is tried instead of {choice.preferred}, because it may be as good ({chance})"
-        state.notice(text, item.number)
+    state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:
         state.add_step(item.number + 1, review, last=True)
 

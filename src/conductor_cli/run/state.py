@@ -19,7 +19,6 @@ from conductor_cli.core.chat import Message
 from conductor_cli.core.continuation import without_outdated
 from conductor_cli.core.data_policy import DataPolicy, MediaAccess, find_media_access
 from conductor_cli.core.errors import Failure
-from conductor_cli.core.learning import WorkerChoice
 from conductor_cli.core.plan import Decision, KeepAnswer, Plan, RejectedPlan, Revision, Schedule, Step
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.question import Question
@@ -163,17 +162,16 @@ class RunContext:
     def notice(self, text: str, step: int = 0, *, recovered: bool = False) -> None:
         self.emit(ev.Notice(at=self.now(), text=text, step=step, recovered=recovered))
 
-    def announce_step(self, number: int, step: Step, *, last: bool, choice: WorkerChoice | None = None) -> None:
-        """A step of the plan is complete. `choice` says how its worker was chosen, where the planner alone did not."""
+    def announce_step(self, number: int, step: Step, *, last: bool) -> None:
+        """Report that a step of the plan is complete."""
         planned = ev.StepPlanned(
             at=self.now(), step=number, worker=step.worker, subtask=step.subtask, access=step.access, last=last,
-            preferred=choice.preferred if choice else "", propensity=choice.propensity if choice else None,
         )  # fmt: skip
         self.emit(planned)
 
-    def add_step(self, number: int, step: Step, *, last: bool, choice: WorkerChoice | None = None) -> None:
+    def add_step(self, number: int, step: Step, *, last: bool) -> None:
         """Announce a complete step of the plan, and start it as soon as it may start."""
-        self.announce_step(number, step, last=last, choice=choice)
+        self.announce_step(number, step, last=last)
         self.schedule.add(number, step.worker, step.access)
         self.wake()
 

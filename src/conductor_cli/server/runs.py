@@ -113,7 +113,7 @@ class Runs:
             rehearsal=job.rehearsal, loaded=self._loaded,
             spend=partial(self._shared_spend, open_state(job.settings.paths), job.spender),
             attachments=job.attachments or open_state(job.settings.paths).attachments(),
-            learning="cards",
+            learning=True,
         )  # fmt: skip
         conductor = replace(opened.conductor, streams_nested=job.streams)
         return share_models(conductor, self._semaphores)

@@ -106,9 +106,9 @@ def _step_data(record: StepRecord, now: float, *, prompts: bool) -> dict[str, An
     """
     failed = [(attempt, with_hint(attempt.error)) for attempt in record.failed]
     data = {
-        "number": record.number, "planned_worker": record.step.worker, "preferred": record.preferred or None,
-        "propensity": record.propensity, "worker": record.worker, "subtask": record.step.subtask,
-        "access": list(record.step.access), "state": record.state, "text": record.text, "usage": dump(record.usage),
+        "number": record.number, "planned_worker": record.step.worker, "worker": record.worker,
+        "subtask": record.step.subtask, "access": list(record.step.access), "state": record.state,
+        "text": record.text, "usage": dump(record.usage),
         "seconds": round(record.seconds(now), 3), "error": dump(record.error and with_hint(record.error)),
         "failed_attempts": [
             {"attempt": attempt.attempt, "worker": attempt.worker, "started": attempt.started, "ended": attempt.ended,
