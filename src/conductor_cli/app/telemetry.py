@@ -1,9 +1,9 @@
-"""Telemetry: each run as spans and metrics of OpenTelemetry, where the environment names an exporter.
+"""Telemetry: each run as spans of OpenTelemetry, where the environment names an exporter.
 
-Nothing of OpenTelemetry is imported before, and nothing is sent by default. `OTEL_EXPORTER_OTLP_ENDPOINT` (also with
-`_TRACES_` or `_METRICS_`), `OTEL_TRACES_EXPORTER` or `OTEL_METRICS_EXPORTER` switch it on, as the specification of the
-SDK's environment variables says; `OTEL_SDK_DISABLED=true` switches it off. A program that imports this package and has
-set a tracer provider of its own gets the spans there.
+Nothing of OpenTelemetry is imported before, and nothing is sent by default. `OTEL_EXPORTER_OTLP_ENDPOINT`,
+`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_TRACES_EXPORTER` switch it on, as the specification of the SDK's
+environment variables says; `OTEL_SDK_DISABLED=true` switches it off. A program that imports this package and has set a
+tracer provider of its own gets the spans there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Finish, Message
@@ -28,15 +28,10 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
 
 log = logging.getLogger(__name__)
 
-Signal = Literal["traces", "metrics"]
-SIGNALS: Final[tuple[Signal, ...]] = get_args(Signal)
-
-Providers = tuple["TracerProvider", "MeterProvider"]
 Key = tuple[int | str, ...]  # A span of one run
 Attributes = Mapping[str, str | int | float | bool | Sequence[str] | Sequence[int]]
 
@@ -57,17 +52,13 @@ EXPORT_SECONDS: Final = 2
 """How long an exporter may take where `OTEL_EXPORTER_OTLP_TIMEOUT` does not say: a dead collector must not hold a
 command up."""
 
-SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-TOKENS: Final = tuple(4.0**power for power in range(14))
-"""The buckets that the conventions recommend, for seconds and for tokens."""
 
-
-def exporter_names(signal: Signal, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The exporters that the environment names for a signal; none where it names neither one nor an address."""
+def exporter_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the exporters that the environment names; none where it names neither one nor an address."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return ()
-    named = environ.get(f"OTEL_{signal.upper()}_EXPORTER", "")
-    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    named = environ.get("OTEL_TRACES_EXPORTER", "")
+    addresses = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     if not named and any(environ.get(address) for address in addresses):
         named = "otlp"
     names = [name.strip() for name in named.split(",")]
@@ -75,27 +66,11 @@ def exporter_names(signal: Signal, environ: Mapping[str, str]) -> tuple[str, ...
 
 
 class Telemetry:
-    """Sends runs to the given providers."""
+    """Sends runs to the given provider."""
 
-    def __init__(self, tracing: TracerProvider, metering: MeterProvider, *, texts: bool = False) -> None:
+    def __init__(self, tracing: TracerProvider, *, texts: bool = False) -> None:
         self.tracer = tracing.get_tracer("conductor")
         self.texts = texts
-        meter = metering.get_meter("conductor")
-        histogram = meter.create_histogram
-        self.instruments = {
-            "gen_ai.client.token.usage": histogram(
-                "gen_ai.client.token.usage", "{token}", "Tokens of calls.", explicit_bucket_boundaries_advisory=TOKENS
-            ).record,
-            **{
-                name: histogram(name, "s", about, explicit_bucket_boundaries_advisory=SECONDS).record
-                for name, about in (
-                    ("gen_ai.client.operation.duration", "Seconds of calls."),
-                    ("gen_ai.client.operation.time_to_first_chunk", "Seconds to the first text of calls."),
-                    ("conductor.run.duration", "Seconds of runs."),
-                )
-            },
-            "conductor.cost": meter.create_counter("conductor.cost", "{USD}", "US dollars of runs.").add,
-        }  # fmt: skip
 
     def watch(self) -> RunTelemetry:
         """What reads the events of one run."""
@@ -103,14 +78,14 @@ class Telemetry:
 
 
 class RunTelemetry:
-    """Makes spans and measurements of the events of one run, in order. `above` is the span that a nested run is in.
+    """Makes spans of the events of one run, in order. `above` is the span that a nested run is in.
 
     It raises nothing: what cannot be measured must not stop a run.
     """
 
     def __init__(self, telemetry: Telemetry, *, above: Span | None = None, began: int = 0) -> None:
         self._telemetry = telemetry
-        self._texts, self._measure = telemetry.texts, telemetry.instruments
+        self._texts = telemetry.texts
         self._above = above
         self._began = began
         """Nanoseconds since 1970."""
@@ -143,7 +118,7 @@ class RunTelemetry:
             case ev.ToolCalled() | ev.ToolReturned():
                 self._tool(event)
             case ev.StepFailed() | ev.StepStopped() | ev.StepFinished():
-                self._end_attempt(event, trace)
+                self._end_attempt(event)
             case ev.NestedEvent():
                 if isinstance(event.event, ev.RunStarted):
                     above, began = self._spans[event.step, "attempt"], self._at(event.at - event.event.at)
@@ -192,7 +167,6 @@ class RunTelemetry:
             sent = {"gen_ai.input.messages": messages_json(event.prompt)} if self._texts and event.prompt else {}
             self._start(("plan", "call"), f"chat {planner}", began, attributes | sent, client=True)
             self._end(("plan", "call"), event.at, usage_attributes(event.usage), error)
-            self._measure_call(event.usage, event.at - began, attributes, error)
         if isinstance(event, ev.PlanReady):
             steps = len(event.plan.steps) if isinstance(event.plan, Plan) else 0
             self._end(("plan",), event.at, {"conductor.plan.steps": steps})
@@ -208,11 +182,6 @@ class RunTelemetry:
         for key in [key for key in reversed(self._spans) if key]:
             self._end(key, event.at, error="run_ended")
         self._end((), event.at, attributes, error)
-        if self._above is None:
-            end = {"error.type": error} if error else {}
-            self._measure["conductor.run.duration"](event.at, end)
-            if event.usage.cost is not None:
-                self._measure["conductor.cost"](float(event.usage.cost), end)
 
     # Steps
 
@@ -231,7 +200,7 @@ class RunTelemetry:
         model = attributes["gen_ai.request.model"]
         self._start((event.step, "attempt"), f"chat {model}", event.at, attributes | sent, client=True)
 
-    def _end_attempt(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished, trace: Trace) -> None:
+    def _end_attempt(self, event: ev.StepFailed | ev.StepStopped | ev.StepFinished) -> None:
         begun = self._attempts.pop(event.step, None)
         error = _reason(event.error) if isinstance(event, ev.StepFailed) else ""
         error = event.reason if isinstance(event, ev.StepStopped) else error
@@ -248,9 +217,6 @@ class RunTelemetry:
             for key in [key for key in self._spans if key[:2] == (event.step, "attempt") and key[2:]]:
                 self._end(key, event.at, error="attempt_ended")
             self._end((event.step, "attempt"), event.at, attributes, error)
-            if event.step not in self._nested:  # whose calls are measured one by one
-                about, first = _call_attributes(begun, trace), first and first - begun.at
-                self._measure_call(event.usage, event.at - begun.at, about, error, first=first)
         if not isinstance(event, ev.StepFailed) or event.final:
             self._end((event.step,), event.at, error=error)
 
@@ -300,18 +266,6 @@ class RunTelemetry:
     def _at(self, seconds: float) -> int:
         """Nanoseconds since 1970."""
         return self._began + int(seconds * 1e9)
-
-    def _measure_call(
-        self, usage: Usage, seconds: float, about: Mapping[str, Any], error: str, *, first: float | None = None
-    ) -> None:
-        kept = {name: value for name, value in about.items() if name.startswith("gen_ai.")}
-        end = kept | ({"error.type": error} if error else {})
-        self._measure["gen_ai.client.operation.duration"](max(seconds, 0.0), end)
-        if first is not None:
-            self._measure["gen_ai.client.operation.time_to_first_chunk"](max(first, 0.0), kept)
-        for kind, tokens in (("input", usage.tokens_in), ("output", usage.tokens_out)):
-            if tokens:
-                self._measure["gen_ai.client.token.usage"](tokens, kept | {"gen_ai.token.type": kind})
 
 
 def _redacted(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,21 +327,19 @@ def _reason(failure: Failure) -> str:
 def watch_run() -> RunTelemetry | None:
     """What reads the events of a run; None where nothing is configured, which costs next to nothing. Raises nothing."""
     try:
-        providers: Providers | None = None
+        tracing: TracerProvider | None = None
         if "opentelemetry.sdk.trace" in sys.modules:  # the program around this package may have set up its own
-            from opentelemetry.metrics import get_meter_provider
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.trace import get_tracer_provider
 
-            tracing = get_tracer_provider()
-            providers = (tracing, get_meter_provider()) if isinstance(tracing, TracerProvider) else None
-        if providers is None:
-            named = tuple(exporter_names(signal, os.environ) for signal in SIGNALS)
-            providers = _providers_for(*named) if any(named) else None
-        if providers is None:
+            found = get_tracer_provider()
+            tracing = found if isinstance(found, TracerProvider) else None
+        if tracing is None and (named := exporter_names(os.environ)):
+            tracing = _provider_for(named)
+        if tracing is None:
             return None
         texts = os.environ.get(CAPTURE, "").lower() not in {"", "false", "no_content"}
-        return _telemetry(*providers, texts=texts).watch()
+        return _telemetry(tracing, texts=texts).watch()
     except Exception as error:  # noqa: BLE001 - an exporter of somebody else
         log.warning("telemetry cannot be set up: %s", error)
         return None
@@ -397,13 +349,11 @@ _telemetry = cache(Telemetry)
 
 
 @cache
-def _providers_for(traces: tuple[str, ...], metrics: tuple[str, ...]) -> Providers | None:
-    """Providers that export as the environment says; None where that is not installed. They end with the process."""
+def _provider_for(exporters: tuple[str, ...]) -> TracerProvider | None:
+    """Return a provider that exports as the environment says; None where that is not installed."""
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
         log.warning('telemetry is configured, but not installed: pip install "conductor-llm[otel]"')
         return None
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -413,21 +363,20 @@ def _providers_for(traces: tuple[str, ...], metrics: tuple[str, ...]) -> Provide
     is_named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     resource = Resource.create({} if is_named else {SERVICE_NAME: "conductor"})
     tracing = TracerProvider(resource=resource)
-    for exporter in _exporters("traces", traces):
+    for exporter in _exporters(exporters):
         tracing.add_span_processor(BatchSpanProcessor(exporter))
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in _exporters("metrics", metrics)]
-    return tracing, MeterProvider(metric_readers=readers, resource=resource)
+    return tracing
 
 
-def _exporters(signal: Signal, names: Sequence[str]) -> Iterator[Any]:
+def _exporters(names: Sequence[str]) -> Iterator[Any]:
     """The exporters of these names, as packages of OpenTelemetry offer them by entry points."""
     for name in names:
-        protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL")
+        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
         protocol = protocol or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL") or "http/protobuf"
         own = {"otlp": f"otlp_proto_{protocol.partition('/')[0]}"}.get(name, name)
-        found = [*entry_points(group=f"opentelemetry_{signal}_exporter", name=own)]
+        found = [*entry_points(group="opentelemetry_traces_exporter", name=own)]
         if not found:
-            log.warning("there is no exporter of %s for %s: install a package that has it", name, signal)
+            log.warning("there is no exporter of traces called %s: install a package that has it", name)
             continue
         has_timeout = any(
             variable.startswith("OTEL_EXPORTER_OTLP") and "TIMEOUT" in variable for variable in os.environ
