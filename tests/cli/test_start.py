@@ -222,7 +222,7 @@ GONE = {
     "train --rate": "--set rate=R",
     "train --plan-tokens": "--set max_plan_tokens=N",
     "train --offer": "--set max_workers=N",
-    "train --cost-weight": "--set cost_weight=W",
+    "train --cost-weight": "--max-cost USD",
     "train --vllm": "--set vllm=true",
     "config get": "conductor config show SECTION.KEY",
     "config path": "conductor config show",

@@ -33,7 +33,7 @@ from conductor_cli.train.job import (
     tells_answer,
 )
 from conductor_cli.train.recipe import PUBLISHED, LoraSettings, Recipe
-from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan, subtract_cost
+from conductor_cli.train.rollouts import PlanOutcome, Rollouts, SampledPlan
 
 CASES = tuple(
     Case(id=f"c{number}", question=f"What is {number} + 1?", answer=str(number + 1), scorer="number")
@@ -237,13 +237,6 @@ def test_training_ends_if_answers_cannot_be_stored(tmp_path: Path) -> None:
 
 
 # Money
-
-
-def test_only_correct_answers_pay_for_their_cost() -> None:
-    costs = [Decimal(4), Decimal(1), Decimal(9), None, None]
-    assert subtract_cost([1.0, 1.0, 0.5, None, 0.0], costs, 0.4) == [0.6, 0.9, 0.5, None, 0.0]
-    assert subtract_cost([1.0, 0.5], [Decimal(0), Decimal(1)], 0.4) == [1.0, 0.5]
-    assert subtract_cost([], [], 0.4) == []
 
 
 def test_an_exhausted_budget_stops_all_calls(tmp_path: Path) -> None:

@@ -251,16 +251,13 @@ class Training:
         return f"an adapter, in {self.request.directory}"
 
     def _check_cost(self) -> str:
-        limit, weight = self.request.max_cost, self.request.recipe.cost_weight
+        limit = self.request.max_cost
         unpriced = [worker.name for worker in self._pool if worker.price is None]
-        if unpriced and (limit is not None or weight):
-            option = "--max-cost" if limit is not None else "cost_weight"
+        if unpriced and limit is not None:
             raise PolicyError(
-                f"{option} needs prices, and no price is known for {', '.join(unpriced)}",
+                f"--max-cost needs prices, and no price is known for {', '.join(unpriced)}",
                 hint="set them (conductor workers add … --set price=IN,OUT), or choose other workers: --workers",
             )
-        if weight and self.is_free:
-            raise PolicyError("cost_weight has no effect: no worker costs anything", hint="leave it out")
         most = estimate_training(self._curriculum, self._pool, begin=self._done(), validations=self._validations())
         expected = self._expected_cost() * most.runs
         if self.is_free:
@@ -331,7 +328,7 @@ class Training:
         with open_rollouts(request.directory, request.recipe, conductor, request.max_cost) as rollouts:
             job = TrainingJob(
                 curriculum=self._curriculum, rollouts=rollouts, directory=request.directory, log=log,
-                run_async=self._runner.run, cost_weight=request.recipe.cost_weight,
+                run_async=self._runner.run,
                 max_seconds=math.inf if request.minutes is None else 60 * request.minutes,
             )  # fmt: skip
             return run_session(self._base, request.recipe, job)

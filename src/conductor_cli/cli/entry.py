@@ -86,6 +86,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--full": ("--lora", "it was dropped: without --lora all weights are trained"),
     "--fetch": ("--file", "it was dropped: --file takes an address, too"),
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
+    "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
     "--again": ("--parallel", "it was dropped; to measure again: another --seed, or --out FILE"),
     **{
         option: ("--set", f"it was dropped; use instead: --set {key}={value}")
@@ -99,7 +100,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
             ("--trust", "trust", "true"), ("--no-trust", "trust", "false"), ("--local", "local", "true"),
             ("--no-local", "local", "false"), ("--group", "group", "N"), ("--rate", "rate", "R"),
             ("--plan-tokens", "max_plan_tokens", "N"), ("--offer", "max_workers", "N"),
-            ("--cost-weight", "cost_weight", "W"), ("--vllm", "vllm", "true"),
+            ("--vllm", "vllm", "true"),
         )
     },
 }  # fmt: skip

@@ -29,7 +29,7 @@ INTERRUPTED: Final = 130
 TUNED: Final = {
     "group": (2, "plans sampled for each case"), "rate": (0, "highest learning rate"),
     "max_plan_tokens": (8, "most tokens of a plan"), "max_workers": (2, "most workers that are offered for a case"),
-    "cost_weight": (0, "penalty for the most expensive correct plan"), "vllm": (False, "sample the plans with vLLM"),
+    "vllm": (False, "sample the plans with vLLM"),
 }  # fmt: skip
 """What `--set` changes in the recipe: the least value, and what it is."""
 
@@ -107,12 +107,6 @@ def train_command(
         rate = changes.pop("rate", None)
         changes["lora"] = LoraSettings() if rate is None else LoraSettings(rate=rate)
     recipe = replace(PUBLISHED, **{name: value for name, value in changes.items() if value is not None})
-    highest = 1 - recipe.format_bonus
-    if recipe.cost_weight >= highest:
-        raise UsageError(
-            f"with cost_weight {recipe.cost_weight:g}, a correct plan could earn no more than a wrong one",
-            hint=f"use less than {highest:g}",
-        )
     recipe = replace(recipe, warmup=min(recipe.warmup, recipe.steps))
     request = TrainingRequest(
         recipe=recipe, cases=cases or "", case_file=case_file, directory=(out or OUT).expanduser(),

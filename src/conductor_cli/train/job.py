@@ -33,7 +33,7 @@ from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import read_lines, write_atomically
 from conductor_cli.run.conductor import Conductor
 from conductor_cli.train.recipe import Recipe
-from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan, subtract_cost
+from conductor_cli.train.rollouts import Exercise, PlanOutcome, Rollouts, SampledPlan
 
 DIGITS: Final = 4  # Significant digits of a metric that are stored
 Completion = tuple[str, int, int]  # A text, how many tokens it has, and the number of its exercise
@@ -66,8 +66,7 @@ class TrainingJob:
 
     `validate` gives metrics of the model on cases that are never trained on, before the first step and then at each
     `validate_every` steps: the checkpoint with the highest `reward` is kept as the best. `evaluate` only adds such
-    metrics to the curve. `run_async` runs a coroutine to its end. `cost_weight` is the penalty
-    for the most expensive correct plan of a group. `latest_metrics` are those of the last step.
+    metrics to the curve. `run_async` runs a coroutine to its end. `latest_metrics` are those of the last step.
     """
 
     curriculum: Curriculum
@@ -80,7 +79,6 @@ class TrainingJob:
     validate_every: int = 1
     clock: Callable[[], float] = time.monotonic
     run_async: Callable[[Coroutine[Any, Any, list[PlanOutcome]]], list[PlanOutcome]] = asyncio.run
-    cost_weight: float = 0.0
     latest_metrics: dict[str, Any] = field(default_factory=dict)
 
     def rewards(
@@ -115,13 +113,7 @@ class TrainingJob:
             **compute_metrics(outcomes, group), **self.rollouts.cost_metrics(outcomes),
             "run_seconds": self.clock() - began,
         }  # fmt: skip
-        rewards = [outcome.reward for outcome in outcomes]
-        if not self.cost_weight:
-            return rewards
-        # TRL passes the plans of one exercise after the other, so each slice is one group.
-        costs = [outcome.cost for outcome in outcomes]
-        slices = [slice(at, at + group) for at in range(0, len(outcomes), group)]
-        return [reward for part in slices for reward in subtract_cost(rewards[part], costs[part], self.cost_weight)]
+        return [outcome.reward for outcome in outcomes]
 
 
 def is_first() -> bool:

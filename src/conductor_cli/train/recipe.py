@@ -41,7 +41,6 @@ class Recipe:
     position alone, so every question is offered all of them in the same order.
 
     With `vllm`, vLLM samples the plans, on the GPU that trains. `concurrency` is how many runs are active at once.
-    `cost_weight` is the penalty for the most expensive correct plan of a group; it has to be below `1 - format_bonus`.
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
@@ -60,7 +59,6 @@ class Recipe:
     betas: tuple[float, float] = (0.9, 0.999)
     loss: str = "bnpo"
     format_bonus: float = 0.5
-    cost_weight: float = 0.0
     min_workers: int = 2
     max_workers: int | None = None
     lora: LoraSettings | None = None

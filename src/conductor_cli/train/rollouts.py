@@ -259,22 +259,3 @@ def has_failed(trace: Trace) -> bool:
         return False
     missed = any(record.state == "failed" or record.worker != record.step.worker for record in trace.steps)
     return missed or trace.state != "finished"
-
-
-def subtract_cost(
-    rewards: Sequence[float | None], costs: Sequence[Decimal | None], weight: float
-) -> list[float | None]:
-    """The rewards of one question's group, less the cost of correct plans.
-
-    The most expensive correct plan pays `weight`, the others proportionally less. So only the comparison with other
-    correct plans for the same question counts, not the price level. A wrong answer pays nothing: otherwise giving up
-    cheaply would be rewarded.
-    """
-    correct = [cost or Decimal(0) for cost, worth in zip(costs, rewards, strict=True) if worth == CORRECT]
-    highest = max(correct, default=Decimal(0))
-    if not highest:
-        return list(rewards)
-    return [
-        worth - weight * float((cost or Decimal(0)) / highest) if worth == CORRECT else worth
-        for cost, worth in zip(costs, rewards, strict=True)
-    ]
