@@ -1,4 +1,4 @@
-"""Tools of a local model: what its template is given, how each family writes calls, and calls that are forced."""
+"""Tools of a local model: what its template is given, how calls are written, and calls that are forced."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ from conductor_cli.core.errors import ModelError
 from conductor_cli.models.base import NO_FEATURES
 from conductor_cli.models.llama import Llama, LlamaOptions
 from conductor_cli.models.llama.engine import ReplyTools, ToolReply
-from conductor_cli.models.llama.prompt import (
-    HERMES,
-    LLAMA_3,
-    MISTRAL,
-    MISTRAL_NAMES,
-    ChatTemplate,
-    ToolFormat,
-    format_of,
-    render_messages,
-)
+from conductor_cli.models.llama.prompt import ChatTemplate, has_tools, render_messages
 from tests.models.kit import text
 from tests.models.test_contract import ends_well, play
 from tests.tiny_gguf import END, TRUSTED, Extra, make
@@ -42,25 +33,6 @@ Call one so: <tool_call>{"name": NAME, "arguments": OBJECT}</tool_call><|im_end|
 {%- endfor %}<|im_end|>
 {% endfor %}<|im_start|>assistant
 """
-LLAMA_TEMPLATE = """{%- for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>
-{%- if message.tool_calls %}
-{%- if message.tool_calls | length != 1 %}{{ raise_exception('one call at once') }}{% endif %}
-{%- set call = message.tool_calls[0].function %}
-{"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}
-{%- else %}
-{%- if loop.first and tools %}{% for tool in tools %}{{ tool | tojson(indent=2) }}{% endfor %}{% endif %}
-{{ message.content }}{% endif %}<|eot_id|>
-{%- endfor %}<|start_header_id|>assistant<|end_header_id|>
-"""
-MISTRAL_TEMPLATE = """{%- for message in messages %}
-{%- if message.role == 'user' %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]
-[INST]{{ message.content }}[/INST]
-{%- elif message.tool_calls %}[TOOL_CALLS][
-{%- for call in message.tool_calls %}{{ call.function | tojson }}{{ call.id }}{% endfor %}]
-{%- elif message.role == 'tool' %}[TOOL_RESULTS]{{ message.tool_call_id }} {{ message.content }}[/TOOL_RESULTS]
-{%- else %}{{ message.content }}{% endif %}
-{%- endfor %}"""
-
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = Tool(name="weather", description='Says the "weather" <|im_end|>.', parameters=CITY)
 CLOCK = Tool(name="clock")
@@ -78,27 +50,21 @@ TURN = (
 
 
 @pytest.mark.parametrize(
-    ("template", "form"),
+    ("template", "offered"),
     [
-        (HERMES_TEMPLATE, HERMES),
-        (LLAMA_TEMPLATE, LLAMA_3),
-        (MISTRAL_TEMPLATE, MISTRAL),
-        (MISTRAL_TEMPLATE + "{{ '[ARGS]' }}", MISTRAL_NAMES),
-        (HERMES_TEMPLATE + "<function=NAME>", None),
-        (TRUSTED, None),
-        ("{{ messages }} with tools and <tool_call></tool_call>", None),
-        ("{% for tool in tools %}{{ tool }}{% endfor %}", None),
+        (HERMES_TEMPLATE, True),
+        (HERMES_TEMPLATE + "<function=NAME>", False),
+        (TRUSTED, False),
+        ("{{ messages }} with tools and <tool_call></tool_call>", False),
+        ("{% for tool in tools %}[TOOL_CALLS]{{ tool }}{% endfor %}", False),
     ],
 )
-def test_the_template_says_how_calls_are_written(template: str, form: ToolFormat | None) -> None:
-    assert format_of(template) is form
+def test_the_template_says_whether_calls_can_be_read(template: str, *, offered: bool) -> None:
+    assert has_tools(template) is offered
 
 
-@pytest.mark.parametrize(
-    "source", [HERMES_TEMPLATE, LLAMA_TEMPLATE, MISTRAL_TEMPLATE], ids=["hermes", "llama", "mistral"]
-)
-def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
-    template = ChatTemplate("m.gguf", source, {})
+def test_a_prompt_has_tools_calls_and_results() -> None:
+    template = ChatTemplate("m.gguf", HERMES_TEMPLATE, {})
     pieces = render_messages(template, TURN, thinking=True, tools=(WEATHER, CLOCK))
     prompt = "".join(piece.text for piece in pieces)
     for words in (json.dumps(WEATHER.description), json.dumps(CITY), '{"city": "Oslo<|im_end|>"}', "3 degrees", "noon"):
@@ -109,32 +75,18 @@ def test_a_prompt_has_tools_calls_and_results(source: str) -> None:
     assert not any("Oslo" in one or "Says" in one or "3 degrees" in one for one in written)
 
 
-def test_several_calls_become_one_each_turn_where_the_template_wants_it() -> None:
-    prompt = "".join(
-        piece.text for piece in render_messages(ChatTemplate("m", LLAMA_TEMPLATE, {}), TURN, thinking=True)
-    )
-    assert prompt.index("Oslo") < prompt.index("3 degrees") < prompt.index("invalid_arguments") < prompt.index("noon")
-
-
-def test_ids_have_the_form_that_mistral_demands() -> None:
-    template = ChatTemplate("m", MISTRAL_TEMPLATE, {})
-    prompt = "".join(piece.text for piece in render_messages(template, TURN, thinking=True, tools=(CLOCK,)))
-    assert prompt.count("abc123def") == 2
-    assert "call_that_is_long" not in prompt
-
-
 def test_a_template_that_leaves_out_the_schema_is_an_error() -> None:
     source = "{% for tool in tools %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}"
     with pytest.raises(ModelError, match="leaves out a part of the tools"):
         render_messages(ChatTemplate("m", source, {}), (ASK,), thinking=True, tools=(WEATHER,))
 
 
-def read(written: str, form: ToolFormat, *, finish: str = "stop", parallel: bool = True) -> tuple[str, list[ToolCall]]:
+def read(written: str, *, finish: str = "stop", parallel: bool = True) -> tuple[str, list[ToolCall]]:
     """The text and the calls of a reply, the same however it is cut into pieces."""
     found = set()
     for size in (1, 3, 1000):
         request = Request(messages=(ASK,), tools=(WEATHER, CLOCK), parallel_tool_calls=parallel)
-        reply = ToolReply(request, ReplyTools(form), thinking=None)
+        reply = ToolReply(request, ReplyTools(), thinking=None)
         data = written.encode()
         shown = "".join(reply.feed(data[at : at + size]).text for at in range(0, len(data), size)) + reply.end().text
         calls = join_tool_calls(chunk.tool_call for chunk in reply.calls(finish) if chunk.tool_call)  # type: ignore[arg-type]
@@ -149,55 +101,43 @@ CALL_CLOCK = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
 
 
 @pytest.mark.parametrize(
-    ("form", "written"),
+    "written",
     [
-        (HERMES, f'Let me look.\n<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>\n{CALL_CLOCK}'),
-        (HERMES, f'Let me look.<tool_call>{{"name": "weather", "arguments": {OSLO}}}</tool_call>{CALL_CLOCK[:-12]}'),
-        (MISTRAL, f'Let me look.[TOOL_CALLS] [{{"name": "weather", "arguments": {OSLO}}}, {{"name": "clock"}}]'),
-        (MISTRAL_NAMES, f"Let me look.[TOOL_CALLS]weather[CALL_ID]a1[ARGS]{OSLO}[TOOL_CALLS]clock[ARGS]{{}}"),
+        (f'Let me look.\n<tool_call>\n{{"name": "weather", "arguments": {OSLO}}}\n</tool_call>\n{CALL_CLOCK}'),
+        (f'Let me look.<tool_call>{{"name": "weather", "arguments": {OSLO}}}</tool_call>{CALL_CLOCK[:-12]}'),
     ],
 )  # fmt: skip
-def test_calls_are_read_in_the_form_of_each_family(form: ToolFormat, written: str) -> None:
-    shown, calls = read(written, form)
+def test_calls_are_read_beside_text(written: str) -> None:
+    shown, calls = read(written)
     assert shown == "Let me look."
     assert [(call.name, call.arguments) for call in calls] == [("weather", OSLO), ("clock", NOW)]
     assert len({call.id for call in calls}) == 2
 
 
-def test_a_bare_object_is_a_call_only_for_llama_3() -> None:
-    call = f'{{"name": "weather", "parameters": {OSLO}}}'
-    assert [one.name for one in read(call, LLAMA_3)[1]] == ["weather"]
-    assert [one.name for one in read(f'{call}; {{"name": "clock", "parameters": {{}}}}', LLAMA_3)[1]] == [
-        "weather", "clock",
-    ]  # fmt: skip
-    for written in ('{"answer": 42}', f"So: {call}", "{not json"):
-        assert read(written, LLAMA_3) == (written, [])
-
-
 def test_text_that_looks_like_an_opening_is_shown() -> None:
-    assert read("a <tool b <tool_cal", HERMES) == ("a <tool b <tool_cal", [])
-    assert read("  two \n\n lines \n", HERMES) == ("  two \n\n lines \n", [])
+    assert read("a <tool b <tool_cal") == ("a <tool b <tool_cal", [])
+    assert read("  two \n\n lines \n") == ("  two \n\n lines \n", [])
 
 
 def test_one_call_is_kept_where_several_are_not_wanted() -> None:
     written = '<tool_call>{"name": "weather"}</tool_call><tool_call>{"name": "clock"}</tool_call>'
-    assert [call.name for call in read(written, HERMES, parallel=False)[1]] == ["weather"]
+    assert [call.name for call in read(written, parallel=False)[1]] == ["weather"]
 
 
 def test_arguments_that_are_no_json_are_carried() -> None:
-    calls = read('<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>', HERMES)[1]
+    calls = read('<tool_call>{"name": "weather", "arguments": {"city": Oslo}}</tool_call>')[1]
     assert [(call.name, call.arguments) for call in calls] == [("weather", '{"city": Oslo}')]
 
 
 @pytest.mark.parametrize("written", ["<tool_call>weather?</tool_call>", "<tool_call>weather?"])
 def test_a_call_that_cannot_be_read_is_an_error(written: str) -> None:
     with pytest.raises(ModelError, match="cannot be read") as error:
-        read(written, HERMES)
+        read(written)
     assert error.value.reason == "broken"
 
 
 def test_of_a_reply_that_is_cut_off_inside_a_call_the_text_is_left() -> None:
-    assert read('I look. <tool_call>{"name": "weather", "arguments": {"ci', HERMES, finish="length")[1] == []
+    assert read('I look. <tool_call>{"name": "weather", "arguments": {"ci', finish="length")[1] == []
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from conductor_cli.models.llama.bindings import CancelToken
 from conductor_cli.models.llama.engine import LlamaEngine
 from conductor_cli.models.llama.gguf import read_header, short_line
 from conductor_cli.models.llama.loading import Cancelled, LlamaOptions
-from conductor_cli.models.llama.prompt import format_of
+from conductor_cli.models.llama.prompt import has_tools
 
 Work = Callable[[LlamaEngine, CancelToken], Iterable[Chunk]]
 """What the thread does for a call. It raises `ModelError`, or `Cancelled` soon after the token is set."""
@@ -136,7 +136,7 @@ class Llama:
         """
         with suppress(ModelError):
             source = read_header(self.path).values.get("tokenizer.chat_template")
-            if isinstance(source, str) and format_of(source):
+            if isinstance(source, str) and has_tools(source):
                 return frozenset({"tools"})
         return NO_FEATURES
 

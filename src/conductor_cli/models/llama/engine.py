@@ -20,10 +20,10 @@ from conductor_cli.models.llama.kv_cache import KVCache, PrefixCache
 from conductor_cli.models.llama.loading import LlamaOptions, LoadedModel
 from conductor_cli.models.llama.prompt import (
     CHATML,
-    SPELLED,
+    CLOSING,
+    OPENING,
     ChatTemplate,
     PromptPiece,
-    ToolFormat,
     call_with_invalid_arguments,
     calls_in,
     grammar_of,
@@ -48,21 +48,17 @@ from conductor_cli.models.tool_schemas import api_name, original_names
 class ReplyTools(NamedTuple):
     """How a reply may use tools. `forced` means that the prompt opens a call, `grammar` is of what follows that."""
 
-    form: ToolFormat
     forced: bool = False
-    grammar: str | None = None
+    grammar: str = ""
 
 
-def reply_tools(form: ToolFormat | None, request: Request) -> ReplyTools | None:
-    """Return how the reply to a request may use tools, with a model of this format; None if it may not."""
-    if form is None or not request.tools or request.tool_choice == "none":
+def reply_tools(template: ChatTemplate, request: Request) -> ReplyTools | None:
+    """Return how the reply to a request may use tools, with a model of this template; None if it may not."""
+    if not template.has_tools or not request.tools or request.tool_choice == "none":
         return None
-    forced = request.tool_choice != "auto"
     offered = (request.tool_choice,) if isinstance(request.tool_choice, Tool) else request.tools
-    # Without an opening nothing shows where a call begins, unless it is the whole reply.
-    constrained = forced or form.opening
-    grammar = grammar_of(form, [api_name(tool.name) for tool in offered]) if constrained else None
-    return ReplyTools(form, forced=forced, grammar=grammar)
+    grammar = grammar_of(api_name(tool.name) for tool in offered)
+    return ReplyTools(forced=request.tool_choice != "auto", grammar=grammar)
 
 
 class ToolReply(TokenDecoder):
@@ -73,9 +69,7 @@ class ToolReply(TokenDecoder):
         names = original_names(tool.name for tool in request.tools)
         self._decoder = ToolCallDecoder(Secrets(), turn=len(request.messages), names=names)
         self._most = None if request.parallel_tool_calls else 1
-        self._form = use.form
         self._inside = use.forced
-        self._begun = False
         self._waiting = ""
         self._found: list[dict[str, Any]] = []
 
@@ -93,11 +87,9 @@ class ToolReply(TokenDecoder):
         text = self._without_calls(chunk.text)
         if not self._inside:
             text, self._waiting = text + self._waiting, ""
-        elif calls := calls_in(self._waiting, self._form):
+        elif calls := calls_in(self._waiting):
             self._found += calls
             self._waiting = ""
-        elif not self._form.opening:
-            text, self._waiting = text + self._waiting, ""  # it only began like a call
         return Chunk(text=text if not self._found or text.strip() else "", thinking=chunk.thinking)
 
     def calls(self, finish: Finish) -> Iterator[Chunk]:
@@ -105,7 +97,7 @@ class ToolReply(TokenDecoder):
         if self._waiting:
             if finish == "length":
                 return
-            invalid = call_with_invalid_arguments(self._waiting, self._form)
+            invalid = call_with_invalid_arguments(self._waiting)
             if not invalid:
                 raise ModelError("broken", "the model wrote a tool call that cannot be read")
             self._found.append(invalid)
@@ -127,11 +119,11 @@ class ToolReply(TokenDecoder):
         """Return whether a call that has begun is complete; it is kept then."""
         if len(self._waiting) > MAX_ARGUMENTS:
             raise ModelError("broken", f"the model wrote a tool call of more than {MAX_ARGUMENTS} characters")
-        written, closed, rest = self._waiting.partition(self._form.closing) if self._form.closing else ("", "", "")
+        written, closed, rest = self._waiting.partition(CLOSING)
         if not closed:
             return False
-        invalid = call_with_invalid_arguments(written, self._form)
-        calls = calls_in(written, self._form) or ([invalid] if invalid else None)
+        invalid = call_with_invalid_arguments(written)
+        calls = calls_in(written) or ([invalid] if invalid else None)
         if calls is None:
             raise ModelError("broken", "the model wrote a tool call that cannot be read")
         self._found += calls
@@ -140,19 +132,12 @@ class ToolReply(TokenDecoder):
 
     def _text_before_call(self) -> str:
         """Return what is shown before the next call; `_inside` is set if one begins there."""
-        opening = self._form.opening
-        if not opening:
-            # Only a whole reply is a call, so its first character decides.
-            self._inside = not self._begun and self._waiting.lstrip()[:1] == "{"
-            self._begun = self._begun or bool(self._waiting.strip())
-            text, self._waiting = ("", self._waiting) if self._inside or not self._begun else (self._waiting, "")
-            return text
-        text, found, rest = self._waiting.partition(opening)
+        text, found, rest = self._waiting.partition(OPENING)
         if found:
             self._inside, self._waiting = True, rest
         else:
             # White space before a call is no text, so it waits too.
-            length = len((text[: len(text) - held_back(text, (opening,))]).rstrip())
+            length = len((text[: len(text) - held_back(text, (OPENING,))]).rstrip())
             text, self._waiting = text[:length], text[length:]
         return text.rstrip() if found else text
 
@@ -189,8 +174,6 @@ class LlamaEngine:
         text = CHATML if source is None else bytes(source).decode("utf-8", "replace")
         self._template = ChatTemplate(path.name, text, names)
         self._search: tuple[tuple[int | str | None, ...], ReplySearch] | None = None
-        written = SPELLED if self._template.tool_format else ()
-        self._spelled = {self.vocabulary.control_token(word): word.encode() for word in written}
 
     @property
     def context(self) -> Any:  # noqa: ANN401 - a C pointer
@@ -204,7 +187,7 @@ class LlamaEngine:
         """Return the reply, chunk by chunk. Raises `ModelError`, or `Cancelled` soon after `cancel` is set."""
         began = time.monotonic()
         self.kv_cache.set_cancel_token(cancel)
-        use = reply_tools(self._template.tool_format, request)
+        use = reply_tools(self._template, request)
         prompt = self.tokenize(request)
         self._make_room(len(prompt.tokens), request)
         search = self._search_up_to(request, use, prompt) if request.rank else None
@@ -239,7 +222,7 @@ class LlamaEngine:
 
     def tokenize(self, request: Request) -> TokenizedPrompt:
         """Return the tokens of a request's messages. Raises `ModelError` or `Cancelled`."""
-        use = reply_tools(self._template.tool_format, request)
+        use = reply_tools(self._template, request)
         # Under a grammar there is no room for thinking, so the template is asked to leave it out.
         pieces = render_messages(
             self._template, request.messages, thinking=_may_think(request, use), cuts=request.cuts,
@@ -248,7 +231,7 @@ class LlamaEngine:
         if request.prefill:
             pieces = (*pieces, PromptPiece(text=request.prefill, control=False))
         if use and use.forced:
-            pieces = (*pieces, PromptPiece(text=use.form.opening, control=True))
+            pieces = (*pieces, PromptPiece(text=OPENING, control=True))
         prompt = self.vocabulary.tokenize_prompt(pieces, self.kv_cache.check_cancelled)
         return prompt._replace(opens_thinking=opens_thinking(pieces))
 
@@ -283,14 +266,13 @@ class LlamaEngine:
         """Draw and decode up to `most` tokens. What is done here is done for each token: it must stay short."""
         finish: Finish = "length"
         written = 0
-        spelled = self._spelled if isinstance(reply, ToolReply) else {}
         while written < most:
             token = sampler.draw(self.context)
             if self.vocabulary.is_end(token):
                 finish = "stop"
                 break
             written += 1
-            chunk = reply.feed(spelled.get(token) or self.vocabulary.token_bytes(token))
+            chunk = reply.feed(self.vocabulary.token_bytes(token))
             if isinstance(sampler, LazyGrammarSampler) and isinstance(reply, ToolReply) and reply.has_opened:
                 sampler.start()
             if chunk.text or chunk.thinking:

@@ -20,17 +20,16 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from conductor_cli.core.chat import OPEN, Message, Tool
 from conductor_cli.core.errors import ModelError
 from conductor_cli.models.chat_body import INVALID, arguments_object
 from conductor_cli.models.llama.gguf import short_line
-from conductor_cli.models.tool_schemas import api_name, short_id
+from conductor_cli.models.tool_schemas import api_name
 from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_child
 
 
@@ -59,10 +58,10 @@ def _mark_tools(
                 arguments = arguments_object(call.arguments)
                 given = mark({INVALID: call.arguments} if arguments is None else arguments)
                 function = {"name": api_name(call.name), "arguments": given}
-                entry["tool_calls"].append({"id": short_id(call.id), "type": "function", "function": function})
+                entry["tool_calls"].append({"id": call.id, "type": "function", "function": function})
             names |= {call.id: api_name(call.name) for call in message.tool_calls}
         if message.role == "tool":
-            entry |= {"tool_call_id": short_id(message.tool_call_id), "name": names.get(message.tool_call_id, "")}
+            entry |= {"tool_call_id": message.tool_call_id, "name": names.get(message.tool_call_id, "")}
         marked.append(entry)
     offered = [
         {"type": "function", "function": {
@@ -74,93 +73,45 @@ def _mark_tools(
     return marked, offered, values
 
 
-def _one_call_each_turn(messages: Sequence[Message]) -> Iterator[Message]:
-    results = {message.tool_call_id: message for message in messages if message.role == "tool"}
-    for message in messages:
-        if len(message.tool_calls) < 2:
-            if message.role != "tool" or message.tool_call_id in results:
-                yield message
-            continue
-        for number, call in enumerate(message.tool_calls):
-            yield Message(role="assistant", content="" if number else message.content, tool_calls=(call,))
-            if result := results.pop(call.id, None):
-                yield result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFormat:
-    """One way to write calls.
-
-    A call begins with `opening` and ends with `closing`, or with the reply if that is empty; without `opening` a reply
-    is a call if it begins with a brace. `arguments` is the name of the field that holds them. `one_each_turn` says that
-    the template refuses several calls in one turn.
-    """
-
-    name: Literal["hermes", "mistral", "mistral-names", "llama-3"]
-    opening: str = ""
-    closing: str = ""
-    arguments: str = "arguments"
-    one_each_turn: bool = False
-
-
-HERMES: Final = ToolFormat(name="hermes", opening="<tool_call>", closing="</tool_call>")
-MISTRAL: Final = ToolFormat(name="mistral", opening="[TOOL_CALLS]")
-MISTRAL_NAMES: Final = ToolFormat(name="mistral-names", opening="[TOOL_CALLS]")
-LLAMA_3: Final = ToolFormat(name="llama-3", arguments="parameters", one_each_turn=True)
-
-SPELLED: Final = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")
-"""Control tokens that a call is written with, and that have to be read as text for that."""
+OPENING: Final = "<tool_call>"
+CLOSING: Final = "</tool_call>"
+"""What a call stands between, as Qwen's and Hermes' models write it: an object with `name` and `arguments`."""
 
 _USES_TOOLS: Final = re.compile(r"\{[%{][^}]*\btools\b")
 _OTHERS: Final = ("<function=", "<arg_key>")
 """Words of families that open a call as others do and then write it in ways that are not read here."""
 
 
-def format_of(template: str) -> ToolFormat | None:
-    """Return the format of a model by its chat template; None for a template without tools, or of another family."""
-    if not _USES_TOOLS.search(template) or any(words in template for words in _OTHERS):
-        return None
-    if "[TOOL_CALLS]" in template:
-        return MISTRAL_NAMES if "[ARGS]" in template else MISTRAL
-    if "<tool_call>" in template and "</tool_call>" in template:
-        return HERMES
-    return LLAMA_3 if "<|start_header_id|>" in template and '"parameters"' in template else None
+def has_tools(template: str) -> bool:
+    """Return whether a chat template has a place for tools, and calls are written between `OPENING` and `CLOSING`."""
+    written = OPENING in template and CLOSING in template and not any(words in template for words in _OTHERS)
+    return written and _USES_TOOLS.search(template) is not None
 
 
-def calls_in(text: str, form: ToolFormat) -> list[dict[str, Any]] | None:
+def calls_in(text: str) -> list[dict[str, Any]] | None:
     """Return the calls in the text after an opening, in the form of chat completions; None if the text is none."""
-    if form is MISTRAL_NAMES:
-        return _named_calls(text)
-    values: list[Any] = []
-    for part in re.split(r"\s*;\s*(?=\{)", text.strip()) if form is LLAMA_3 else [text]:
-        try:
-            found = json.loads(part)
-        except (ValueError, RecursionError):
-            return None
-        values += found if isinstance(found, list) else [found]
-    calls = [_call(value, form) for value in values]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    calls = [_call(value) for value in (found if isinstance(found, list) else [found])]
     return [call for call in calls if call] if all(calls) else None
 
 
-def call_with_invalid_arguments(text: str, form: ToolFormat) -> dict[str, Any] | None:
+def call_with_invalid_arguments(text: str) -> dict[str, Any] | None:
     """Return a call whose name can be read although the rest is no JSON: whoever calls the tool tells the model so."""
     found = re.match(r'\s*\{\s*"name"\s*:\s*"([A-Za-z0-9_-]{1,64})"\s*,?', text)
     if not found:
         return None
-    arguments = re.sub(rf'^\s*"{form.arguments}"\s*:\s*', "", text[found.end() :]).strip()
+    arguments = re.sub(r'^\s*"arguments"\s*:\s*', "", text[found.end() :]).strip()
     return {"function": {"name": found[1], "arguments": arguments.removesuffix("}") or "{"}}
 
 
-def grammar_of(form: ToolFormat, names: Iterable[str]) -> str | None:
-    """GBNF of what follows an opening: calls of these tools, whose arguments are any object. None if there is none."""
-    if form is MISTRAL_NAMES:
-        return None
+def grammar_of(names: Iterable[str]) -> str:
+    """Return the GBNF of what follows an opening: calls of these tools, whose arguments are any object."""
     name = " | ".join(f'"{name}"' for name in names)
-    call = rf'"{{\"name\": \"" name "\", \"{form.arguments}\": " object "}}"'
-    root = {
-        "hermes": r'"\n"? call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*',
-        "mistral": 'space "[" call (", " call)* "]"',
-    }.get(form.name, "call")
+    call = r'"{\"name\": \"" name "\", \"arguments\": " object "}"'
+    root = r'"\n"? call "\n</tool_call>" ("\n<tool_call>\n" call "\n</tool_call>")*'
     return "\n".join((f"root ::= {root}", f"call ::= {call}", f"name ::= {name}", _JSON))
 
 
@@ -173,27 +124,15 @@ number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9] [0-9]?)?
 space ::= " "?"""
 
 
-def _call(value: object, form: ToolFormat) -> dict[str, Any] | None:
+def _call(value: object) -> dict[str, Any] | None:
     if not isinstance(value, Mapping) or not isinstance(name := value.get("name"), str) or not name:
         return None
     # Models mix up the two names for the arguments.
-    arguments = value.get(form.arguments, value.get("arguments", value.get("parameters", {})))
+    arguments = value.get("arguments", value.get("parameters", {}))
     if not isinstance(arguments, (dict, str)):
         return None
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {"function": {"name": name, "arguments": written}}
-
-
-def _named_calls(text: str) -> list[dict[str, Any]] | None:
-    """Mistral's later form: `NAME[ARGS]{…}`, each after an opening; between them may be the id of the call."""
-    calls = []
-    for part in text.split(MISTRAL_NAMES.opening):
-        name, mark, arguments = part.partition("[ARGS]")
-        name = name.partition("[CALL_ID]")[0].strip()
-        if not mark or not name or arguments_object(arguments) is None:
-            return None
-        calls.append({"function": {"name": name, "arguments": arguments.strip()}})
-    return calls
 
 
 CHATML: Final = (
@@ -241,9 +180,9 @@ class ChatTemplate:
         self._results: dict[str, str | ChatTemplateError] = {}
 
     @property
-    def tool_format(self) -> ToolFormat | None:
-        """How the model writes tool calls; None if its template has no place for tools."""
-        return format_of(self._source)
+    def has_tools(self) -> bool:
+        """Whether its model can be offered tools."""
+        return has_tools(self._source)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **more: object) -> str:
         """Return the text for `messages`, up to where the model's turn begins. Raises `ChatTemplateError`."""
@@ -312,9 +251,6 @@ def render_messages(
     A template that refuses or drops a system message, or a second message in a row from one side, gets these words in
     the next user message. Raises `ModelError` of kind `file`.
     """
-    form = template.tool_format
-    if form is not None and form.one_each_turn:
-        messages = tuple(_one_call_each_turn(messages))
     try:
         try:
             return _render(template, messages, cuts, thinking=thinking, tools=tools)

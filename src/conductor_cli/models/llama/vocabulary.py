@@ -62,11 +62,6 @@ class Vocabulary:
         text = self.lib.llama_vocab_get_text(self.pointer, token) if token >= 0 else None
         return "" if text is None else bytes(text).decode("utf-8", "replace")
 
-    def control_token(self, text: str) -> int:
-        """Return the one token that `text` spells, -1 if the vocabulary has none."""
-        found = self._tokenize(text, control=True)
-        return found[0] if len(found) == 1 else -1
-
     def tokenize_prompt(self, prompt: Sequence[PromptPiece], check: Callable[[], None]) -> TokenizedPrompt:
         """Return the tokens of a prompt, with the token that begins a text if the model wants one. `check` may raise.
 
