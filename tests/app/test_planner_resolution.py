@@ -17,7 +17,7 @@ def test_an_adapter_for_a_model_that_is_not_a_file_is_refused(stage: Stage, tmp_
     adapter = lora(tmp_path / "lora.gguf")
     done = stage.inside("ask", "Why?", "--conductor", conductor, "--adapter", str(adapter))
     assert (done.code, stage.server.requests) == (3, [])
-    assert f"the conductor is {conductor}" in done.err
+    assert f"the planner is {conductor}" in done.err
     assert "leave --adapter out" in done.err
     explained(done)
 
@@ -45,7 +45,7 @@ def test_the_error_names_the_bad_adapter(stage: Stage, tiny: Path, tmp_path: Pat
     assert str(adapter) in first
     assert said in first
     assert str(tiny) not in done.err
-    assert "the conductor model cannot be used" not in done.err
+    assert "the planner cannot be used" not in done.err
 
 
 def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_trace_names_the_conductor_as_the_model_store_does(stage: Stage, tiny:
     assert stage.inside("model", "import", str(tiny), "--name", "mine", "--use").code == 0
     done = stage.inside("ask", "Why?", "--seed", "3", "--format", "json")
     assert done.json["conductor"].startswith("mine sha256-ends:")
-    assert "conductor  mine sha256-ends:" in stage.inside("trace", "show").out
+    assert "planner    mine sha256-ends:" in stage.inside("trace", "show").out
 
 
 @pytest.mark.parametrize("name", ["conductor.model", "conductor.adapter"])
@@ -80,7 +80,7 @@ def test_a_url_without_a_model_says_which_model_plans(stage: Stage) -> None:
     assert (data["conductor"], data["planner_worker"]) == ("openai-compatible/alpha", None)
     assert [notice["text"] for notice in data["notices"]] == [said]
     shown = stage.inside("trace", "show").out
-    assert "conductor  openai-compatible/alpha, profile" in shown
+    assert "planner    openai-compatible/alpha, profile" in shown
     assert said in " ".join(shown.replace("│", " ").split())
     assert stage.inside("trace", "list").out.count("openai-compatible/alpha") == 2
     assert stage.inside("trace", "list", "--json").json[0]["conductor"] == "openai-compatible/alpha"

@@ -97,7 +97,7 @@ def replies(data: bytes | str, kind: str = "text/event-stream", status: int = 20
 
 @dataclass
 class Stage:
-    """`plan` is what the conductor model writes; `models` says what a worker's model does, else it says its name."""
+    """`plan` is what the planner writes; `models` says what a worker's model does, else it says its name."""
 
     home: Path
     plan: str = ONE

@@ -315,7 +315,7 @@ def test_the_flow_of_a_stored_run_is_shown(three: Stage, tmp_path: Path) -> None
     notes.write_text("There are three hills.\n")
     assert three.inside("ask", "-f", str(notes), "How many?").code == 0
     text = three.inside("trace", "show", "--flow").out
-    assert text.startswith("this machine\n  plan: conductor\n")
+    assert text.startswith("this machine\n  plan: planner\n")
     assert "file notes.txt" in text
     data = three.inside("trace", "show", "--flow", "--json").json
     (recipient,) = data["recipients"]

@@ -144,8 +144,8 @@ def test_the_planner_is_named_with_its_model(stage: Stage) -> None:
         stage.models = {"alpha": says(TWO)}
         stage.inside("ask", "How are you?")
     out = stage.inside("cost").out
-    assert "conductor: planner" in out
-    assert "conductor: alpha" in out
+    assert "planner: planner" in out
+    assert "planner: alpha" in out
 
 
 def test_a_price_on_a_model_file_is_paid(stage: Stage, tiny: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
     assert (done.code, done.out) == (6, "alpha answers\n")
     explained(done)
     first, second, third = done.err.splitlines()
-    assert first == "conductor: partial answer: today's limit of 3 worker calls is reached"
+    assert first == "conductor: partial answer, stopped: today's limit of 3 calls (limits.calls_day)"
     assert second == "  wait until midnight, or run: conductor config set limits.calls_day 6"
     assert "worker calls (limits.calls_day)" in stage.inside("cost").err
     priced(stage, "calls_day = 6")
@@ -185,7 +185,7 @@ def test_a_cost_limit_ends_with_a_command_that_goes_on(stage: Stage) -> None:
     done = stage.inside("ask", "How are you?", "--max-cost", "0.0001")
     assert (done.code, called(stage)) == (6, [])
     first, second = done.err.splitlines()
-    assert first == "conductor: the limit of $0.0001 leaves no room for another call"
+    assert first == "conductor: stopped: limit of $0.0001, no room for another call (--max-cost)"
     assert second.startswith("  ask it again: conductor ask --resume ")
     command = second.partition("conductor ")[2].split()
     assert command[-2] == "--max-cost"

@@ -24,8 +24,8 @@ def test_doctor_checks_build_memory_disk_and_model(stage: Stage, tiny: Path) -> 
     assert "llama-cpp-python 0." in found["llama.cpp"]["found"]
     assert "needs 60" in found["memory"]["found"]  # 600 MB and a little: the file is a quarter of a megabyte
     assert "free" in found["prefixes"]["found"]
-    assert found["conductor model"]["state"] == "ok"
-    assert "SHA-256 never checked" in found["conductor model"]["found"]
+    assert found["planner"]["state"] == "ok"
+    assert "SHA-256 never checked" in found["planner"]["found"]
 
 
 def test_a_model_that_is_too_large_is_a_warning_with_a_smaller_one(stage: Stage, tiny: Path, tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_a_damaged_model_is_found_without_loading_it(stage: Stage, tiny: Path, t
     done = stage.inside("doctor", "--json")
     failed = {check["name"]: check["found"] for check in done.json["checks"] if check["state"] == "failed"}
     assert done.code == 5
-    assert list(failed) == ["conductor model"]
-    assert "cut.gguf" in failed["conductor model"]
+    assert list(failed) == ["planner"]
+    assert "cut.gguf" in failed["planner"]
 
 
 def test_a_registry_that_cannot_be_read_is_a_failure(
@@ -83,8 +83,8 @@ def test_a_damaged_model_of_the_store_is_a_warning(stage: Stage, tiny: Path) -> 
 def test_hints_are_aligned_below_the_check(stage: Stage) -> None:
     stage.config.write_text("[limits]\nattempts = 1\n")
     lines = stage.inside("doctor").out.splitlines()
-    place = next(number for number, line in enumerate(lines) if "no conductor model is chosen" in line)
-    assert lines[place].startswith("failed   conductor model: ")
+    place = next(number for number, line in enumerate(lines) if "no planner is chosen" in line)
+    assert lines[place].startswith("failed   planner: ")
     assert lines[place + 1].startswith("         to find or download one: conductor setup")
 
 

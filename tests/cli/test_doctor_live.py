@@ -80,7 +80,7 @@ def test_every_failure_has_a_hint(stage: Stage, tmp_path: Path) -> None:
     stage.configure(f'{dead}\n[workers.remote]\nkind = "openai"', workers=(), conductor=str(tmp_path / "gone.gguf"))
     done = stage.inside("doctor", "--json")
     failed = {name: check for name, check in checks(done).items() if check["state"] == "failed"}
-    assert set(failed) == {"conductor model", "worker dead", "worker remote"}
+    assert set(failed) == {"planner", "worker dead", "worker remote"}
     assert all("conductor" in check["hint"] for check in failed.values())
     assert (done.code, done.json["ok"]) == (5, False)
 
@@ -131,7 +131,7 @@ def test_the_demo_models_need_no_other_model(stage: Stage) -> None:
     assert checks(done)["rehearsal"]["state"] == "ok"
     assert "planned 2 steps and answered 'SIRAP'" in checks(done)["rehearsal"]["found"]
     assert stage.server.requests == []
-    assert "conductor model" not in checks(done)
+    assert "planner" not in checks(done)
 
 
 def test_a_forbidden_worker_is_not_called(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def cases(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def two_workers(stage: Stage) -> Stage:
-    """Two workers, of which alpha knows more, and no conductor model."""
+    """Two workers, of which alpha knows more, and no planner."""
     stage.configure(conductor="-")
     stage.config.write_text(stage.config.read_text().replace('model = "-"', "", 1))
     stage.models = {"alpha": knows(1, 2, 3, 4), "beta": knows(4, 5)}

@@ -1,4 +1,4 @@
-"""A conductor model in a file: a real GGUF of random weights through llama.cpp, workers on a loopback server."""
+"""A planner in a file: a real GGUF of random weights through llama.cpp, workers on a loopback server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_local_model_plans_and_answers_alone(stage: Stage, tiny: Path) -> None
     stage.configure("[limits]\nattempts = 1\nsteps = 1", workers=(), conductor=str(tiny))
     done = stage.inside("ask", "How many?", "--max-tokens", "3000", "--progress", "plain")
     assert done.code in (0, 7)
-    assert "the conductor model answers too" in done.err
+    assert "the planner answers too" in done.err
     assert "started: local" in done.err
     assert done.out.strip()
 

@@ -116,7 +116,7 @@ def test_the_first_imported_model_plans(desk: Stage, tmp_path: Path) -> None:
     mine = make(tmp_path / "mine.gguf", seed=3)
     done = taken(desk, mine)
     assert sha256(mine) in done.out
-    assert "the conductor model is now mine" in done.out
+    assert "the planner is now mine" in done.out
     assert done.err == ""
     mine.unlink()
     assert desk.ok("ask", "How many?", "--seed", "3", "--format", "json").json["conductor"].startswith("mine ")
@@ -221,7 +221,7 @@ def test_a_worker_name_wins_over_a_directory(desk: Stage, tmp_path: Path, monkey
 def test_an_installed_model_is_used_by_its_name(desk: Stage, tiny: Path, tmp_path: Path) -> None:
     taken(desk, tiny)
     taken(desk, make(tmp_path / "mine.gguf", seed=1))
-    assert desk.inside("model", "use", "mine").out.startswith("the conductor model is now mine (mine.gguf sha256-ends:")
+    assert desk.inside("model", "use", "mine").out.startswith("the planner is now mine (mine.gguf sha256-ends:")
     assert chosen(desk) == "mine"
     assert resolve_planner(load_settings(os.environ)).model == row(desk, "mine")["path"]
     asked = desk.inside("plan", "How many?", "--conductor", "small", "--mode", "mini")

@@ -48,7 +48,7 @@ def test_who_is_allowed_by_tag_is_asked(stage: Stage) -> None:
         (
             ("--conductor", "openai/m", "--local-only"),
             3,
-            "the policy forbids asking the conductor (openai): policy.local",
+            "the policy forbids asking the planner (openai): policy.local",
         ),
         (("--conductor", "openai/m", "--deny", "provider:openai"), 3, "policy.deny names provider:openai"),
         (("--allow", ""), 2, "--allow is ['']; expected a list of worker names"),

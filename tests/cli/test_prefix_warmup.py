@@ -34,7 +34,7 @@ def test_a_prompt_is_read_once(stage: Stage, model: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("conductor", ["http://127.0.0.1:9/v1", "openai/gpt-x"])
 def test_only_local_conductors_can_be_prepared(stage: Stage, monkeypatch: pytest.MonkeyPatch, conductor: str) -> None:
     monkeypatch.setenv("CONDUCTOR_LLM_CONDUCTOR_MODEL", conductor)
-    with pytest.raises(ConductorUnusable, match="only a local conductor"):
+    with pytest.raises(ConductorUnusable, match="only a local planner"):
         warm_prefix(load_settings(stage.environ()))
     assert stage.server.requests == []
 

@@ -52,7 +52,7 @@ def test_a_model_is_pulled_and_plans(stage: Stage, pulled: Hub, tiny: Path) -> N
     path, told, using, following = done.out.splitlines()
     assert Path(path).read_bytes() == tiny.read_bytes()
     assert told == f"SHA-256 {sha256(tiny)}: matches conductor's registry"
-    assert (using, following) == ("the conductor model is now small", 'next: conductor ask "…"')
+    assert (using, following) == ("the planner is now small", 'next: conductor ask "…"')
     lines = done.err.splitlines()
     assert lines[0] == "small: 264 kB, licence Apache-2.0"
     assert lines[1].startswith("from acme/small at main, to ")
@@ -99,7 +99,7 @@ def test_a_terminal_shows_a_progress_bar(stage: Stage, pulled: Hub, tmp_path: Pa
         shown.until(lambda screen: "downloading" in screen and "/2.3 MB" in screen)
         assert shown.end() == 0
         assert shown.cursor_shown
-        assert "conductormodelisnowsmall" in "".join(shown.scrolled.split())
+        assert "theplannerisnowsmall" in "".join(shown.scrolled.split())
         assert "Traceback" not in shown.raw
 
 
@@ -198,7 +198,7 @@ def test_a_chat_without_a_model_goes_on_after_a_no(stage: Stage, pulled: Hub) ->
         assert "conductor setup" in shown.screen
         assert "[Y/n]" not in shown.screen
         shown.program.send("How many?\r")
-        shown.until("no conductor model is chosen")
+        shown.until("no planner is chosen")
         shown.program.send("\x04")
         assert shown.end() == 0
     assert pulled.front.requests == []

@@ -78,7 +78,7 @@ def test_any_gguf_of_the_hub_is_pulled_and_plans(stage: Stage, acme: Hub, tiny: 
         f"SHA-256 {digest(tiny.read_bytes())}: checksum reported by {acme.url} only, not independently verified; "
         "saved for next time"
     )
-    assert (using, following) == ("the conductor model is now tiny-chat-q4_k_m", 'next: conductor ask "…"')
+    assert (using, following) == ("the planner is now tiny-chat-q4_k_m", 'next: conductor ask "…"')
     lines = done.err.splitlines()
     assert lines[0] == "tiny-chat-q4_k_m: 264 kB, licence mit"
     assert lines[1].startswith(f"from {REPO} at ")

@@ -337,7 +337,7 @@ def pulls(fresh: Stage, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
     done = fresh.inside("setup", "--yes", "--json")
     assert (done.code, [item["ok"] for item in done.json["done"]]) == (0, [True]), done.err
-    assert "the conductor model is now small" in done.err
+    assert "the planner is now small" in done.err
     assert chosen(fresh) == "small"
     assert steps(fresh)["small"]["done"]
 
@@ -364,7 +364,7 @@ def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: 
 @pytest.mark.parametrize(
     ("model", "last"),
     [
-        ("none", "no conductor model is chosen, so no question can be answered yet; next: conductor model pull"),
+        ("none", "no planner is chosen, so no question can be answered yet; next: conductor model pull"),
         ("openai/m", "next: conductor keys set openai, since the model that plans has no key"),
         ("http://127.0.0.1:9/v1#m", 'next: conductor ask "…"; conductor doctor checks that everything works'),
     ],

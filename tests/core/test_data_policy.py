@@ -38,7 +38,7 @@ def sent(conductor: Any, question: Question = FULL, **more: Any) -> list[Disclos
 def test_each_call_is_listed_with_its_recipient_and_texts() -> None:
     plan, one, two = sent(setting(TWO, recipient="here"))
     everything = ("the question", "the system text", "earlier turns", "file notes.txt", "file more.txt")
-    assert (plan.step, plan.worker, plan.recipient) == ((0,), "conductor", "here")
+    assert (plan.step, plan.worker, plan.recipient) == ((0,), "planner", "here")
     assert plan.texts == tuple(text for text in everything if text != "the system text")
     assert (one.step, one.worker, one.recipient) == ((1,), "ann", "host of ann")
     assert one.texts == everything
@@ -65,7 +65,7 @@ def test_calls_of_nested_runs_have_their_path() -> None:
     workers = {"ann": says("first answer"), "bob": says("b")}
     calls = sent(setting(model, workers, pool=pool, recipient="here"))
     assert [(call.step, call.worker, call.recipient) for call in calls] == [
-        ((0,), "conductor", "here"), ((1,), "ann", "host of ann"), ((2, 0), "conductor", "here"),
+        ((0,), "planner", "here"), ((1,), "ann", "host of ann"), ((2, 0), "planner", "here"),
         ((2, 1), "bob", "host of bob"),
     ]  # fmt: skip
     assert ["the given answer of ann" in call.texts for call in calls] == [False, False, True, True]

@@ -48,13 +48,13 @@ def test_what_does_not_fit_waits_while_others_may_leave_room() -> None:
 
 def test_where_no_room_can_come_the_limit_is_reached() -> None:
     ledger = Ledger(Limits(tokens=1000))
-    with pytest.raises(LimitReached, match="the limit of 1,000 tokens leaves no room for another call"):
+    with pytest.raises(LimitReached, match="stopped: limit of 1,000 tokens, no room for another call"):
         ledger.reserve(900, 4096, None)
     dear = Ledger(Limits(cost=Decimal("0.001"), tokens=10_000))
-    with pytest.raises(LimitReached, match=r"the limit of \$0.0010 leaves no room for another call"):
+    with pytest.raises(LimitReached, match=r"stopped: limit of \$0.0010, no room for another call"):
         dear.reserve(100, 4096, DEAR)
     small = Ledger(Limits(cost=Decimal("0.0001"), tokens=250))
-    with pytest.raises(LimitReached, match=r"the limit of \$0.0001"):
+    with pytest.raises(LimitReached, match=r"limit of \$0.0001"):
         small.reserve(100, 50, DEAR)
 
 
@@ -84,7 +84,7 @@ def test_calls_that_run_count() -> None:
     ledger = Ledger(Limits(calls=1))
     room = ledger.reserve(1, 1, None)
     assert room is not None
-    with pytest.raises(LimitReached, match="the limit of 1 worker call is reached"):
+    with pytest.raises(LimitReached, match="stopped: limit of 1 call"):
         ledger.reserve(1, 1, None)
     assert ledger.reserve(1, 1, None, call=False) is not None
     ledger.settle(room, used())

@@ -48,7 +48,7 @@ def test_a_limit_of_money_needs_prices() -> None:
 
 def test_the_name_self_is_reserved() -> None:
     for wrong in (Worker(name="self", kind="openai"), Worker(name="me", kind="self")):
-        with pytest.raises(ConfigError, match="'self' as name or kind means the conductor itself"):
+        with pytest.raises(ConfigError, match="'self' as name or kind means the planner itself"):
             check_pool(pool(ANN, wrong), Limits())
 
 

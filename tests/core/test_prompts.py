@@ -369,7 +369,7 @@ def test_the_notice_says_how_much_the_conductor_reads(length: int) -> None:
     if length <= CONDUCTOR_CHARS:
         assert notice == ""
     else:
-        assert notice.startswith(f"the conductor reads {CONDUCTOR_CHARS} of {length} characters of the question")
+        assert notice.startswith(f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the question")
 
 
 def test_an_existing_answer_is_shortened_like_a_question() -> None:

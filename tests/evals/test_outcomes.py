@@ -73,7 +73,7 @@ def test_unreachable_models_make_the_outcome_failed() -> None:
     key = outcome_of("alone:ann", models={"ann": ScriptedModel([[ModelError("auth", "401")]]), "bob": says("4")})
     assert (key.verdict, key.error) == ("failed", "ann: 401")
     mute = outcome_of("conductor", model=ScriptedModel([[ModelError("auth", "401")]]))
-    assert (mute.verdict, mute.error) == ("failed", "the conductor cannot plan: 401")
+    assert (mute.verdict, mute.error) == ("failed", "the planner cannot plan: 401")
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,13 @@ def test_the_table_has_every_figure() -> None:
     assert auto == {
         "SYSTEM": "conductor", "RIGHT": "66.7", "95 %": "20.8-93.9", "FAILED": "1", "VALID": "66.7",
         "VS BEST": "+0.0", "P": "1.000",
-        "TOKENS": "120", "CONDUCTOR": "0.0", "CALLS": "3.0", "COST": "$0.0123", "SECONDS": "1.5",
+        "TOKENS": "120", "PLANNER": "0.0", "CALLS": "3.0", "COST": "$0.0123", "SECONDS": "1.5",
     }  # fmt: skip
 
 
 def test_columns_without_any_figure_are_left_out() -> None:
     columns = {column.head for column in system_table(summarize(outcomes("moa", "+-"), systems=["moa"])).columns}
-    assert not {"FAILED", "VALID", "CONDUCTOR", "VS BEST"} & columns
+    assert not {"FAILED", "VALID", "PLANNER", "VS BEST"} & columns
 
 
 def test_a_long_or_unsafe_name_is_cropped_and_sanitized() -> None:

@@ -280,7 +280,7 @@ def test_the_conductor_sees_a_part_of_a_long_question(models: Path, tmp_path: Pa
     for known in (False, True):
         events, asked = conduct(path, question, context=context, cache=tmp_path)
         (notice,) = of(events, ev.Notice)
-        assert notice.text.startswith("the conductor reads ")
+        assert notice.text.startswith("the planner reads ")
         assert notice.text.endswith(" of 7200 characters of the question; workers get all that fits them")
         (ready,) = of(events, ev.PlanReady)
         assert of(events, ev.PlanRejected) == []

@@ -64,7 +64,7 @@ def test_parallel_steps_cannot_overshoot_the_money_together() -> None:
     assert run.trace.exit_code == 6
     assert run.trace.error == Failure(
         kind="limit",
-        message="the limit of $0.0200 leaves no room for another call",
+        message="stopped: limit of $0.0200, no room for another call",
         reason="limit_cost",
         suggested_limit="0.04",
     )
@@ -76,7 +76,7 @@ def test_calls_are_counted_with_those_that_run() -> None:
     assert len(of(events, ev.StepStarted)) == 2
     assert run.trace.exit_code == 6
     assert run.trace.error == Failure(
-        kind="limit", message="the limit of 2 worker calls is reached", reason="limit_calls", suggested_limit="4"
+        kind="limit", message="stopped: limit of 2 calls", reason="limit_calls", suggested_limit="4"
     )
     assert (run.trace.answer, run.trace.partial) == ("done", True)
 
@@ -113,7 +113,7 @@ def test_planning_that_has_no_room_ends_the_run() -> None:
     assert [event.kind for event in events] == ["run_started", "run_failed"]
     assert run.trace.error is not None
     assert (run.trace.error.kind, run.trace.error.message) == (
-        "limit", "the limit of 300 tokens leaves no room for another call",
+        "limit", "stopped: limit of 300 tokens, no room for another call",
     )  # fmt: skip
     assert run.trace.error.reason == "limit_tokens"
 
@@ -147,7 +147,7 @@ def test_time_is_a_limit_of_the_whole_run() -> None:
     run, events = play(setting([4.0, "A | - | one"], {"ann": ann}, limits=Limits(seconds=10)))
     assert (run.trace.at, run.trace.answer, run.trace.exit_code) == (10.0, "The answer ", 6)
     assert run.trace.error == Failure(
-        kind="limit", message="the limit of 10 s is reached", reason="limit_time", suggested_limit="20"
+        kind="limit", message="stopped: limit of 10 s", reason="limit_time", suggested_limit="20"
     )
     assert of(events, ev.StepStopped)[0].reason == "limit"
     run, _ = play(setting([40.0, "A | - | one"], limits=Limits(seconds=2.5)))
@@ -165,7 +165,7 @@ def test_a_nested_run_shares_the_limits() -> None:
     run, events = play(setting(planner, {"ann": ann}, limits=Limits(recursion=1, calls=3)))
     assert len(ann.requests) == 3
     assert of(inner(events, 2), ev.RunFinished)[0].error == Failure(
-        kind="limit", message="the limit of 3 worker calls is reached", reason="limit_calls", suggested_limit="6"
+        kind="limit", message="stopped: limit of 3 calls", reason="limit_calls", suggested_limit="6"
     )
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("three", True, 6)
 
@@ -231,7 +231,7 @@ def test_no_limit_is_ever_overshot(
 def test_a_cost_limit_needs_a_price_for_the_conductor_too() -> None:
     price = Price(input=Decimal(1), output=Decimal(1))
     pool = Pool(workers=tuple(Worker(name=name, kind="x", price=price) for name in ("ann", "bob", "cyd")))
-    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the conductor"):
+    with pytest.raises(PolicyError, match="the cost limit cannot be enforced: the planner"):
         play(setting("A | - | one", limits=Limits(cost=Decimal(1)), price=None, pool=pool))
 
 
@@ -251,7 +251,7 @@ def test_the_limit_of_a_day_ends_a_run_as_its_own_would(tmp_path: Path) -> None:
     assert [event.reason for event in of(events, ev.StepStopped)] == ["limit"]
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("found", True, 6)
     assert run.trace.error is not None
-    assert run.trace.error.message == "today's limit of 1 worker call is reached"
+    assert run.trace.error.message == "stopped: today's limit of 1 call"
     assert (run.trace.error.reason, run.trace.error.suggested_limit) == ("limit_calls_day", "2")
 
 
@@ -262,14 +262,14 @@ def test_a_second_run_finds_the_day_spent(tmp_path: Path) -> None:
     second, events = play(over(DailySpend(tmp_path, limits)))
     assert (second.trace.exit_code, of(events, ev.StepStarted)) == (6, [])
     assert second.trace.error is not None
-    assert second.trace.error.message == "today's limit of 1,000 tokens leaves no room for another call"
+    assert second.trace.error.message == "stopped: today's limit of 1,000 tokens, no room for another call"
 
 
 def test_a_cost_limit_of_a_day_needs_prices_too(tmp_path: Path) -> None:
     book = DailySpend(tmp_path, DayLimits(cost=Decimal(1)))
     with pytest.raises(PolicyError, match="ann has no price"):
         play(over(book, pool_of("ann")))
-    with pytest.raises(PolicyError, match=r"the cost limit of the day .* cannot be enforced: the conductor") as caught:
+    with pytest.raises(PolicyError, match=r"the cost limit of the day .* cannot be enforced: the planner") as caught:
         play(over(book, price=None))
     assert "conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME" in caught.value.hint
 

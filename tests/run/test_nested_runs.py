@@ -125,7 +125,7 @@ def test_a_step_on_the_conductor_below_the_last_level_fails_by_name() -> None:
     assert earlier.trace.exit_code == 6
     run, events = play(setting(None, TWO, pool=WITH_SELF), resume=earlier.trace)
     assert of(events, ev.StepFailed)[0].error == Failure(
-        kind="conductor", message="a step on the conductor itself needs a conductor model", reason="no_planner"
+        kind="conductor", message="a review needs a planner", reason="no_planner"
     )
     assert run.trace.exit_code == 5
 
@@ -145,7 +145,7 @@ def test_a_failing_review_leaves_the_answer_it_was_to_review() -> None:
     run, _ = play(setting(planner, limits=ONCE))
     assert (run.trace.answer, run.trace.partial, run.trace.exit_code) == ("from ann", True, 7)
     assert run.trace.error is not None
-    assert run.trace.error.message == "the conductor cannot plan: model gone"
+    assert run.trace.error.message == "the planner cannot plan: model gone"
 
 
 def test_in_a_failed_review_the_best_worker_sees_the_existing_answer() -> None:

@@ -174,7 +174,7 @@ def test_a_conductor_that_cannot_plan_ends_the_run(reason: ModelErrorReason, kin
     run, events = play(setting([ModelError(reason, "so it is", hint="do this")]))
     assert kinds(events) == ["run_started", "run_failed"]
     assert run.trace.error == Failure(
-        kind=kind, message="the conductor cannot plan: so it is", hint="do this", reason=reason
+        kind=kind, message="the planner cannot plan: so it is", hint="do this", reason=reason
     )
     assert run.trace.exit_code == code
 
@@ -202,7 +202,7 @@ def test_a_conductor_that_stays_silent_is_given_up_on() -> None:
     run, events = play(setting(planner))
     assert [event.problem for event in of(events, ev.PlanRejected)] == ["no first token within 3 min 0 s"] * 2
     assert run.trace.error is not None
-    assert run.trace.error.message == "the conductor cannot plan: no first token within 3 min 0 s"
+    assert run.trace.error.message == "the planner cannot plan: no first token within 3 min 0 s"
     assert run.trace.exit_code == 5
     assert 360.25 <= run.trace.at <= 360.75
 
@@ -247,7 +247,7 @@ def test_a_conductor_that_was_stopped_still_costs() -> None:
 def test_a_run_without_conductor_and_plan_fails() -> None:
     run, _ = play(setting(None))
     assert (run.trace.error, run.trace.exit_code) == (
-        Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner"), 5,
+        Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner"), 5,
     )  # fmt: skip
 
 
@@ -362,7 +362,7 @@ def test_a_shortened_question_is_reported_once() -> None:
     _, events = play(setting(planner, {"ann": ann}), LONG)
     assert len(of(events, ev.PlanRejected)) == 1
     assert notices(events) == [
-        "the conductor reads 6000 of 10800 characters of the question; workers get all that fits them"
+        "the planner reads 6000 of 10800 characters of the question; workers get all that fits them"
     ]
     assert LONG.text in ann.requests[0].messages[0].content
 
@@ -374,7 +374,7 @@ def test_a_context_that_is_too_small_ends_the_run() -> None:
     assert kinds(events)[-1] == "run_failed"
     assert run.trace.error == Failure(
         kind="conductor",
-        message="the conductor cannot plan: the prompt does not fit",
+        message="the planner cannot plan: the prompt does not fit",
         hint="give it a larger context: conductor config set conductor.context N",
         reason="length",
     )

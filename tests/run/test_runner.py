@@ -338,7 +338,7 @@ def test_a_worker_without_a_model_is_a_fault_not_a_hang() -> None:
 def test_notes_of_models_become_notices() -> None:
     planner = ScriptedModel([[Chunk(note="no grammar here"), "A | - | one"]])
     _, events = play(setting(planner, {"ann": ScriptedModel([[Chunk(note="temperature left out"), "yes"]])}))
-    assert notices(events) == ["the conductor: no grammar here", "ann: temperature left out"]
+    assert notices(events) == ["the planner: no grammar here", "ann: temperature left out"]
     assert [event.step for event in of(events, ev.Notice)] == [0, 1]
 
 

@@ -99,7 +99,7 @@ def test_a_client_that_is_missing_is_named_with_its_command(stage: Stage, tmp_pa
 
 
 @pytest.mark.parametrize(("setup", "code", "told"), [
-    ("nothing", 5, "no conductor model is chosen\n  to find or download one: conductor setup"),
+    ("nothing", 5, "no planner is chosen\n  to find or download one: conductor setup"),
     ("workers", 3, "no worker answers: "),
     ("planner", 3, "the planner does not answer: "),
 ])  # fmt: skip

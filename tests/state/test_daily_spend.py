@@ -63,7 +63,7 @@ def test_runs_of_a_day_share_its_limit(place: Path) -> None:
     OneRun(place, cents(2)).call()
     later = OneRun(place, cents(2))
     assert later.call(written=900).answer == 980
-    with pytest.raises(LimitReached, match=r"today's limit of \$0.0200 leaves no room for another call") as caught:
+    with pytest.raises(LimitReached, match=r"stopped: today's limit of \$0.0200, no room for another call") as caught:
         later.reserve()
     assert (caught.value.reason, caught.value.suggested_limit) == ("limit_cost_day", "0.04")
 
@@ -120,11 +120,11 @@ def test_tokens_and_calls_have_limits_too(place: Path) -> None:
     OneRun(place, DayLimits(tokens=2000)).call()
     with pytest.raises(LimitReached, match="today's limit of 1,200 tokens"):
         OneRun(place, DayLimits(tokens=1200)).reserve()
-    with pytest.raises(LimitReached, match="today's limit of 1 worker call is reached"):
+    with pytest.raises(LimitReached, match="stopped: today's limit of 1 call"):
         OneRun(place, DayLimits(calls=1)).reserve()
     run = OneRun(place, DayLimits(calls=2))
     assert run.reserve() is not None
-    with pytest.raises(LimitReached, match="today's limit of 2 worker calls"):
+    with pytest.raises(LimitReached, match="today's limit of 2 calls"):
         OneRun(place, DayLimits(calls=2)).reserve()
 
 

@@ -260,7 +260,7 @@ def test_spending_counts_towards_the_limits_of_the_day(tmp_path: Path) -> None:
     assert daily_spend.today().calls == 1
     held = DailySpend(tmp_path / "days", DayLimits(calls=1))
     runs.conductor = replace(runs.conductor, daily_spend=held)
-    with pytest.raises(LimitReached, match="today's limit of 1 worker call is reached"):
+    with pytest.raises(LimitReached, match="stopped: today's limit of 1 call"):
         outcomes(runs, [WRONG])
     held.close()
 

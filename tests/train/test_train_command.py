@@ -30,7 +30,7 @@ SMALL = ("--lora", "--steps", "2", "--prompts", "2", "--set", "group=2")
 
 @pytest.fixture
 def stage(home: Path) -> Iterator[Stage]:
-    """A server with two workers, and no conductor model."""
+    """A server with two workers, and no planner."""
     stage = Stage(home)
     with stage.server:
         stage.configure()
@@ -169,7 +169,7 @@ def test_each_check_names_its_problem(
 
 
 def test_without_any_settings_training_asks_for_workers(stage: Stage, base: Path, cases: Path, tmp_path: Path) -> None:
-    """It does not ask for a conductor model: that is what training makes."""
+    """It does not ask for a planner: that is what training makes."""
     stage.config.unlink()
     done = stage.inside("train", "--base", base, "--cases", cases, "--out", tmp_path / "out", *SMALL, "--yes")
     assert done.code == 3

@@ -126,7 +126,7 @@ def test_a_partial_answer_says_how_to_resume() -> None:
     assert played("answer", "auto", around(out=False, err=False), limit()) == (
         f"{ANSWER[:36]}\n",
         (
-            "conductor: partial answer: the cost limit of $0.02 is used up\n"
+            "conductor: partial answer: the cost limit of $0.02 is used up (--max-cost)\n"
             "  resume: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04\n"
         ),
     )

@@ -39,12 +39,12 @@ OFFER = PlanOffer(
     recipients={"small": "this machine", "a-worker-with-quite-a-long-name": "openai", "dark": "models.example.org"},
 )  # fmt: skip
 CALLS = [
-    Disclosure(step=(0,), worker="conductor", recipient="this machine", texts=("the question",)),
+    Disclosure(step=(0,), worker="planner", recipient="this machine", texts=("the question",)),
     Disclosure(
         step=(2,), worker="a-worker-with-quite-a-long-name", recipient="openai", attempt=2,
         texts=("the question", "file no\x1b[1mtes.txt", "the answer of step 1"),
     ),
-    Disclosure(step=(3, 0), worker="conductor", recipient="this machine", texts=("the given answer of small",)),
+    Disclosure(step=(3, 0), worker="planner", recipient="this machine", texts=("the given answer of small",)),
     Disclosure(step=(3, 1), worker="dark", recipient="models.example.org", texts=()),
 ]  # fmt: skip
 
@@ -114,7 +114,7 @@ def test_finished_steps_cost_nothing() -> None:
 def test_the_data_flow_is_grouped_by_recipient() -> None:
     text = text_of(flow_lines(CALLS, Screen(width=100)))
     assert text.split("\n\n")[0].splitlines() == [
-        "this machine", "  plan: conductor", "    the question", "  plan in 3: conductor",
+        "this machine", "  plan: planner", "    the question", "  plan in 3: planner",
         "    the given answer of small",
     ]  # fmt: skip
     assert "  step 2, attempt 2: a-worker-with-quite-a-long-name\n    the question, file notes.txt, the " in text

@@ -16,10 +16,10 @@ from tests.traces.make import parallel, started
 
 
 def test_the_resume_command_raises_the_limit() -> None:
-    error = Failure(kind="limit", message="the limit is reached", reason="limit_cost", suggested_limit="0.04")
+    error = Failure(kind="limit", message="stopped: limit of $0.02", reason="limit_cost", suggested_limit="0.04")
     trace = Trace(run="01JDQ7W3ZK", state="failed", error=error)
     line = "  ask it again: conductor ask --resume 01JDQ7W3ZK --max-cost 0.04"
-    assert problem_lines(trace, stored=True) == ["conductor: the limit is reached", line]
+    assert problem_lines(trace, stored=True) == ["conductor: stopped: limit of $0.02 (--max-cost)", line]
     assert problem_lines(trace, stored=False)[1:] == ["  raise it with --max-cost 0.04"]
     of_a_day = fast_replace(
         trace, error=Failure(kind="limit", message="spent", reason="limit_cost_day", suggested_limit="3")

@@ -154,7 +154,7 @@ async def open_conductor(
         try:
             model = loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
         except ModelError as error:
-            message = f"the conductor model cannot be used: {error.message}"
+            message = f"the planner cannot be used: {error.message}"
             raise ConductorUnusable(message, hint=error.hint) from None
         named = await name_planner(planner, model)
         also_worker = planner_as_worker(planner, named, pool)

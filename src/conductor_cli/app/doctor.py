@@ -101,14 +101,14 @@ def llama_build(settings: Settings) -> Iterator[CheckResult]:
 
 
 def memory(settings: Settings) -> Iterator[CheckResult]:
-    """The RAM of this machine, and what the conductor model needs of it."""
+    """The RAM of this machine, and what the planner needs of it."""
     ram = read_memory()
     if not ram.total:
         return
     found = f"{format_size(ram.total)}, {format_size(ram.available)} free"
     need = _memory_needed(settings)
     if need:
-        found = f"{found}; the conductor model needs {format_size(need)}"
+        found = f"{found}; the planner needs {format_size(need)}"
     if need <= ram.available:
         yield CheckResult(name="memory", text=found)
         return
@@ -194,23 +194,23 @@ def model_store(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult(name=f"model {item.name}", state="warning", text=item.problem, hint=item.hint)
 
 
-def conductor_model(settings: Settings) -> Iterator[CheckResult]:
+def planner(settings: Settings) -> Iterator[CheckResult]:
     """The model that plans: whether it exists, is whole, and how its checksum is known. It is not called."""
     try:
-        planner = resolve_planner(settings)
-        found = describe_planning_model(planner, open_model_store(settings))
-        if planner.kind == "llama":
-            path = Path(planner.model)
+        chosen = resolve_planner(settings)
+        found = describe_planning_model(chosen, open_model_store(settings))
+        if chosen.kind == "llama":
+            path = Path(chosen.model)
             check_model_file(path)
             manifest = planner_manifest(settings)
             known = describe_hash_source(manifest) if manifest else "never checked"
             found = f"{found}, {format_size(read_model_info(path).size)}, SHA-256 {known}"
-        elif planner.kind in PRESETS:
-            api_key_of(planner, settings.environ, open_key_store(settings))
+        elif chosen.kind in PRESETS:
+            api_key_of(chosen, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
         hint = f"{error.hint}\nor choose another: conductor model use NAME | FILE | URL | provider/model".strip()
         raise ConductorUnusable(error.message, hint=hint) from None
-    yield CheckResult(name="conductor model", text=found)
+    yield CheckResult(name="planner", text=found)
 
 
 def spending(settings: Settings) -> Iterator[CheckResult]:
@@ -283,7 +283,7 @@ CHECKS: Final[tuple[MachineCheck, ...]] = (
     versions, llama_build, memory, keyring, directories, spending,
 )  # fmt: skip
 
-MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, conductor_model)
+MODEL_CHECKS: Final[tuple[MachineCheck, ...]] = (model_store, planner)
 """Checks of the user's own models, which the demo models do not need."""
 
 
@@ -430,7 +430,7 @@ async def check_planning(settings: Settings) -> CheckResult:
 
 
 def _planning_failed(failure: Failure) -> CheckResult:
-    """No plan: the conductor model's fault, unless a rule, a setting or a limit forbids it."""
+    """No plan: the planner's fault, unless a rule, a setting or a limit forbids it."""
     if failure.kind not in {"policy", "config", "limit"}:
         failure = replace(failure, kind="conductor")
     hint = failure.hint or "choose another model: conductor model use NAME | FILE.gguf | URL | provider/model"

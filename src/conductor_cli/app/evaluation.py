@@ -107,7 +107,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
 
     The newest evaluation of the same is continued if it is unfinished. Raises `UsageError` if no system can run,
     `PolicyError` if a cost limit cannot be enforced, `ConductorUnusable` or `KeyMissing` if a system that the request
-    names needs the conductor model and there is none, `ConfigError` if nothing can be stored or code cannot be run.
+    names needs the planner and there is none, `ConfigError` if nothing can be stored or code cannot be run.
     """
     check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):

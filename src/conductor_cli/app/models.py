@@ -261,7 +261,7 @@ def warm_prefix(settings: Settings) -> Usage | None:
     """
     planner = resolve_planner(settings)
     if planner.kind != "llama":
-        raise ConductorUnusable("only a local conductor keeps its prompt", hint="conductor model use NAME | FILE")
+        raise ConductorUnusable("only a local planner keeps its prompt", hint="conductor model use NAME | FILE")
 
     async def warm() -> Usage:
         opened = await open_conductor(settings, asking=False, learning=True)

@@ -43,7 +43,7 @@ def resolve_planner(settings: Settings) -> Worker:
         # The URL is stored in traces and shown, so it must not hold a password.
         if "@" in url.partition("://")[2].partition("/")[0]:
             hint = "configure it as a worker with key_env instead"
-            raise ConfigError("the conductor's URL holds a password", hint=hint)
+            raise ConfigError("the planner's URL holds a password", hint=hint)
         planner = Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})
     elif configured is not None:
         planner = configured
@@ -55,7 +55,7 @@ def resolve_planner(settings: Settings) -> Worker:
         raise _nothing_chosen(settings)
     if _adapter(settings) not in ("", planner.options.get("adapter")):
         raise ConfigError(
-            f"the adapter cannot be applied: the conductor is {text}, and not a GGUF file of its own",
+            f"the adapter cannot be applied: the planner is {text}, and not a GGUF file of its own",
             hint="leave --adapter out, or: conductor config set conductor.adapter default",
         )
     return planner
@@ -110,9 +110,7 @@ def _from_name(text: str, settings: Settings) -> Worker:
     if path.suffix == ".gguf" or path.exists():
         return _from_file(path, settings)
     if any(entry.name == text for entry in load_registry(settings.environ)):
-        raise ConductorUnusable(
-            f"the conductor model {text} is not downloaded yet", hint=f"conductor model pull {text}"
-        )
+        raise ConductorUnusable(f"the planner {text} is not downloaded yet", hint=f"conductor model pull {text}")
     provider, slash, model = text.partition("/")
     if slash and provider in PRESETS:
         hosted = Worker(name="conductor", kind=provider, model=model)
@@ -126,7 +124,7 @@ def _from_name(text: str, settings: Settings) -> Worker:
         f"{text}/{PRESETS[text].model or 'MODEL'}" if text in PRESETS and PRESETS[text].base_url else with_scheme(text)
     )
     raise ConductorUnusable(
-        f"the conductor model {text!r} is not a stored model, a file, a URL, a worker or provider/model",
+        f"the planner {text!r} is not a stored model, a file, a URL, a worker or provider/model",
         hint=f"did you mean {meant}?" if meant else suggest(text, known, otherwise),
     )
 
@@ -172,12 +170,12 @@ def _nothing_chosen(settings: Settings) -> ConductorUnusable:
     store = open_model_store(settings)
     names = ", ".join(manifest.name for manifest in store.manifests())
     if names:
-        return ConductorUnusable(f"no conductor model is chosen; stored: {names}", hint="conductor model use NAME")
+        return ConductorUnusable(f"no planner is chosen; stored: {names}", hint="conductor model use NAME")
     for name, problem in store.damaged().items():
         return ConductorUnusable(problem, hint=f"conductor model rm {name}; then pull or import it again")
     hint = f"to find or download one: conductor setup; to try the demo models: {TRY_DEMO}\n"
     hint += "to choose one: conductor model pull, or conductor model use FILE.gguf | URL | provider/model"
-    return ConductorUnusable("no conductor model is chosen", hint=hint)
+    return ConductorUnusable("no planner is chosen", hint=hint)
 
 
 async def name_planner(planner: Worker, model: Model) -> Worker:
@@ -219,7 +217,7 @@ def served_model(worker: Worker) -> tuple[str, ...]:
 
 
 def describe_planning_model(planner: Worker, store: ModelStore | None = None) -> str:
-    """The conductor model's name; for a file with its identity hash, so that a trace says which weights planned.
+    """The planner's name; for a file with its identity hash, so that a trace says which weights planned.
 
     A file is called as `store` calls it, where it is stored. Raises `ConductorUnusable`.
     """
@@ -231,7 +229,7 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
     names = {manifest.path: manifest.name for manifest in (store.manifests() if store is not None else ())}
     adapter = str(planner.options.get("adapter") or "")
     suffix = f" + {_describe_file('adapter', Path(adapter), names)}" if adapter else ""
-    return _describe_file("conductor model", Path(planner.model), names) + suffix
+    return _describe_file("planner", Path(planner.model), names) + suffix
 
 
 def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
@@ -244,7 +242,7 @@ def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
 
 
 async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
-    """How prompts for the conductor are written and its plans read.
+    """How prompts for the planner are written and its plans read.
 
     It is the configured profile. Where that is left to the program and nothing is known of the model, plans are JSON
     if the server can enforce a schema but no grammar.

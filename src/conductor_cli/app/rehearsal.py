@@ -84,7 +84,7 @@ def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Con
     is_demo = planner is not None and planner == players.rehearsal_conductor()
     if is_demo and conductor.mode == "ultra":
         raise UsageError(
-            "the demo conductor was trained to plan, not to reason",
+            "the demo planner was trained to plan, not to reason",
             hint="leave out --mode ultra, or choose another model: --conductor",
         )
     # Whoever made the plan, the checker's verdict is no answer.

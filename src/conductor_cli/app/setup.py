@@ -33,7 +33,7 @@ from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import RegistryModel, load_registry
 
 NO_MODEL: Final = "none"
-"""What `--model` says for no conductor model."""
+"""What `--model` says for no planner."""
 
 ADD_AGENT: Final = "conductor workers add NAME --kind"
 
@@ -254,7 +254,7 @@ def _describe_limit(name: str, most: Decimal | int, period: str) -> str:
     return f"{name}: at most {amount} a {period}"
 
 
-# The conductor model
+# The planner
 
 
 def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> list[SetupStep]:

@@ -146,7 +146,7 @@ class Training:
             self._opened = opened = self._runner.run(
                 open_conductor(self._settings, only=request.workers, planning=False, seed=request.recipe.seed)
             )
-        except ConductorUnusable as error:  # there is no worker, and no conductor model that could stand in for one
+        except ConductorUnusable as error:  # there is no worker, and no planner that could stand in for one
             raise _too_few_workers(()) from error
         if opened.conductor.unavailable:
             name, failure = next(iter(opened.conductor.unavailable.items()))

@@ -113,7 +113,7 @@ POOL_SETTING: Final = "conductor.pool"
 async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
     """The workers of a run with their prices, and remarks about them to show.
 
-    They are those of the settings, else those found on this machine, else the conductor model itself. `only` are those
+    They are those of the settings, else those found on this machine, else the planner itself. `only` are those
     that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
     """
     workers = offered_workers(settings)
@@ -131,8 +131,8 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
         remarks.append(f"no workers are configured; found on this machine: {names}")
         if not workers:
             planner = planner or resolve_planner(settings)
-            workers = (replace(planner, name="local", about="the conductor model"),)
-            remarks = ["no workers are configured and none was found: the conductor model answers too"]
+            workers = (replace(planner, name="local", about="the model of the planner"),)
+            remarks = ["no workers are configured and none was found: the planner answers too"]
     # The planner and the trace name the model that answers, also where the settings leave it to the provider's preset.
     workers = tuple(replace(worker, model=model_of(worker)) for worker in workers)
     workers, price_problem = with_prices(workers)

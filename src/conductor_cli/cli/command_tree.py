@@ -43,7 +43,7 @@ COMMANDS: Final[CommandTable] = {
         "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
         "launch": ("conductor_cli.cli.serve:launch_command", "Start a coding client over a server of its own."),
         "mcp": ("conductor_cli.cli.serve:mcp_command", "Serve ask, plan, run and trace to other programs (MCP)."),
-        "train": ("conductor_cli.cli.train:train_command", "Train a conductor model by reinforcement learning."),
+        "train": ("conductor_cli.cli.train:train_command", "Train a planner by reinforcement learning."),
     },
 }
 
@@ -60,7 +60,7 @@ app = typer.Typer(
     cls=RootGroup,
     help="Plan, run and show how a team of models answers a question.\n\n"
     "conductor COMMAND --help explains a command. All options below but --version may also follow it.",
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 conductor model, 6 limit, "
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration or policy, 4 key, 5 planner, 6 limit, "
     "7 partial answer, 8 no worker reachable, 130 cancelled (Ctrl-C), 143 terminated.",
     invoke_without_command=True,
     add_completion=False,

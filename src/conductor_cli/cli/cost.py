@@ -126,9 +126,9 @@ def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:
         of_day = [row for row in rows if row.day == day]
         for row in of_day:
             worker = row.worker
-            if worker == CONDUCTOR and row.model:  # a planner that is no worker of its own has no name
-                file = row.model.endswith(".gguf")
-                worker += f": {PurePath(row.model).name.removesuffix('.gguf') if file else row.model}"
+            if worker == CONDUCTOR:  # a planner that is no worker of its own has no name
+                name = PurePath(row.model).name.removesuffix(".gguf") if row.model.endswith(".gguf") else row.model
+                worker = f"planner: {name}" if name else "planner"
             who = [row.provider or UNKNOWN, worker] if heads == 3 else [row.key or NO_KEY]
             yield [str(day), *who, *_figures([row])]
         yield [str(day), "all", *[""] * (heads - 2), *_figures(of_day)]

@@ -51,14 +51,14 @@ def doctor_command(
         for check in check_machine(settings, demo_only=rehearsal):
             report(check)
         with running.finished("this machine"):
-            plans = all(check.code == 0 for check in checks if check.name == "conductor model")
+            plans = all(check.code == 0 for check in checks if check.name == "planner")
         if rehearsal:
             running.start("rehearsal")
             report(asyncio.run(check_demo(settings)))
         else:
             workers = workers_to_check(settings, offline=offline)
             if not (json or offline or context.obj.quiet):
-                called = ["the conductor model"] if plans else []
+                called = ["the planner"] if plans else []
                 called += [format_count(len(workers), "worker")] if workers else []
                 if called:
                     told = f"calling {format_list(called)} once, which costs next to nothing"

@@ -164,7 +164,7 @@ def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> 
     if model is None:
         return
     missing = missing_bytes(model)
-    print_notice("The default one is:" if explained else "No conductor model is installed yet. The default one is:")
+    print_notice("The default one is:" if explained else "No planner is installed yet. The default one is:")
     for line in describe_pull(model):
         print_notice(line)
     duration = format_duration(missing / USUAL_RATE, tenths=False)
@@ -312,7 +312,7 @@ def _choose(chosen: str, shown: str, context: typer.Context, settings: Settings,
     set_value(settings.paths, "conductor.model", chosen)
     after = opt.stored_settings(context)
     if after["conductor.model"] == chosen:
-        say(f"the conductor model is now {shown}")
+        say(f"the planner is now {shown}")
         return True
     say(f"saved: {shown}")
     print_notice(f"{after.origins['conductor.model']} sets {after['conductor.model']} and takes precedence")

@@ -190,7 +190,7 @@ class RunOptions:
         typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model to put on the GPU."),
     ] = None
     adapter: Annotated[
-        str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local conductor model.")
+        str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local planner.")
     ] = None
     approve: Annotated[
         bool | None,

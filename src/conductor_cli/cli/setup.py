@@ -47,12 +47,12 @@ def setup_command(
         typer.Option(
             "--model",
             metavar="NAME",
-            help="The conductor model: a name of model list, a file, a URL, provider/model, or none.",
+            help="The planner: a name of model list, a file, a URL, provider/model, or none.",
         ),
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Set up what is missing: keys, workers, limits, the conductor model. Can be run again at any time."""
+    """Set up what is missing: keys, workers, limits, the planner. Can be run again at any time."""
     interview = Interview(context, model or "", yes=yes, asks=not (yes or json) and can_ask())
     if json:
         proposal = [step.data() for step in propose_steps(interview.findings, interview.settings, model or "")]
@@ -115,13 +115,13 @@ class Interview:
                     self.findings = look_at_keys(self.findings, self.settings)
         added = self._go_through(
             "Workers, the models that answer", propose_workers(self.findings, self.settings),
-            "none found, so the conductor model answers too; a key adds one: conductor keys set PROVIDER",
+            "none found, so the planner answers too; a key adds one: conductor keys set PROVIDER",
         )  # fmt: skip
         # Which limits make sense depends on the prices of the workers, also of those that are only proposed.
         new = [] if added or self.asks else new_workers(self.findings, self.settings)
         self._go_through("Limits", propose_limits(new, self.settings), "none: nothing costs anything")
         self._go_through(
-            "Conductor model, the one that plans", propose_model(self.findings, self.settings, self._wanted_model),
+            "Planner, the model that plans", propose_model(self.findings, self.settings, self._wanted_model),
             NOTHING_FITS if self._wanted_model != NO_MODEL else "none, as --model none says",
         )  # fmt: skip
         # Only who has never asked anything is offered a question to the demo models.
@@ -143,7 +143,7 @@ class Interview:
         if offer is None:
             return
         command = ["workers", "calibrate", "--yes"]
-        _print_heading("Capability cards, by which the conductor model knows what each worker is good at")
+        _print_heading("Capability cards, by which the planner knows what each worker is good at")
         print_text(f"  {offer.describe()}")
         print_text(f"  conductor {' '.join(command[:-1])}")
         if self.asks and confirm("Measure them now?", default=False):

@@ -451,7 +451,7 @@ PATIENCE: Final = 0.3
 """Seconds of waiting for the conductor before a notice says so."""
 
 NO_MODEL: Final = """\
-There is no conductor model yet, the one that plans.
+There is no planner yet, the model that plans.
   conductor setup              proposes what is missing
   conductor model pull         downloads the default one
   conductor chat --rehearsal   answers with tiny demo models"""
@@ -556,7 +556,7 @@ async def _wait_for_model(chat: ChatSession) -> bool:
     waiting = asyncio.ensure_future(chat.ready())
     with on_signal(signal.SIGINT, waiting.cancel):
         if not (await asyncio.wait([waiting], timeout=PATIENCE))[0]:
-            print_notice("the conductor model is still loading; Ctrl-C goes back to the prompt")
+            print_notice("the planner is still loading; Ctrl-C goes back to the prompt")
         try:
             await waiting
         except asyncio.CancelledError:

@@ -91,7 +91,7 @@ def train_command(
     yes: opt.YesToCost = False,
     json: opt.Json = False,
 ) -> None:
-    """Train a conductor by reinforcement learning: sample plans, run them on your workers, and reward good answers."""
+    """Train a planner by reinforcement learning: sample plans, run them on your workers, and reward good answers."""
     if json and not dry_run:
         raise UsageError("--json needs --dry-run", hint="a training writes its metrics to DIR/curve.jsonl")
     if export and not lora:

@@ -353,7 +353,7 @@ def calibrate_command(
     progress: opt.ProgressOption = None,
     json: opt.Json = False,
 ) -> None:
-    """Measure what each worker is good at, and store it as the card that the conductor and the routers use."""
+    """Measure what each worker is good at, and store it as the card that the planner and the routers use."""
     # Imported here, because the other commands of this group would pay for the imports of the evaluations.
     from conductor_cli.app.calibration import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation

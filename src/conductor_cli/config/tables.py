@@ -223,7 +223,7 @@ def _check_values(table: Table, found: WorkerTable) -> None:
         raise table.error("", f"worker {table.name!r} has no kind", 'for example: kind = "openai"')
     # Plans use this name for the conductor itself, so no other worker may have it.
     if (table.name == SELF) != (found.kind == SELF):
-        message = f"worker {table.name!r} of kind {found.kind!r}: {SELF!r} means the conductor itself"
+        message = f"worker {table.name!r} of kind {found.kind!r}: {SELF!r} means the planner itself"
         raise table.error("kind", message, "rename it")
     for key, value in table.values.items():
         least = _LEAST.get(key, -math.inf)

@@ -21,7 +21,7 @@ from conductor_cli.core.question import File, Question
 from conductor_cli.core.tools import tool_party
 
 HEAD: Final = 40  # How many characters identify a text whose middle or end was left out
-CONDUCTOR: Final = "conductor"
+PLANNER: Final = "planner"
 UNKNOWN: Final = "unknown"  # The recipient if the trace does not say it
 FOR_WORKERS: Final = frozenset({"the system text", "the schema", "the client's context"})
 """Texts that the conductor is not sent."""
@@ -78,7 +78,7 @@ def expected_disclosures(
 def planning_disclosure(question: Question, recipient: str) -> Disclosure:
     """Return the call of the conductor, as it is before its prompt is known."""
     texts = tuple(name for name in _names_of(question.as_sent_to(())) if name not in FOR_WORKERS)
-    return Disclosure(step=(0,), worker=CONDUCTOR, recipient=recipient, texts=texts)
+    return Disclosure(step=(0,), worker=PLANNER, recipient=recipient, texts=texts)
 
 
 def _names_of(question: Question) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class _RunReader:
     def _add_planning(self, texts: tuple[str, ...]) -> None:
         self.plans += not self.planning
         self.planning = True
-        self._add(0, self.plans, CONDUCTOR, self.recipient, texts)
+        self._add(0, self.plans, PLANNER, self.recipient, texts)
 
     def _add(self, step: int, attempt: int, worker: str, recipient: str, texts: tuple[str, ...]) -> None:
         path = (*self.path, step)

@@ -57,7 +57,7 @@ FailureReason = Literal[
     LimitReason,
     "",  # the kind says all there is to say
     "plan_invalid",  # the planner's text is not a plan, or a plan that the rules do not allow
-    "no_planner",  # planning is needed and there is no conductor model
+    "no_planner",  # planning is needed and there is no planner
     "nesting_limit",  # a step on the conductor itself, deeper than runs may nest
     "worker_unknown",  # no worker has this name
     "worker_excluded",  # the worker was left out before the run began
@@ -153,7 +153,7 @@ class KeyMissing(ConductorError):
 
 
 class ConductorUnusable(ConductorError):
-    """The conductor model is missing, damaged, or of a kind that llama.cpp does not load."""
+    """The planner is missing, damaged, or of a kind that llama.cpp does not load."""
 
     kind = "conductor"
 

@@ -46,10 +46,10 @@ class _StepEvent(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(_TimedEvent):
-    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the model's name and file hash.
+    """A run begins. `time` is wall-clock time (ISO 8601, UTC), `conductor` the planner's name and file hash.
 
     `planner_worker` is the worker that is the same model as the one that plans, empty if there is none. `recipient` is
-    who receives what the conductor is sent: this machine, or a provider. `policy` is the one that held.
+    who receives what the planner is sent: this machine, or a provider. `policy` is the one that held.
     `resumed` is the run whose finished steps this one reuses, empty if there is none. `planner_saw_files` says whether
     the planner is or was shown the attached files, so that its subtasks may quote them. `origin` says who asked:
     `serve` or `key NAME` for a client of the server, empty for anyone else. `holds_answer` says that the answer is
@@ -77,7 +77,7 @@ class RunStarted(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDelta(_TimedEvent):
-    """The conductor wrote a piece of text."""
+    """The planner wrote a piece of text."""
 
     kind: ClassVar[str] = "plan_delta"
     text: str
@@ -99,9 +99,9 @@ class StepPlanned(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRejected(_TimedEvent):
-    """What the conductor wrote is not a valid plan from `text` on: `problem` says why. `usage` is what it cost.
+    """What the planner wrote is not a valid plan from `text` on: `problem` says why. `usage` is what it cost.
 
-    `prompt` is what it was sent. `reason` is `plan_invalid`, or why the call to the conductor failed.
+    `prompt` is what it was sent. `reason` is `plan_invalid`, or why the call to the planner failed.
     """
 
     kind: ClassVar[str] = "plan_rejected"
@@ -116,7 +116,7 @@ class PlanRejected(_TimedEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReady(_TimedEvent):
-    """The plan is complete. `usage` is what the accepted attempt cost the conductor, `prompt` what it was sent."""
+    """The plan is complete. `usage` is what the accepted attempt cost the planner, `prompt` what it was sent."""
 
     kind: ClassVar[str] = "plan_ready"
     plan: Plan | KeepAnswer

@@ -64,12 +64,12 @@ class Ledger:
         """
         used = self._calls + sum(held.call for held in self._held)
         counted: list[tuple[int | None, int, str, LimitReason]] = [
-            (self._limits.calls, used, "the limit", "limit_calls"),
+            (self._limits.calls, used, "limit", "limit_calls"),
             (today.limits.calls, today.calls, "today's limit", "limit_calls_day"),
         ]
         for limit, made, name, reason in counted:
             if call and limit is not None and made >= limit:
-                message = f"{name} of {format_count(limit, 'worker call')} is reached"
+                message = f"stopped: {name} of {format_count(limit, 'call')}"
                 raise LimitReached(message, reason=reason, suggested=str(2 * limit))
         # A call that wants less than WORTH_ASKING in the first place needs only that much.
         least = min(answer, WORTH_ASKING)
@@ -81,7 +81,7 @@ class Ledger:
                 return None
             # The limits of the run come before those of the day.
             tightest = next(bound for bound in bounds if bound.room < least)
-            message = f"{tightest.limit} leaves no room for another call"
+            message = f"stopped: {tightest.limit}, no room for another call"
             raise LimitReached(message, reason=tightest.reason, suggested=tightest.suggested)
         cost = Decimal(0) if price is None else price.most(tokens_in, room)
         reservation = Reservation(answer=room, tokens=tokens_in + room, cost=cost, call=call)
@@ -105,8 +105,8 @@ class Ledger:
         tokens = self.spent.tokens + sum(held.tokens for held in self._held)
         cost = sum((held.cost for held in self._held), self.spent.cost or Decimal(0))
         used: list[tuple[Decimal | int | None, Decimal | int, str, LimitReason]] = [
-            (limits.tokens, tokens, "the limit", "limit_tokens"),
-            (limits.cost, cost, "the limit", "limit_cost"),
+            (limits.tokens, tokens, "limit", "limit_tokens"),
+            (limits.cost, cost, "limit", "limit_cost"),
             (day.tokens, today.tokens, "today's limit", "limit_tokens_day"),
             (day.cost, today.cost, "today's limit", "limit_cost_day"),
         ]

@@ -1,6 +1,6 @@
 """A plan: one to five steps, each a subtask, a worker and an access list; and the rules a plan obeys.
 
-A plan names workers. Labels exist only in the text that a conductor reads and writes (see `plan_formats`).
+A plan names workers. Labels exist only in the text that a planner reads and writes (see `plan_formats`).
 Step numbers start at 1. In a nested run item 0 is `given`, the text that the nested question is about.
 The form is that of the RL Conductor (arXiv 2512.04388, section 3.1); its `"all"` is resolved while parsing.
 `Schedule` says which steps may start now; nothing here starts or waits for anything.
@@ -17,7 +17,7 @@ from conductor_cli.core.errors import PlanError
 
 MAX_STEPS: Final = 5  # The most steps in a plan written by a model, whatever the limits say
 GIVEN: Final = 0  # The number of the given text in the access lists of a nested run
-SELF: Final = "self"  # The worker name and kind of the conductor itself: such a step is a nested run
+SELF: Final = "self"  # The worker name and kind of the planner itself: such a step is a nested run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAnswer:
-    """The conductor's decision to keep the existing answer. Valid only in a run that was given one."""
+    """The planner's decision to keep the existing answer. Valid only in a run that was given one."""
 
     reasoning: str = ""
 
@@ -56,7 +56,7 @@ class RejectedPlan:
 class Decision:
     """What the user decides about the plan that is offered: without anything else, to run it as it is.
 
-    An `edited` plan replaces it and is offered as well; with `feedback` the conductor plans again.
+    An `edited` plan replaces it and is offered as well; with `feedback` the planner plans again.
     """
 
     edited: Plan | None = None

@@ -113,7 +113,7 @@ class PoolPolicy:
         denied = self.denial_reason(SELF)
         if denied:
             raise PolicyError(
-                f"the policy forbids asking the conductor ({self.party(SELF).recipient}): {denied}",
+                f"the policy forbids asking the planner ({self.party(SELF).recipient}): {denied}",
                 hint="plan with a local model: conductor model use NAME",
             )
 
@@ -202,7 +202,7 @@ def check_pool(pool: Pool, limits: Limits, cost_limit: str = COST_LIMIT) -> None
         if (worker.name == SELF) != (worker.kind == SELF):
             raise ConfigError(
                 f"worker {worker.name!r} has kind {worker.kind!r}, "
-                f"but {SELF!r} as name or kind means the conductor itself",
+                f"but {SELF!r} as name or kind means the planner itself",
                 hint="give it another name",
             )
     if not [worker for worker in pool if worker.kind != SELF]:

@@ -261,17 +261,17 @@ def conductor_request(  # noqa: PLR0913 - all parts of a prompt
 
 
 def conductor_notice(question: Question) -> str:
-    """Return a notice that the conductor is shown only part of the question; empty where it sees all of it."""
+    """Return a notice that the planner is shown only part of the question; empty where it sees all of it."""
     what, length = "question", len(question_text(question))
     if question.given and len(question.given[-1].answer) > length:
         what, length = "existing answer", len(question.given[-1].answer)
     if length <= CONDUCTOR_CHARS:
         return ""
-    return f"the conductor reads {CONDUCTOR_CHARS} of {length} characters of the {what}; workers get all that fits them"
+    return f"the planner reads {CONDUCTOR_CHARS} of {length} characters of the {what}; workers get all that fits them"
 
 
 def _form(plan_format: PlanFormat, context: PlanFormatContext) -> str:
-    """Return the instructions on what the conductor writes."""
+    """Return the instructions on what the planner writes."""
     if context.single:
         return "Write only the label of the one worker that should answer."
     return plan_format.instructions(context)

@@ -28,7 +28,7 @@ from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.models.disk import open_finite
 
 MAX_FILE_SIZE: Final = 256_000_000  # Bytes of a file of cases
-MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which conductor models read.
+MAX_TAG: Final = 48  # Characters of a tag. Tags become strengths on cards, which planners read.
 EXAMPLE: Final = 'a line looks like this: {"id": "1", "question": "…", "answer": "…", "scorer": "exact", "tags": []}'
 
 

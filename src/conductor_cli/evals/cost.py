@@ -107,7 +107,7 @@ def _estimate_case(system: System, case: Case, conductor: Conductor) -> tuple[Pl
     names = [worker.name for worker in conductor.pool if worker.kind != SELF]
     low, high = chain_estimates(question, names, most, conductor.pool, profile)
     planner = planner_estimate(conductor, question)
-    assert planner is not None, "a system without a fixed plan has a conductor model"
+    assert planner is not None, "a system without a fixed plan has a planner"
     return low + estimate_planning(planner), high + estimate_planning(planner, 1 + limits.recursion)
 
 
@@ -132,7 +132,7 @@ def chain_estimates(
 
 
 def planner_estimate(conductor: Conductor, question: Question) -> PlannerCost | None:
-    """The conductor model as `core.estimate` counts it; None if there is none."""
+    """The planner as `core.estimate` counts it; None if there is none."""
     if conductor.model is None:
         return None
     read = int(sum(len(message.content) for message in conductor.planning_request(question).messages) / CHARS_PER_TOKEN)

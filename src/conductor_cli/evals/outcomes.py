@@ -79,7 +79,7 @@ class CaseOutcome:
         return self.verdict == "right"
 
 
-MAX_PLAN_REQUESTS: Final = 2  # How often the conductor model is called before a worker gets the question without a plan
+MAX_PLAN_REQUESTS: Final = 2  # How often the planner is called before a worker gets the question without a plan
 OWN_MISTAKES: Final = frozenset({"empty_answer", "declined"})  # Reasons of a failed run that the system itself gave
 
 
@@ -101,7 +101,7 @@ def judge_run(system: System, case: Case, trace: Trace, events: Sequence[ev.Even
 def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: bool) -> str:
     """Why this run says nothing about the system: a model could not be reached. Empty if it does say something.
 
-    That is so when a step failed for good or was given to another worker, or when the conductor model did not answer.
+    That is so when a step failed for good or was given to another worker, or when the planner did not answer.
     An empty reply, a refusal and an exhausted limit count as the system's own mistakes.
     """
     for event in map(ev.innermost_event, events):
@@ -118,12 +118,12 @@ def infrastructure_error(trace: Trace, events: Iterable[ev.Event], *, planned: b
 
 
 def _has_reply(rejected: ev.PlanRejected) -> bool:
-    """Whether the conductor model answered at all, if only with an invalid plan or with nothing."""
+    """Whether the planner answered at all, if only with an invalid plan or with nothing."""
     return bool(rejected.text or rejected.usage.tokens_out or rejected.reason == "empty_answer")
 
 
 def planning_usage(trace: Trace) -> Usage:
-    """What the conductor model used, including nested runs."""
+    """What the planner used, including nested runs."""
     return sum((planning_usage(record.nested) for record in trace.steps if record.nested is not None), trace.planning)
 
 

@@ -228,7 +228,7 @@ def system_table(summary: Summary) -> ReportTable:
         (compared, P_VALUE, 3, lambda s: format_p(corrected[s.name]) if s.name in corrected else UNKNOWN),
         (planned, "VALID", 5, lambda s: format_share(s.valid_plans)),
         (True, "TOKENS", 1, lambda s: _format_mean(s.tokens)),
-        (planned, "CONDUCTOR", 7, lambda s: _format_mean(s.tokens_conductor)),
+        (planned, "PLANNER", 7, lambda s: _format_mean(s.tokens_conductor)),
         (True, "CALLS", 3, lambda s: _format_mean(s.calls)),
         (True, "COST", 2, lambda s: format_cost_cell(s.cost, s.unpriced)),
         (True, "SECONDS", 4, lambda s: _format_mean(s.seconds)),

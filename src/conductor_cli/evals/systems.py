@@ -193,7 +193,7 @@ DEFAULT: Final = f"{BEST_WORKER},keyword,vote,moa,conductor"
 class System:
     """One way to use the workers.
 
-    `plan` makes the plan of a case; without it the conductor model plans. `configure` adapts the conductor that runs
+    `plan` makes the plan of a case; without it the planner plans. `configure` adapts the conductor that runs
     it: pool, models, profile, mode. `votes`: the steps are samples, which wait for each other only formally, and their
     most frequent answer counts. `missing` says why the system cannot run here, empty if it can.
     """
@@ -228,7 +228,7 @@ def select_systems(
 
 
 def needs_planner(names: str) -> bool:
-    """Whether a conductor model plans in one of the named systems."""
+    """Whether a planner plans in one of the named systems."""
     return any(name.strip() == "all" or name.strip().startswith("conductor") for name in names.split(","))
 
 
@@ -253,7 +253,7 @@ def _build_systems(conductor: Conductor, cases: Sequence[Case], keywords: Keywor
     over_all = partial(without_planner, workers=workers)
     too_few = "" if len(workers) > 1 else TOO_FEW
     # A profile with its own prompt means that the model was trained on that prompt alone.
-    plans_only = "" if conductor.profile.render is None else "this conductor model was trained only to plan"
+    plans_only = "" if conductor.profile.render is None else "this planner was trained only to plan"
 
     def keyword_plan(case: Case) -> Plan:
         return direct_plan(best_worker_on(workers, find_tag(case.question, keywords)))

@@ -88,7 +88,7 @@ class ChatApiModel:
         if not self._model:
             self._choose_model(await self._server.list_json("/models", seconds=_remaining(ends)))
         if not self._model:
-            hint = "name the model: conductor workers add NAME --model MODEL; for the conductor itself: URL#MODEL"
+            hint = "name the model: conductor workers add NAME --model MODEL; for the planner: URL#MODEL"
             raise ModelError("missing", f"{self._server.name} lists no chat model of its own", hint=hint)
         if self._form == "ask" and (is_constrained(request) or request.prefill):
             await self._learn_form(_remaining(ends))

@@ -165,7 +165,7 @@ class Conductor:
         check_pool(self.pool, replace(self.limits, cost=cost), cost_limit)
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
-                f"{cost_limit} cannot be enforced: the conductor {self.name} has no price",
+                f"{cost_limit} cannot be enforced: the planner {self.name} has no price",
                 hint="give it a price: conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME\n"
                 "or plan with a local model, or limit tokens instead",
             )
@@ -182,9 +182,7 @@ class Conductor:
         or `ConductorUnusable` without a model.
         """
         if self.model is None:
-            raise ConductorUnusable(
-                "there is no conductor model to prepare", hint="choose one: conductor model use NAME"
-            )
+            raise ConductorUnusable("there is no planner to prepare", hint="choose one: conductor model use NAME")
         used = NO_USAGE
         request = replace(self.planning_request(Question(text="-")), max_tokens=0)
         async with aclosing(self.model.stream(request)) as chunks:

@@ -191,7 +191,7 @@ async def _run_nested_step(state: RunContext, number: int, read_nested: ReadNest
 def _nesting_failure(state: RunContext, number: int) -> Failure | None:
     """Return why a nested run is not possible; None where it is."""
     if state.config.model is None:
-        message = "a step on the conductor itself needs a conductor model"
+        message = "a review needs a planner"
         return Failure(kind="conductor", message=message, reason="no_planner")
     if state.depth_left <= 0:
         return Failure(kind="worker", message="runs cannot be nested any deeper", reason="nesting_limit")

@@ -184,7 +184,7 @@ class PlanStream:
 
     def _take(self, chunk: Chunk) -> bool:
         """Announce what a chunk completes. Returns whether nobody waits for the rest of the reply."""
-        # The conductor may be asked twice; the user needs to hear only once that it reads less than the question.
+        # The planner may be asked twice; the user needs to hear only once that it reads less than the question.
         if self._notice and all(notice.text != self._notice for notice in self._state.trace.notices):
             self._state.notice(self._notice)
         self._notice = ""
@@ -193,9 +193,9 @@ class PlanStream:
         self._choice_shares = chunk.choice_shares or self._choice_shares
         self._truncated = chunk.finish == "length"
         if chunk.note:
-            self._state.notice(f"the conductor: {chunk.note}")
+            self._state.notice(f"the planner: {chunk.note}")
         if self._complete and chunk.text.strip(CLOSING):
-            return True  # the plan is complete, and this is what the conductor says about it
+            return True  # the plan is complete, and this is what the planner says about it
         if chunk.text:
             self._text += chunk.text
             self._state.emit(ev.PlanDelta(at=self._state.now(), text=chunk.text))

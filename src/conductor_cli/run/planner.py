@@ -126,7 +126,7 @@ class Planner:
         if state.resumed is not None and self._reuse(state.resumed):
             return None
         if state.config.model is None:
-            return Failure(kind="conductor", message="there is no conductor model to plan with", reason="no_planner")
+            return Failure(kind="conductor", message="there is no planner to plan with", reason="no_planner")
         if not state.policy.may_show_steps(state.steps_before()):
             return self._fall_back("the resumed plan may reveal inputs hidden from the planner")
         return await self._write(state.config.model)
@@ -362,4 +362,4 @@ def _cannot_plan(error: ConductorError, key_hint: str) -> Failure:
     kind: FailureKind = "key" if failure.kind == "key" else "conductor"
     hints = {"length": "give it a larger context: conductor config set conductor.context N", "auth": key_hint}
     hint = hints.get(failure.reason, "") or failure.hint
-    return Failure(kind=kind, message=f"the conductor cannot plan: {failure.message}", hint=hint, reason=failure.reason)
+    return Failure(kind=kind, message=f"the planner cannot plan: {failure.message}", hint=hint, reason=failure.reason)

@@ -56,9 +56,7 @@ def start_run(  # noqa: PLR0913 - each is a way to run it
     conductor.check_limits(planned=plan is None)
     nests = plan is not None and (conductor.limits.recursion > 0 or any(step.worker == SELF for step in plan.steps))
     if nests and conductor.model is None:
-        raise ConductorUnusable(
-            "a step on the conductor itself needs a conductor model", hint="choose one: conductor model use NAME"
-        )
+        raise ConductorUnusable("a review needs a planner", hint="choose one: conductor model use NAME")
     state = RunContext(
         id=id or new_run_id(conductor.wall()),
         config=conductor,
@@ -286,7 +284,7 @@ class Run:
                 await self._over.wait()
         except TimeoutError:
             seconds = limit or 0.0
-            message, suggested = f"the limit of {format_duration(seconds)} is reached", f"{2 * seconds:g}"
+            message, suggested = f"stopped: limit of {format_duration(seconds)}", f"{2 * seconds:g}"
             failure = Failure(kind="limit", message=message, reason="limit_time", suggested_limit=suggested)
             self.stop("limit", failure=failure)
         except asyncio.CancelledError:

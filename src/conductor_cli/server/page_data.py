@@ -24,6 +24,7 @@ from conductor_cli.views.run_text import (
     describe_totals,
     describe_worker,
     message_text,
+    short_name,
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, run_tree
@@ -150,7 +151,7 @@ def question_data(trace: Trace) -> Data:
     sections += [_section(f"File {describe_file(file)}", file.text) for file in question.files]
     if trace.steps or plan is not None:
         steps = [
-            f"{record.number}. {one_line(record.step.worker)} ({describe_access(record.step.access)}): "
+            f"{record.number}. {short_name(record.step.worker)} ({describe_access(record.step.access)}): "
             f"{one_line(record.step.subtask)[: 10 * MAX_LABEL]}"
             for record in trace.steps
         ]

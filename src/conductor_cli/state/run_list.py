@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_time, without_file_hash
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import ELLIPSIS, Column, crop_text, render_rows
 from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, stored_run_data
 
@@ -77,7 +78,7 @@ def _cells(run: StoredRun, now: datetime) -> list[str]:
         run.run, format_time(run.time, now),
         run.state + (", recovered" if run.recovered else "") + (", damaged" if damaged else ""),
         crop_text(without_file_hash(run.conductor), MAX_PLANNER) or UNKNOWN,
-        run.workers.replace(SEPARATOR, ", ") or UNKNOWN,
+        ", ".join("review" if name == SELF else name for name in run.workers.split(SEPARATOR)) or UNKNOWN,
         format_cost_cell(float(run.cost) if run.cost else None, run.unpriced),
         format_duration(run.seconds) if run.time else UNKNOWN, crop_text(title, MAX_QUESTION),
     ]  # fmt: skip

@@ -33,6 +33,7 @@ from conductor_cli.views.run_text import (
     describe_worker,
     message_text,
     question_line,
+    short_name,
 )
 from conductor_cli.views.run_tree import TreeLayout, run_tree, tree_lines
 from conductor_cli.views.text_layout import WIDEST, Screen, line_texts
@@ -125,7 +126,7 @@ def plan_graph(trace: Trace) -> PlanGraph:
         for place, seen in enumerate(known)
     ]  # fmt: skip
     words = "; ".join(
-        f"step {one.number}, {one_line(one.worker)}, {describe_access(one.step.access)}" for one in trace.steps
+        f"step {one.number}, {short_name(one.worker)}, {describe_access(one.step.access)}" for one in trace.steps
     )
     return PlanGraph(len(rows) * (height + ROW_GAP) - ROW_GAP + 4, tuple(boxes.values()), tuple(arrows), words)
 
@@ -146,7 +147,7 @@ def _box_lines(record: StepRecord | None, trace: Trace) -> tuple[str, ...]:
     """Number and worker, the planned worker if another one took over, and how it went."""
     if record is None:
         return ("given answer",)
-    worker, planned = one_line(record.worker), one_line(record.step.worker)
+    worker, planned = short_name(record.worker), short_name(record.step.worker)
     took = format_duration(record.seconds(trace.at)) if record.started is not None else ""
     # That a step is done is the rule, and its box may have no room for the word.
     how = took if took and record.state == "done" else f"{record.state} {took}".rstrip()
@@ -222,7 +223,7 @@ def _steps(trace: Trace, whole: float, begin: float, outer: str) -> Iterator[Tim
             continue
         number = f"{outer}{record.number}"
         bars = tuple(_bars(record, trace, whole, begin))
-        yield TimelineRow(f"{number} {one_line(record.worker)}", format_duration(record.seconds(trace.at)), bars)
+        yield TimelineRow(f"{number} {short_name(record.worker)}", format_duration(record.seconds(trace.at)), bars)
         if record.nested is not None:
             yield from _steps(record.nested, whole, begin + (record.started or 0.0), f"{number}.")
 
@@ -241,7 +242,7 @@ def _bars(record: StepRecord, trace: Trace, whole: float, begin: float) -> Itera
         return
     start = record.started if record.attempted is None else record.attempted
     end = trace.at if record.ended is None else record.ended
-    yield _bar(record.state, begin + start, begin + end, whole, f"{one_line(record.worker)} {record.state}")
+    yield _bar(record.state, begin + start, begin + end, whole, f"{short_name(record.worker)} {record.state}")
 
 
 def _bar(kind: str, start: float, end: float, whole: float, title: str) -> Bar:

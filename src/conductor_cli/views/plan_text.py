@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from conductor_cli.core.disclosures import CONDUCTOR, Disclosure
+from conductor_cli.core.disclosures import Disclosure
 from conductor_cli.core.estimate import ZERO, PlanEstimate, estimate_steps
 from conductor_cli.core.formatting import format_count, format_duration, format_list, format_money
 from conductor_cli.core.plan import SELF, Plan, Step
@@ -15,7 +15,7 @@ from conductor_cli.core.profile import WorkerProfile
 from conductor_cli.core.question import Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.tools import tool_party
-from conductor_cli.views.run_text import describe_access
+from conductor_cli.views.run_text import describe_access, short_name
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 PAD: Final = "    "  # Stands before a subtask, under its worker's name
@@ -61,7 +61,7 @@ def plan_lines(offer: PlanOffer, screen: Screen) -> list[Line]:
             recipient, reads, "done" if done else _describe_cost(estimate),
             f"may call {', '.join(map(tool_party, tools))}" if tools else "",
         )  # fmt: skip
-        lines.append(((f"{number:>2}  ", "number"), (screen.crop(step.worker, room), "worker")))
+        lines.append(((f"{number:>2}  ", "number"), (screen.crop(short_name(step.worker), room), "worker")))
         lines += [((PAD + text, "quiet"),) for text in screen.wrap(", ".join(filter(None, facts)), room)]
         lines += [((PAD + text, "plain"),) for text in screen.wrap(step.subtask, room)]
     low, high = open_steps.tokens
@@ -130,7 +130,7 @@ def flow_json(sent: Sequence[Disclosure]) -> list[dict[str, Any]]:
             "calls": [
                 {
                     "call": call_name(call),
-                    "worker": None if call.worker == CONDUCTOR else call.worker,
+                    "worker": call.worker if call.step[-1] else None,  # step 0 is the plan
                     "texts": list(call.texts),
                 }
                 for call in calls

@@ -11,7 +11,7 @@ from conductor_cli.core.chat import Attachment, Message, ToolCall
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_list, without_file_hash
 from conductor_cli.core.media import describe_media
-from conductor_cli.core.plan import GIVEN, KeepAnswer
+from conductor_cli.core.plan import GIVEN, SELF, KeepAnswer
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import StepRecord, ToolRecord, Trace, describe_revised_plan
@@ -72,8 +72,8 @@ def quote_text(text: str, length: int = MAX_QUOTE) -> str:
 
 
 def short_name(name: str) -> str:
-    """The name of a worker or a tool in one line of bounded length."""
-    return one_line(name)[:MAX_NAME]
+    """The name of a worker or a tool in one line of bounded length. A step on `self` is called what it is, a review."""
+    return "review" if name == SELF else one_line(name)[:MAX_NAME]
 
 
 def question_line(trace: Trace) -> str:
@@ -136,8 +136,8 @@ def describe_access(access: tuple[int, ...]) -> str:
 
 def describe_worker(record: StepRecord) -> str:
     """The worker that did a step, and the planned one when another took over."""
-    planned = record.step.worker
-    return one_line(record.worker if record.worker == planned else f"{record.worker} (planned: {planned})")
+    worker, planned = short_name(record.worker), short_name(record.step.worker)
+    return worker if worker == planned else f"{worker} (planned: {planned})"
 
 
 def tokens_so_far(record: StepRecord) -> int:
@@ -146,8 +146,10 @@ def tokens_so_far(record: StepRecord) -> int:
 
 
 def describe_failure(error: Failure) -> str:
-    """What happened, in one line."""
-    return one_line(error.message)[:MAX_MESSAGE] or error.kind
+    """What happened, in one line; of a limit, also the option or the setting that sets it."""
+    option = _LIMIT_FLAGS.get(error.reason) or _DAY_LIMITS.get(error.reason)
+    text = one_line(error.message)[:MAX_MESSAGE] or error.kind
+    return f"{text} ({option})" if option else text
 
 
 def describe_next_attempt(event: ev.StepFailed) -> str:
@@ -319,7 +321,13 @@ def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     if not trace.ended:
         return "the run is still going on" if live else "the run was interrupted"
     what = "partial answer" if trace.partial else trace.outcome()
-    return what if trace.error is None else f"{what}: {describe_failure(trace.error)}"
+    return what if trace.error is None else _ended_by(what, trace.error)
+
+
+def _ended_by(what: str, error: Failure) -> str:
+    """`failed: the key was refused`, `partial answer, stopped: limit of 1 call (--max-calls)`."""
+    why = describe_failure(error)
+    return f"{what}{',' if why.startswith('stopped:') else ':'} {why}"
 
 
 # What went wrong
@@ -329,12 +337,13 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
     """At most three lines for standard error when a run gave no answer or only a part of one."""
     if not trace.run or (trace.state == "finished" and not trace.partial and trace.error is None):
         return []
+    partial = trace.state == "finished" and trace.partial
     if trace.error is not None:
-        what = describe_failure(trace.error)
+        what = _ended_by("partial answer", trace.error) if partial else describe_failure(trace.error)
     else:
         what = "not every step could finish" if trace.ended else "the run was interrupted before its end"
-    partial = "partial answer: " if trace.state == "finished" and trace.partial else ""
-    lines = [f"conductor: {partial}{what}"]
+        what = f"partial answer: {what}" if partial else what
+    lines = [f"conductor: {what}"]
     resume = _resume_line(trace) if stored and trace.stored else ""
     flag = limit_flag(trace.error) if trace.error else ""
     if resume and flag:  # in one line, so that it can be copied

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.formatting import format_cost, format_count, format_duration, format_money
-from conductor_cli.core.plan import KeepAnswer
+from conductor_cli.core.plan import SELF, KeepAnswer
 from conductor_cli.core.trace import ENDED, FailedAttempt, StepRecord, ToolRecord, Trace, describe_revised_plan
 from conductor_cli.views.run_text import (
     FINISHES,
@@ -171,7 +171,8 @@ def _step(record: StepRecord, run: _Run) -> Node:
     same = [step.number for step in run.trace.steps if answer and step.text.strip() == answer]
     return Node(
         kind="step", state="retrying" if retrying else record.state, number=f"{run.outer}{record.number}",
-        name=record.worker, label=record.step.subtask, remark=", ".join(filter(None, parts)),
+        name="review" if record.worker == SELF else record.worker, label=record.step.subtask,
+        remark=", ".join(filter(None, parts)),
         status=_status(record, run), figures=_figures(record, run), text=text,
         thinking=thinking, answers=same[-1:] == [record.number],
         children=tuple(_branches_of_step(record, run)),

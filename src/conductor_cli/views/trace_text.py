@@ -44,7 +44,7 @@ def trace_lines(
     about = {
         "run": trace.run,
         "started": trace.time,
-        "conductor": f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}",
+        "planner": f"{trace.conductor}{also_worker(trace)}, profile {trace.profile}, mode {trace.mode}",
         "workers": ", ".join(f"{worker.name} ({worker.kind})" for worker in trace.pool) or "none",
         "policy": policy_text(trace.policy),
         "resumes": trace.resumed,
