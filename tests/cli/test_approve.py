@@ -190,7 +190,7 @@ def test_a_plan_that_was_edited_wrongly_is_edited_on_or_left(three: Stage, wrong
         shown.program.send("e")
         shown.until(lambda screen: screen.count(said) == 2 and screen.count(CHOICES) == 3)
         shown.program.send("e")
-        shown.until("exited with code 3; the plan is unchanged")
+        shown.until("exited with code 3; nothing is changed")
         shown.until(lambda screen: screen.count(CHOICES) == 4)
         shown.program.send("q")
         assert shown.end() == 130

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md: each plan file runs as its page says, over stand-ins for its workers."""
+"""The recipes of docs/recipes.md: each template that ships runs as its page says, over stand-ins for its workers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from conductor_cli.app.templates import SHIPPED
 from tests.cli.stage import COMMAND, Stage, says
 from tests.test_links import ROOT
 
@@ -22,22 +24,24 @@ PRICE: Final = "price = { input = 1, output = 1 }"
 
 @pytest.fixture
 def pool(stage: Stage) -> Stage:
-    """The four workers of the recipes, with a price, since the plan files limit their cost."""
+    """The four workers of the recipes, with a price, since the templates limit their cost."""
     stage.configure(workers=(), more="\n".join(stage.worker(name, PRICE) for name in WORKERS))
     for name in WORKERS:
         stage.models[name] = says(json.dumps({"block": True, "findings": [FINDING]}))
     return stage
 
 
-@pytest.mark.parametrize("file", sorted(RECIPES.glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(SHIPPED.glob("*.toml")), ids=lambda file: file.stem)
 def test_a_recipe_runs_as_its_page_says(pool: Stage, tmp_path: Path, file: Path) -> None:
-    steps = json.loads(file.read_text())["steps"]
+    said = tomllib.loads(file.read_text())
     (tmp_path / "input.txt").write_text("text of the attached file")
-    done = pool.ok("run", file, "-f", tmp_path / "input.txt", "--format", "json")
-    assert [step["worker"] for step in done.json["steps"]] == [step["worker"] for step in steps]
+    words = ["Why?"] if "$question" in said["question"] else []
+    done = pool.ok("ask", "-t", file.stem, *words, "-f", tmp_path / "input.txt", "--format", "json")
+    workers = [said["params"][step["worker"].removeprefix("$")] for step in said["steps"]]
+    assert [step["worker"] for step in done.json["steps"]] == workers
     page = " ".join((ROOT / "docs/recipes.md").read_text().split())
-    assert [step["subtask"] for step in steps if step["subtask"] not in page] == []
-    first = pool.asked(steps[0]["worker"])[0]
+    assert [step["subtask"] for step in said["steps"] if step["subtask"] not in page] == []
+    first = pool.asked(workers[0])[0]
     assert "text of the attached file" in json.dumps(first.json["messages"])
 
 
@@ -46,7 +50,7 @@ def test_the_private_file_stays_on_this_machine(pool: Stage, tmp_path: Path) -> 
     tables = [pool.worker(name, PRICE) for name in WORKERS if name != "local"]
     pool.configure(workers=(), more="\n".join(["[policy]", local, *tables]))
     (tmp_path / "contract.txt").write_text("secret clause")
-    pool.ok("run", RECIPES / "private.json", "-f", tmp_path / "contract.txt")
+    pool.ok("ask", "-t", "private", "-f", tmp_path / "contract.txt")
     assert "secret clause" not in json.dumps([seen.json for seen in pool.asked("gpt")])
     assert len(pool.asked("gpt")) == 1
 
@@ -78,7 +82,7 @@ def test_the_hook_stops_a_push_that_the_judge_blocks(pool: Stage, tmp_path: Path
     hook.write_bytes((RECIPES / "pre-push").read_bytes())
     hook.chmod(0o755)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in pool.environ({"CONDUCTOR_REVIEW_PLAN": str(RECIPES / "review.json")}).items():
+        for name, value in pool.environ().items():
             patch.setenv(name, value)
         patch.setenv("PATH", f"{conductor.parent}:{pool.environ()['PATH']}")
         pushed = _git(work, "push", "-q")

@@ -205,7 +205,7 @@ class PlanApprover(_Approver):
         # A plan file without the attachments and the history of the question.
         given = format_plan_file(Question(text=run.question.text), run.trace.plan, run.config.limits) + "\n"
         try:
-            text = _edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
+            text = edit_text(self._draft or given, self._keyboard.file, lambda: self._keyboard.woken)
             if self._keyboard.woken:
                 raise NoAnswer
             self._draft = text
@@ -216,11 +216,11 @@ class PlanApprover(_Approver):
         return Decision(edited=plan) if plan.steps != run.trace.plan.steps else None
 
 
-def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
+def edit_text(text: str, terminal: int, stopped: Callable[[], bool], name: str = FILE_NAME) -> str:
     """`text` as the user's editor leaves it. Raises `ConfigError` where the editor cannot be started or fails."""
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="conductor-") as directory:
-        file = Path(directory) / FILE_NAME
+        file = Path(directory) / name
         file.write_text(text, encoding="utf-8")
         try:
             # The editor gets the terminal itself, since stdin and stdout may be pipes.
@@ -237,7 +237,7 @@ def _edit_text(text: str, terminal: int, stopped: Callable[[], bool]) -> str:
             message = f"the editor {named!r:.60} cannot be used: {describe_system_error(error)}"
             raise ConfigError(message, hint="name another, for example: export EDITOR=nano") from None
     if editor.returncode:
-        raise ConfigError(f"the editor {named!r:.60} exited with code {editor.returncode}; the plan is unchanged")
+        raise ConfigError(f"the editor {named!r:.60} exited with code {editor.returncode}; nothing is changed")
     return edited
 
 

@@ -30,6 +30,14 @@ def ask_command(
     context: typer.Context,
     options: opt.RunOptions,
     question: opt.Words = None,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", "-t", metavar="NAME", help="Ask by a template: conductor template list."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="What $NAME in the template is; may be repeated."),
+    ] = None,
     file: opt.Files = None,
     system: opt.System = None,
     continued: opt.Continue = False,
@@ -48,7 +56,7 @@ def ask_command(
 
     docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
     """
-    if resume is not None and (question or file or system or schema or continued or continue_from):
+    if resume is not None and (template or question or file or system or schema or continued or continue_from):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",
             hint="to ask a new question in the same conversation: --continue",
@@ -62,8 +70,20 @@ def ask_command(
     earlier = session.read_ended(named) if named is not None else None
     if earlier is not None:
         session.keep_policy(earlier)
-    asked = build_question(session, question or (), file or (), system=system, schema=schema, earlier=earlier)
-    raise typer.Exit(session.run(asked, only=only).exit_code)
+    if template is None:
+        if param:
+            raise UsageError("--param goes with --template", hint="conductor template list")
+        asked = build_question(session, question or (), file or (), system=system, schema=schema, earlier=earlier)
+        raise typer.Exit(session.run(asked, only=only).exit_code)
+    from conductor_cli.cli.template import open_template  # most questions have none
+
+    words = question or []
+    filled = open_template(session, template, param or (), join_words(words))
+    words = [filled.question, *(word for word in words if word == STDIN)]
+    system = filled.system or None if system is None else system
+    asked = build_question(session, words, file or (), system=system, schema=schema, earlier=earlier)
+    asked = replace(asked, schema=filled.schema if schema is None else asked.schema)
+    raise typer.Exit(session.run(asked, only=only or filled.workers, plan=filled.plan).exit_code)
 
 
 @opt.with_run_options(omit=("mode", "max_steps", "adapter"))

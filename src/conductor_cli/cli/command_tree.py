@@ -20,6 +20,10 @@ COMMANDS: Final[CommandTable] = {
         "plan": ("conductor_cli.cli.ask:plan_command", "Plan a question without running the plan."),
         "run": ("conductor_cli.cli.ask:run_command", "Run a plan from a file or from stdin."),
         "batch": ("conductor_cli.cli.batch:batch_command", "Ask every question of a file."),
+        "template": (
+            "conductor_cli.cli.template:template_command",
+            "Save, list and edit templates of questions.",
+        ),
     },
     "Setup": {
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),

@@ -15,6 +15,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Ask about some files", 'conductor ask "Which schema survives a rename?" -f *.sql'),
         ("Show an image to those workers who accept images", 'conductor ask "What does it show?" -f chart.png'),
         ("Review a change", 'git diff | conductor ask "Review this change" -'),
+        ("Review a change by a template, by other workers", "git diff | conductor ask -t review -p judge=fast -"),
         ("Spend at most 25 cents, and see the plan first", 'conductor ask "…" --max-cost 0.25 --approve'),
     ),
     "chat": (
@@ -37,6 +38,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
             "conductor batch questions.txt -o answers.jsonl --max-cost 5",
         ),
         ("Ask those again that failed", "conductor batch answers.failed.jsonl -o answers.jsonl --yes"),
+    ),
+    "template": (
+        ("See which there are", "conductor template list"),
+        ("Make one of the last run", "conductor template save weekly"),
+        ("Change it, and use it", 'conductor template edit weekly && conductor ask -t weekly "…"'),
     ),
     "trace": (
         ("Find the runs about a subject", "conductor trace list migration --since 7d"),

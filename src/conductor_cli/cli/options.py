@@ -41,7 +41,7 @@ class GlobalOptions:
 HEADINGS: Final[dict[str, list[str]]] = {
     heading: [f"--{name}" for name in names.split()]
     for heading, names in {
-        "Input": "file system schema name continue continue-from resume cases base n",
+        "Input": "template param file system schema name continue continue-from resume cases base n",
         "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
         "Plan": "conductor mode max-steps recursion approve flow",
         "Limits": "max-cost max-tokens max-calls max-time minutes parallel",

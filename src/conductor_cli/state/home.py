@@ -14,6 +14,7 @@ from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.conversations import ConversationNames
 from conductor_cli.state.interfaces import AttachmentStore, Ratings, Spending
 from conductor_cli.state.ratings import RatingsFile
+from conductor_cli.state.seen_texts import SeenTexts
 from conductor_cli.state.spending import USER, DailySpend, Spender, SpentRow, checkpoint, read_spent
 from conductor_cli.state.trace_check import CheckedTraces
 from conductor_cli.state.trace_store import TraceStore
@@ -52,6 +53,8 @@ class State(Protocol):
     def ratings(self) -> Ratings: ...
     @property
     def conversations(self) -> ConversationNames: ...
+    @property
+    def seen_templates(self) -> SeenTexts: ...
 
     def attachments(self) -> AttachmentStore: ...
 
@@ -102,6 +105,10 @@ class FileState:
     @cached_property
     def conversations(self) -> ConversationNames:
         return ConversationNames(self._paths.state / "conversations.json")
+
+    @cached_property
+    def seen_templates(self) -> SeenTexts:
+        return SeenTexts(self._paths.state / "seen-templates")
 
     def attachments(self) -> Attachments:
         return Attachments(self._paths.attachments)

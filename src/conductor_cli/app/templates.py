@@ -1,0 +1,201 @@
+"""Templates of questions: TOML files of the user, of the project, and those that ship.
+
+A template has a question with `$name` placeholders, and may have a system text, workers, limits, a JSON Schema and the
+steps of a plan. It chooses among the user's workers and lowers limits; it cannot add a worker or raise a limit. One of
+the project was written by somebody else, so it is used only once its text was shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.config import Settings
+from conductor_cli.config.files import Source, read_toml
+from conductor_cli.config.project import SWITCH, project_places
+from conductor_cli.core.errors import UsageError, suggest
+from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.trace import Trace
+from conductor_cli.models.disk import make_private_directory, write_atomically
+from conductor_cli.state.home import open_state
+
+SHIPPED: Final = Path(__file__).parents[1] / "recipes"
+NAME: Final = re.compile(r"[A-Za-z0-9][\w-]{0,39}")
+PLACEHOLDER: Final = re.compile(r"\$(\$|[a-z][a-z0-9_]*)")
+QUESTION: Final = "question"
+"""The placeholder of the words on the command line."""
+
+SKELETON: Final = '''\
+about = ""
+question = """
+$question
+"""
+# system = "…"
+# workers = ["…"]
+# params = { lang = "rust" }      # the value of $lang, unless -p lang=… names another
+# limits = { cost = 0.50 }        # these lower yours
+# schema = { type = "object" }    # a JSON Schema of the answer
+# [[steps]]                       # a plan, instead of one by the planner
+# worker = "…"
+# subtask = "…"
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """What a template's file says; `limits` by the names of `Limits`, `params` with their values unless others come."""
+
+    about: str = ""
+    question: str = ""
+    system: str = ""
+    workers: tuple[str, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, None where the planner writes it."""
+        return Plan(steps=self.steps) if self.steps else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateFile:
+    """A template where it is, which is read once. `origin` is `yours`, `project` or `shipped`."""
+
+    name: str
+    origin: str
+    path: Path
+
+    @cached_property
+    def source(self) -> Source:
+        """The file. Raises `ConfigError`."""
+        return read_toml(self.path, required=True)
+
+    def read(self) -> Template:
+        """Return what it says. Raises `UsageError` or `ConfigError`."""
+        unknown = set(self.source.values) - {item.name for item in fields(Template)}
+        try:
+            if unknown:
+                raise DecodeError(f"unknown {', '.join(sorted(unknown))}")
+            return load(Template, dict(self.source.values))
+        except DecodeError as error:
+            raise UsageError(f"{self.path}: {error}", hint=f"conductor template edit {self.name}") from None
+
+
+def own_directory(settings: Settings) -> Path:
+    """Where the user's templates are."""
+    return settings.paths.config / "templates"
+
+
+def find_templates(settings: Settings) -> dict[str, TemplateFile]:
+    """Return all templates by name. Those of the user come before those of the project, and these before the shipped.
+
+    So a project cannot take the place of one that the user wrote.
+    """
+    found = dict[str, TemplateFile]()
+    for origin, directory in _directories(settings):
+        for path in sorted(directory.glob("*.toml")):
+            if NAME.fullmatch(path.stem) and path.is_file():  # a pipe would be waited for
+                found.setdefault(path.stem, TemplateFile(name=path.stem, origin=origin, path=path))
+    return dict(sorted(found.items()))
+
+
+def _directories(settings: Settings) -> Iterator[tuple[str, Path]]:
+    yield "yours", own_directory(settings)
+    for place in reversed(project_places()) if settings[SWITCH] else ():
+        yield "project", place.parent / ".conductor" / "templates"
+    yield "shipped", SHIPPED
+
+
+def find_template(settings: Settings, name: str) -> TemplateFile:
+    """Return the template of this name. Raises `UsageError`."""
+    found = find_templates(settings)
+    if name not in found:
+        hint = suggest(name, found, "conductor template list shows them")
+        raise UsageError(f"there is no template {name!r:.60}", hint=hint)
+    return found[name]
+
+
+def is_unseen(file: TemplateFile, settings: Settings) -> bool:
+    """Whether somebody else wrote this text and the user was not shown it yet. Raises `ConfigError`."""
+    return file.origin == "project" and file.source.text not in open_state(settings.paths).seen_templates
+
+
+def note_seen(file: TemplateFile, settings: Settings) -> None:
+    """Remember that the user was shown this text. Raises `ConfigError`."""
+    if is_unseen(file, settings):
+        open_state(settings.paths).seen_templates.add(file.source.text)
+
+
+def fill_template(template: Template, name: str, given: Mapping[str, str], words: str) -> Template:
+    """Return a template with values in place of `$name`, and `words` for `$question`; `$$` is a dollar sign.
+
+    Where its question has no `$question`, the words replace it. Raises `UsageError` where a value is missing, or has no
+    place.
+    """
+    if words and QUESTION not in PLACEHOLDER.findall(template.question):
+        template = replace(template, question=f"${QUESTION}")
+    values = {**template.params, **given, **({QUESTION: words} if words else {})}
+    used = set[str]()
+
+    def fill(text: str) -> str:
+        used.update(key for key in PLACEHOLDER.findall(text) if key != "$")
+        return PLACEHOLDER.sub(lambda found: "$" if found[1] == "$" else values.get(found[1], found[0]), text)
+
+    filled = replace(
+        template, question=fill(template.question).strip(), system=fill(template.system),
+        workers=tuple(map(fill, template.workers)),
+        steps=tuple(replace(s, worker=fill(s.worker), subtask=fill(s.subtask)) for s in template.steps),
+    )  # fmt: skip
+    if missing := sorted(used - set(values)):
+        hint = f"-p {missing[0]}=…" if missing != [QUESTION] else f'conductor ask -t {name} "…"'
+        what = ", ".join("a question" if each == QUESTION else each for each in missing)
+        raise UsageError(f"the template {name} needs {what}", hint=hint)
+    if extra := sorted(set(given) - used):
+        raise UsageError(f"the template {name} has no ${extra[0]:.40}", hint=f"conductor template show {name}")
+    return filled
+
+
+def save_template(settings: Settings, name: str, text: str, *, new: bool) -> Path:
+    """Write a template of the user. Raises `UsageError` for a name that cannot be used, or is in use if it is `new`."""
+    path = own_directory(settings) / f"{name}.toml"
+    if not NAME.fullmatch(name):
+        raise UsageError(f"{name!r:.60} is no name for a template", hint="use letters, digits, - and _")
+    if new and path.exists():
+        raise UsageError(f"there is a template {name} already", hint=f"conductor template edit {name}")
+    try:
+        make_private_directory(path.parent)
+        write_atomically(path, text, mode=0o600)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="check the disk") from None
+    return path
+
+
+def template_of_run(trace: Trace) -> str:
+    """Return the text of a template that asks what a run asked, by the plan that it had."""
+    import tomli_w  # only where something is written
+
+    def keep(text: str) -> str:
+        return re.sub(r"\$(?=[$a-z])", "$$", text)
+
+    question, plan, usual = trace.question, trace.plan, dump(Limits())
+    said = {
+        "about": f"from run {trace.run}",
+        "question": keep(question.text),
+        "system": keep(question.system),
+        "limits": {key: value for key, value in dump(trace.limits).items() if value != usual[key]},
+        "schema": question.schema,
+        "steps": [
+            {"worker": step.worker, "subtask": keep(step.subtask), "access": list(step.access)}
+            for step in (plan.steps if isinstance(plan, Plan) else ())
+        ],
+    }
+    return tomli_w.dumps({key: value for key, value in said.items() if value}, multiline_strings=True)

@@ -1,0 +1,129 @@
+"""`conductor template`: save, list, show and edit templates of questions; and a template for `ask`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import typer
+
+from conductor_cli.app.templates import (
+    SKELETON,
+    Template,
+    TemplateFile,
+    fill_template,
+    find_template,
+    find_templates,
+    is_unseen,
+    note_seen,
+    own_directory,
+    save_template,
+    template_of_run,
+)
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.output import print_json, print_line, print_table
+from conductor_cli.cli.session import Session, read_text_file
+from conductor_cli.cli.terminal_input import can_ask, confirm
+from conductor_cli.config import Settings
+from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.terminal_text import Column
+from conductor_cli.state.home import open_state
+
+Action = Literal["list", "show", "save", "edit"]
+TERMINAL: Final = "/dev/tty"
+
+
+def template_command(
+    context: typer.Context,
+    action: Annotated[Action, typer.Argument(help="What to do.", show_default=False)],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The template's name.", show_default=False)] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run of which save makes a template.")] = "last",
+    json: opt.Json = False,
+) -> None:
+    """Save, list, show and edit templates: question, system text, workers, limits, schema and plan in one file.
+
+    conductor ask -t NAME asks by one. They are yours, those of the project (.conductor/templates), and those that ship.
+    """
+    settings = opt.stored_settings(context)
+    if action == "list":
+        _print_list(settings, json=json)
+        return
+    if name is None:
+        raise UsageError(f"template {action} needs a name", hint="conductor template list shows those that there are")
+    if action == "show":
+        file = find_template(settings, name)
+        print_line(file.source.text.rstrip("\n"))
+        note_seen(file, settings)
+    elif action == "save":
+        path = save_template(settings, name, template_of_run(open_state(settings.paths).traces.ended(run)), new=True)
+        print_line(f"saved {path}; to change it: conductor template edit {name}")
+    else:
+        _edit(settings, name)
+
+
+def _print_list(settings: Settings, *, json: bool) -> None:
+    rows = []
+    for file in find_templates(settings).values():
+        try:
+            about = file.read().about
+        except ConductorError as error:
+            about = error.message
+        rows.append([file.name, file.origin, about])
+    if json:
+        print_json([dict(zip(("name", "origin", "about"), row, strict=True)) for row in rows])
+        return
+    print_table((Column("NAME"), Column("FROM", drop=1), "ABOUT"), rows)
+
+
+def _edit(settings: Settings, name: str) -> None:
+    """Have the user change a template of his own; it begins as the one of that name which there is."""
+    from conductor_cli.cli.approval import edit_text
+
+    found = find_templates(settings).get(name)
+    before = SKELETON if found is None else read_text_file(found.path)  # which may be no TOML yet
+    try:
+        terminal = os.open(TERMINAL, os.O_RDWR)
+    except OSError:
+        hint = f"write {own_directory(settings) / name}.toml yourself"
+        raise UsageError("editing needs a terminal", hint=hint) from None
+    try:
+        text = edit_text(before, terminal, lambda: False, f"{name}.toml")
+    finally:
+        os.close(terminal)
+    if text == before:
+        print_line("nothing was changed")
+        return
+    path = save_template(settings, name, text, new=False)
+    TemplateFile(name=name, origin="yours", path=path).read()  # it is kept, and what is wrong is said
+    print_line(f'saved {path}; to use it: conductor ask -t {name} "…"')
+
+
+def open_template(session: Session, name: str, params: Sequence[str], words: str) -> Template:
+    """Return a template with its values, and lower the limits of the session by it.
+
+    Raises `UsageError`, also where the project brought it and the user does not agree to its text.
+    """
+    file = find_template(session.settings, name)
+    values = dict[str, str]()
+    for text in params:
+        key, equals, values[key] = text.partition("=")
+        if not equals:
+            raise UsageError(f"--param takes NAME=VALUE, not {text!r:.40}", hint="for example: -p lang=rust")
+    if is_unseen(file, session.settings):
+        _ask_about(file)
+        note_seen(file, session.settings)
+    template = file.read()
+    limits = {f"limits.{key}": value for key, value in template.limits.items()}
+    session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
+    return fill_template(template, name, values, words)
+
+
+def _ask_about(file: TemplateFile) -> None:
+    """Show a text of the project before its first use. Raises `UsageError` where the user does not agree to it."""
+    if can_ask():
+        print_line(f"{file.path} came with this project:\n\n{file.source.text}")
+        if confirm("Use it from now on?", default=False):
+            return
+    message = f"the template {file.name} came with this project and was not shown to you yet"
+    raise UsageError(message, hint=f"conductor template show {file.name} shows it; then it can be used")

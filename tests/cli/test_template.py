@@ -1,0 +1,145 @@
+"""`conductor template` and `ask -t`: templates of the user, of a project and those that ship."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conductor_cli.app.templates import Template, fill_template
+from conductor_cli.core.errors import UsageError
+from conductor_cli.core.plan import Step
+from tests.cli.stage import TWO, Stage
+
+PLAN = '[[steps]]\nworker = "beta"\nsubtask = "Look for $what."\n'
+
+
+def write(directory: Path, name: str, text: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def own(stage: Stage) -> Path:
+    return stage.config.parent / "templates"
+
+
+@pytest.mark.parametrize(
+    ("question", "given", "words", "asked"),
+    [
+        ("Review this $lang code.", {"lang": "rust"}, "", "Review this rust code."),
+        ("Review this $lang code.", {}, "", "Review this Python code."),
+        ("Review: $question ($lang)", {}, "a $lang b", "Review: a $lang b (Python)"),
+        ("Costs $5 in $PATH, $$lang", {}, "", "Costs $5 in $PATH, $lang"),
+        ("Something else", {}, "my question", "my question"),
+        ("$lang", {"lang": "$what"}, "", "$what"),
+    ],
+)
+def test_placeholders_are_replaced_once(question: str, given: dict[str, str], words: str, asked: str) -> None:
+    template = Template(question=question, params={"lang": "Python"})
+    assert fill_template(template, "t", given, words).question == asked
+
+
+@pytest.mark.parametrize(
+    ("template", "given", "said"),
+    [
+        (Template(question="$question"), {}, "needs a question"),
+        (Template(question="a", steps=(Step(worker="$who", subtask="$what"),)), {"who": "x"}, "needs what"),
+        (Template(question="a"), {"lang": "x"}, "has no $lang"),
+    ],
+)
+def test_a_value_that_is_missing_or_has_no_place_is_an_error(template: Template, given: Any, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        fill_template(template, "t", given, "")
+    assert said in caught.value.message
+
+
+def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stage) -> None:
+    write(own(stage), "bugs", f'question = "Find $what"\nsystem = "Be short."\nlimits = {{ calls = 2 }}\n{PLAN}')
+    done = stage.ok("ask", "-t", "bugs", "-p", "what=races", "--format", "json")
+    assert [(step["worker"], step["subtask"]) for step in done.json["steps"]] == [("beta", "Look for races.")]
+    [sent] = stage.asked("beta")
+    assert "Find races" in json.dumps(sent.json["messages"])
+    assert "Be short." in json.dumps(sent.json["messages"])
+    assert not stage.asked("planner")
+
+
+def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -> None:
+    """A worker that no setting has is an error, and a limit above the user's is refused with a notice."""
+    stage.configure("[limits]\nattempts = 1\ncalls = 1")
+    write(own(stage), "one", 'question = "Why?"\nworkers = ["beta"]\nlimits = { calls = 5 }')
+    stage.plan = "beta | - | Answer it."
+    done = stage.ok("ask", "-t", "one")
+    assert "yours is 1 and stays" in done.err
+    assert not stage.asked("alpha")
+    write(own(stage), "other", 'question = "Why?"\nworkers = ["gamma"]')
+    stage.fails(2, "ask", "-t", "other", told="gamma")
+
+
+def test_a_project_s_template_is_used_only_after_its_text_was_shown(stage: Stage, tmp_path: Path) -> None:
+    """What was shown is remembered by its text: once it has changed, it must be shown again."""
+    place = tmp_path / ".conductor/templates"
+    path = write(place, "bugs", 'question = "Why?"')
+    stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told=("was not shown", "conductor template show bugs"))
+    assert 'question = "Why?"' in stage.ok("template", "show", "bugs", cwd=tmp_path).out
+    stage.ok("ask", "-t", "bugs", cwd=tmp_path)
+    path.write_text('question = "Why not?"')
+    stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told="was not shown")
+    write(own(stage), "bugs", 'question = "Mine?"')
+    stage.ok("ask", "-t", "bugs", cwd=tmp_path)
+    assert "Mine?" in stage.asked("planner")[-1].body.decode()
+    listed = stage.ok("template", "list", "--json", cwd=tmp_path).json
+    assert {"name": "bugs", "origin": "yours", "about": ""} in listed
+    stage.configure("[policy]\nproject = false")
+    (own(stage) / "bugs.toml").unlink()
+    stage.fails(2, "ask", "-t", "bugs", cwd=tmp_path, told="there is no template")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('limit = { cost = 1 }\nquestion = "a"', "unknown limit"),
+        ('question = "a"\nlimits = { cast = 1 }', "limits.cast"),
+        ("question = 3", "question"),
+        ('question = "a"\nsteps = ["b"]', "steps"),
+        ("question = ", "not valid TOML"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_an_error(stage: Stage, text: str, said: str) -> None:
+    write(own(stage), "bad", text)
+    done = stage.inside("ask", "-t", "bad")
+    assert done.code in (2, 3)
+    assert said in done.err
+    assert "bad" in stage.ok("template", "list").out
+
+
+def test_a_run_becomes_a_template_that_asks_the_same(stage: Stage) -> None:
+    stage.plan = TWO
+    stage.ok("ask", "What is $question, and $$?", "--system", "Be short.")
+    assert "saved" in stage.ok("template", "save", "again").out
+    stage.fails(2, "template", "save", "again", told="there is a template again already")
+    stage.fails(2, "template", "save", "../x", told="is no name for a template")
+    done = stage.ok("ask", "-t", "again", "--format", "json")
+    assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta"]
+    assert "What is $question, and $$?" in stage.asked("beta")[-1].body.decode()
+    assert len(stage.asked("planner")) == 1
+
+
+def test_an_edited_template_is_the_user_s(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins as the one of that name; what cannot be read is kept and reported."""
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf "$ADDED" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setattr("conductor_cli.cli.template.TERMINAL", "/dev/null")
+    env = {"VISUAL": str(editor), "ADDED": "# mine"}
+    assert "saved" in stage.ok("template", "edit", "review", env=env).out
+    saved = own(stage) / "review.toml"
+    assert saved.read_text().endswith("# mine")
+    assert 'subtask = "List the defects' in saved.read_text()
+    assert "nothing was changed" in stage.ok("template", "edit", "new", env=env | {"ADDED": ""}).out
+    stage.fails(3, "template", "edit", "review", env=env | {"ADDED": "\nx"}, told="not valid TOML")
+    assert "saved" in stage.ok("template", "edit", "review", env=env | {"ADDED": "=1"}).out
+    assert saved.read_text().endswith("# mine\nx=1")
