@@ -263,7 +263,7 @@ SCENES: Final = {
     "config": Scene(("config", "set", "limits.cost", "1"), _configured, ready=(HALF,)),
     "keys": Scene(("keys", "set", "openai", "--insecure-storage"), _key_stored, prepare=_old_key, given=f"{CANARY}\n"),
     "rate": Scene(("trace", "rate", "last", "good"), _rated, ready=ASKED),
-    "prune": Scene(("trace", "prune", "--keep", "1", "--yes"), _pruned, ready=ASKED * 3),
+    "prune": Scene(("trace", "rm", "--keep", "1", "--yes"), _pruned, ready=ASKED * 3),
     "export": Scene(("trace", "export", "last"), _exported, ready=ASKED),
     "ask": Scene(("ask", "hi"), _asked),
     "ask-plain": Scene(("ask", "hi"), _asked, prepare=lambda at: at.configure("[limits]\nattempts = 2")),

@@ -129,8 +129,8 @@ def test_the_bytes_are_stored_once_for_their_owner_and_deleted_with_the_last_tra
     assert stored(seeing) == [file]
     trace = seeing.inside("trace", "show", "last", "--json").json["trace"]
     size = format_size(Path(trace).stat().st_size + len(png()))
-    assert f"would delete 1 run, {size}" in seeing.inside("trace", "prune", "--keep", "0", "--dry-run").out
-    assert seeing.inside("trace", "prune", "--keep", "0", "--yes").code == 0
+    assert f"would delete 1 run, {size}" in seeing.inside("trace", "rm", "--keep", "0", "--dry-run").out
+    assert seeing.inside("trace", "rm", "--keep", "0", "--yes").code == 0
     assert stored(seeing) == []
 
 

@@ -102,7 +102,7 @@ def test_no_worker_switches_the_limits_of_a_day_off(stage: Stage) -> None:
     assert [run["state"] for run in listed] == ["failed"] * 2 + ["finished"] * len(counted)
     assert all(run["tokens"] > 0 for run in listed[2:])
     assert stage.inside("trace", "list", "some words").out.count("alpha") == len(counted)
-    assert stage.inside("trace", "prune", "--keep", "0", "--yes").code == 0
+    assert stage.inside("trace", "rm", "--keep", "0", "--yes").code == 0
     assert stage.inside("trace", "list", "--json").json == []
 
 

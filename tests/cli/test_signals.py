@@ -253,7 +253,7 @@ def test_run_in_progress_is_listed_as_running(stage: Stage) -> None:
         commands = (["trace", "rm", entry["run"]], ["ask", "--resume", "last"], ["ask", "-c", "and then?"])
         refused = [stage.inside(*command) for command in commands]
         assert "the run is still going on" in stage.inside("trace", "show").out
-        assert stage.inside("trace", "prune", "--keep", "0", "--yes").out == "deleted 0 runs\n"
+        assert stage.inside("trace", "rm", "--keep", "0", "--yes").out == "deleted 0 runs\n"
         process.kill()
         finished(process)
     assert entry["state"] == "running"

@@ -225,6 +225,7 @@ GONE = {
     "train --cost-weight": "--max-cost USD",
     "train --vllm": "--set vllm=true",
     "config get": "conductor config show SECTION.KEY",
+    "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "config path": "conductor config show",
     "model path": "conductor model list --json",
     "model prepare": "nothing: model pull and the first question do it",

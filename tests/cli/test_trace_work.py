@@ -1,4 +1,4 @@
-"""`conductor trace` diff, rerun, export, prune, and the filters of list."""
+"""`conductor trace` diff, rerun, export, rm, and the filters of list."""
 
 from __future__ import annotations
 
@@ -112,23 +112,24 @@ def test_a_run_can_be_exported(stage: Stage) -> None:
     assert stage.inside("trace", "export", "last", "--format", "markdown").out.startswith("# How many")
 
 
-def test_prune_deletes_old_runs(stage: Stage) -> None:
+def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
     """By age and number. A dry run deletes nothing, and without a terminal `--yes` is needed."""
     runs = [asked(stage, str(number), "alpha | - | Answer it.") for number in range(4)]
-    assert stage.inside("trace", "prune", "--older-than", "1d", "--yes").out == "deleted 0 runs\n"
-    dry = stage.inside("trace", "prune", "--keep", "2", "--dry-run").out.splitlines()
+    assert stage.inside("trace", "rm", "--older-than", "1d", "--yes").out == "deleted 0 runs\n"
+    dry = stage.inside("trace", "rm", "--keep", "2", "--dry-run").out.splitlines()
     assert [line.split()[0] for line in dry] == [runs[1], runs[0], "would"]
-    refused = stage.inside("trace", "prune", "--keep", "2")
+    refused = stage.inside("trace", "rm", "--keep", "2")
     explained(refused)
     assert (refused.code, len(list(stage.traces.iterdir()))) == (2, 4)
-    assert stage.inside("trace", "prune", "--keep", "2", "--yes").out == "deleted 2 runs\n"
+    assert stage.inside("trace", "rm", "--keep", "2", "--yes").out == "deleted 2 runs\n"
     assert {file.stem for file in stage.traces.iterdir()} == {*runs[2:]}
     assert [entry["run"] for entry in stage.inside("trace", "list", "--json").json] == [runs[3], runs[2]]
 
 
-def test_prune_needs_an_age_or_a_number(stage: Stage) -> None:
-    for options in ([], ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
-        stage.fails(2, "trace", "prune", *options)
+def test_a_removal_names_runs_or_says_which_are_old(stage: Stage) -> None:
+    wrong: list[list[str]] = [[], ["last", "--keep", "1"], ["last", "--dry-run"]]
+    for options in (*wrong, ["--older-than", "old"], ["--older-than", "1m"], ["--keep", "-1"]):
+        stage.fails(2, "trace", "rm", *options)
 
 
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
@@ -144,15 +145,15 @@ def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
 def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
-    for arguments in (["list"], ["list", "x"], ["show"], ["prune", "--keep", "1"], ["diff", "last", "last~1"]):
+    for arguments in (["list"], ["list", "x"], ["show"], ["rm", "--keep", "1"], ["diff", "last", "last~1"]):
         stage.fails(2, "trace", *arguments, told="traces")
     assert os.listdir(stage.traces.parent) == ["traces"]  # noqa: PTH208 - names
 
 
-def test_prune_asks_on_a_terminal(stage: Stage) -> None:
+def test_a_removal_of_old_runs_asks_on_a_terminal(stage: Stage) -> None:
     asked(stage)
     for answer, left in (("n", 1), ("y", 0)):
-        with terminal(stage, "trace", "prune", "--keep", "0") as shown:
+        with terminal(stage, "trace", "rm", "--keep", "0") as shown:
             shown.until("Delete 1 run")
             shown.program.sendline(answer)
             assert shown.end() == 0

@@ -62,6 +62,7 @@ _DROPPED: Final[Mapping[str, str]] = {
     "model prepare": "nothing: model pull and the first question do it",
     "pools show": "conductor pools list NAME",
     "pools use": "conductor config set conductor.pool NAME",
+    "trace prune": "conductor trace rm --older-than 30d --keep 100",
     "trace path": "conductor trace show RUN --json | jq .trace",
     "trace search": "conductor trace list TEXT",
     "workers enable": "conductor workers add NAME",

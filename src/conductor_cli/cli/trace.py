@@ -1,4 +1,4 @@
-"""`conductor trace`: list, show, replay, diff, verify, rerun, rate, export, prune, rm."""
+"""`conductor trace`: list, show, replay, diff, verify, rerun, rate, export, rm."""
 
 from __future__ import annotations
 
@@ -265,8 +265,9 @@ def export_command(
     print_styled(export_run(store.trace(found), format_, live=store.is_running(found)).rstrip("\n"))
 
 
-@app.command("prune")
-def prune_command(
+@app.command("rm")
+def remove_runs_command(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs to delete.")] = None,
     older_than: Annotated[
         str | None, typer.Option("--older-than", metavar="TIME", help="Runs that started longer ago: 12h, 30d, 8w.")
     ] = None,
@@ -276,10 +277,19 @@ def prune_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete old runs. With both options a run must be older and not among the newest."""
-    if older_than is None and keep is None:
-        raise UsageError("--older-than or --keep is missing", hint="conductor trace prune --older-than 30d --keep 100")
-    store = open_trace_store()
+    """Delete stored runs, or old ones. With both limits a run must be older and not among the newest."""
+    by_age, store = older_than is not None or keep is not None, open_trace_store()
+    if bool(runs) == by_age or (runs and dry_run):
+        hint = "conductor trace rm RUN, or conductor trace rm --older-than 30d --keep 100"
+        raise UsageError("name runs, or say which are old", hint=hint)
+    if runs:
+        try:
+            for found in dict.fromkeys([store.find(name) for name in runs]):
+                store.remove(found)
+                print_line(f"removed {found}")
+        finally:
+            forget_removed(store)
+        return
     old = find_old_runs(store, older_than, keep, datetime.now(UTC))
     size = f"{format_count(len(old), 'run')}, {format_size(size_of_runs(old))}"
     if dry_run:
@@ -298,15 +308,3 @@ def prune_command(
     print_line(f"deleted {format_count(len(deleted), 'run')}")
     if errors:
         raise errors[0]
-
-
-@app.command("rm")
-def remove_runs_command(runs: Annotated[list[str], typer.Argument(metavar="RUN", help="Runs to delete.")]) -> None:
-    """Delete stored runs."""
-    store = open_trace_store()
-    try:
-        for found in dict.fromkeys([store.find(name) for name in runs]):
-            store.remove(found)
-            print_line(f"removed {found}")
-    finally:
-        forget_removed(store)
