@@ -1,0 +1,61 @@
+"""`make scale`: run the campaigns, all or those named; without `--long` in their short form. 0 if every bound holds.
+
+The figures are kept in `build/scale.jsonl`, a line each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+OUT: Final = Path("build/scale.jsonl")
+
+
+class Campaign(NamedTuple):
+    """What it measures, and the arguments of the `run` of its module: in the short form, and in the long one."""
+
+    does: str
+    module: str
+    short: dict[str, Any]
+    long: dict[str, Any]
+
+
+CAMPAIGNS: Final[dict[str, Campaign]] = {
+    "batch": Campaign(
+        "a batch that is killed again and again", "batch", {"questions": 20_000, "kills": 5},
+        {"questions": 1_000_000, "kills": 20},
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    """Run the campaigns and print their figures."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.scale", description="Measure several processes at once.")
+    known = ", ".join(CAMPAIGNS)
+    parser.add_argument("names", nargs="*", choices=(*CAMPAIGNS, []), metavar="NAME", help=f"a campaign: {known}")
+    parser.add_argument("--long", action="store_true", help="the whole of it, which takes hours")
+    options = parser.parse_args()
+    OUT.parent.mkdir(exist_ok=True)
+    broken = 0
+    for name in options.names or CAMPAIGNS:
+        campaign = CAMPAIGNS[name]
+        arguments = campaign.long if options.long else campaign.short
+        print(f"\n{name}: {campaign.does} ({', '.join(f'{key} {value:,}' for key, value in arguments.items())})")
+        began = time.monotonic()
+        for figure in importlib.import_module(f"scripts.scale.{campaign.module}").run(**arguments):
+            broken += figure.holds is False
+            mark = {None: "     ", True: "holds", False: "FAILS"}[figure.holds]
+            print(f"  {mark}  {figure.what:<52} {figure.measured:<34} {figure.bound}", flush=True)
+            with OUT.open("a") as file:
+                file.write(json.dumps({"campaign": name, **arguments, **figure._asdict()}) + "\n")
+        print(f"  {time.monotonic() - began:.0f} s")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
