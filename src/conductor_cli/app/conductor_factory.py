@@ -107,6 +107,16 @@ class OpenedConductor:
             self.problem = daily_spend.take_problem()
 
 
+def open_planner(settings: Settings, loaded: LoadedModels, *, rehearsal: bool = False) -> Model:
+    """Return the model that plans, as `open_conductor` opens it. Raises as that does, or `ModelError`."""
+    planner = _find_planner(settings, rehearsal=rehearsal)
+    return loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
+
+
+def _find_planner(settings: Settings, *, rehearsal: bool) -> Worker:
+    return find_rehearsal_planner(settings) if rehearsal else with_prices([resolve_planner(settings)])[0][0]
+
+
 async def open_conductor(
     settings: Settings,
     *,
@@ -133,12 +143,11 @@ async def open_conductor(
     """
     # A resumed run keeps its own workers, whatever pool the settings name today.
     settings = without_pool(settings) if stored else settings
+    planner = _find_planner(settings, rehearsal=rehearsal) if planning else None
     if rehearsal:
         check_no_pool(settings)
-        planner = find_rehearsal_planner(settings) if planning else None
         pool, remarks = filter_pool(rehearsal_pool(), settings, only, planner)
     else:
-        planner = with_prices([(resolve_planner(settings))])[0][0] if planning else None
         pool, remarks = await resolve_pool(settings, planner, only)
     existing = [name for name in stored if name in pool]
     if existing and not only:

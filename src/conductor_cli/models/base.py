@@ -108,6 +108,15 @@ class ChoosesModel(Protocol):
         ...
 
 
+@runtime_checkable
+class ReachesServer(Protocol):
+    """A model behind a server that can be asked whether it is there, without a call."""
+
+    async def reaches_server(self, seconds: float) -> bool:
+        """Whether the server answers within so many seconds. Raises nothing."""
+        ...
+
+
 ScriptItem = str | Chunk | float | ModelError
 """Text, a whole chunk, a pause in seconds, or an error to raise at this point."""
 

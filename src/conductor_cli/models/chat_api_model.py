@@ -181,6 +181,14 @@ class ChatApiModel:
                 self._choose_model(await self._server.list_json("/models", seconds=LIST_SECONDS))
         return self._model
 
+    async def reaches_server(self, seconds: float) -> bool:
+        """Whether the server answers within so many seconds, also with a refusal. Raises nothing."""
+        try:
+            await self._server.list_json("/models", seconds=seconds)
+        except ModelError as error:
+            return not error.retryable
+        return True
+
     async def close(self) -> None:
         """Close the connections."""
         await self._server.close()

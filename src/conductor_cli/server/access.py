@@ -36,7 +36,7 @@ Header = tuple[bytes, bytes]
 CLIENT_KEY: Final = "conductor.client_key"
 """Where the scope of a request has its `ClientKey`; None where no key is needed."""
 
-OPEN_PATHS: Final = frozenset({"/", "/health", "/openapi.json", "/favicon.ico"})
+OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
 
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})

@@ -176,6 +176,15 @@ def build_app(registry: RunRegistry) -> Starlette:
         """That the server lives, and how much it does."""
         return JSONResponse({"status": "ok", "running": len(registry.going_on)})
 
+    async def alive(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(http: Request) -> Response:
+        """Whether requests should come here, and what is missing if not."""
+        if missing := await registry.readiness.missing(http.client.host if http.client else ""):
+            return JSONResponse({"status": "not ready", "missing": missing}, 503)
+        return JSONResponse({"status": "ok"})
+
     async def openapi(_: Request) -> Response:
         return JSONResponse(describe_api(__version__))
 
@@ -194,6 +203,8 @@ def build_app(registry: RunRegistry) -> Starlette:
             Route("/v1/models/{model:path}", models),
             Route("/openapi.json", openapi),
             Route("/health", health),
+            Route("/livez", alive),
+            Route("/readyz", ready),
             Route("/metrics", counters),
             *page_routes(open_trace_store, lambda: registry.unstored, registry.runs.circuits),
         ],

@@ -34,12 +34,20 @@ OPERATIONS: Final[tuple[_Row, ...]] = (
     ("get", f"{RUNS}/{{id}}", "One run with its plan, steps and prices", (JSON,), None),
     ("get", f"{RUNS}/{{id}}/events", "The events of a run, as they happen", (EVENTS,), None),
     ("get", "/health", "Whether the server lives", (JSON,), None),
+    ("get", "/livez", "Whether the server lives, for whoever restarts it", (JSON,), None),
+    (
+        "get",
+        "/readyz",
+        "Whether requests should be sent here: it does not end, and state and planner answer",
+        (JSON,),
+        None,
+    ),
     ("get", "/metrics", "Counters for Prometheus", ("text/plain",), None),
     ("get", "/", "The page that shows runs", ("text/html",), None),
 )
 """Method, path, summary, types of the answer, and the body; everything that is answered."""
 
-OPEN: Final = ("/", "/health")
+OPEN: Final = ("/", "/health", "/livez", "/readyz")
 """The paths that need no key."""
 
 

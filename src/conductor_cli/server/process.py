@@ -35,7 +35,7 @@ ALIVE = json.dumps({"status": "ok", "running": 0}).encode()
 
 
 class DeferredApp:
-    """Answers requests as soon as the application is loaded, and `/health` before. `start` it on the server's loop."""
+    """Answers requests once the application is loaded, `/health` and `/livez` before. `start` it on the loop."""
 
     def __init__(self, load: Callable[[], RunRegistry]) -> None:
         self._load = load
@@ -50,7 +50,7 @@ class DeferredApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if self._app is None and scope["path"] == "/health":
+        if self._app is None and scope["path"] in {"/health", "/livez"}:
             await send(
                 {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
             )
@@ -95,6 +95,9 @@ ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "S
 
 CLOSING_SECONDS: Final = 5
 """How long connections have to end once all runs have."""
+
+MAX_PAUSE: Final = 10.0
+"""Seconds in which balancers are told that the server ends."""
 
 DRAIN_SECONDS: Final = 30.0
 """How long running requests may go on when the server is told to end."""
@@ -164,7 +167,8 @@ class HttpServer:
     def stop(self) -> None:
         """End as a signal does, from any thread: running requests may end first, and a second call stops them."""
         self._ready.wait(CLOSING_SECONDS)
-        self._loop.call_soon_threadsafe(self._end, 0)
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._end, 0)
 
     async def _serve(self) -> int:
         handle_endings(self._end)
@@ -183,14 +187,21 @@ class HttpServer:
             if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
                 # A thread that works on a request cannot be stopped, but the system can end the process.
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.setitimer(signal.ITIMER_REAL, DRAIN_SECONDS + 2 * CLOSING_SECONDS)
-            drained = asyncio.sleep(0) if registry is None else registry.drain(DRAIN_SECONDS)
-            self._draining = asyncio.create_task(drained)
+                signal.setitimer(signal.ITIMER_REAL, MAX_PAUSE + DRAIN_SECONDS + 2 * CLOSING_SECONDS)
+            self._draining = asyncio.create_task(_leave(registry))
             self._draining.add_done_callback(lambda _: self._exit())
         elif registry is not None and registry.going_on:
+            registry.readiness.hurry()
             registry.cancel_all()
         else:
             self._server.should_exit = self._server.force_exit = True
+
+
+async def _leave(registry: RunRegistry | None) -> None:
+    """Return when no balancer sends requests here any more, and what they have begun has ended."""
+    if registry is not None:
+        await registry.readiness.leave(MAX_PAUSE)
+        await registry.drain(DRAIN_SECONDS)
 
 
 def access_rules(settings: Settings, host: str, key: ClientKey | None = None) -> AccessRules:

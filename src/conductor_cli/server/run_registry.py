@@ -28,6 +28,7 @@ from conductor_cli.server.access import Principal, describe_error
 from conductor_cli.server.api.errors import request_error
 from conductor_cli.server.api.request import RequestError, ServedAnswer, ServedUsage
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning, ResponseStream
+from conductor_cli.server.readiness import Readiness
 from conductor_cli.server.runs import Runs
 
 log = logging.getLogger(__name__)
@@ -322,6 +323,7 @@ class RunRegistry:
     observe: Callable[[ServedRun], None] = lambda _: None
 
     def __post_init__(self) -> None:
+        self.readiness = Readiness(self.runs)
         self._queue = FairQueue(self.limits.parallel, self.limits.queue)
         self._by_key: dict[str, list[ServedRun]] = {}
         self._by_id: dict[str, ServedRun] = {}

@@ -68,6 +68,11 @@ class Runs:
             log.warning("tool-call IDs expire on restart: the signing key could not be saved: %s", error)
             return CallIds(secrets.token_bytes(32))
 
+    @property
+    def loaded(self) -> LoadedModels:
+        """The models that are open."""
+        return self._loaded
+
     async def close(self) -> None:
         """Close the models, and the record of what was spent."""
         await self._loaded.close()

@@ -1,0 +1,134 @@
+"""Whether a balancer may send requests to this server, and how a server leaves a balancer without a failed request.
+
+`/livez` asks nobody: a server whose database is away needs no restart. `/readyz` asks the state and the planner. When
+the server is told to end, it says at once that it is not ready, and goes on to take requests until every balancer that
+has asked lately has been told so, three times, as HAProxy and Kubernetes want to hear it by default. Where nobody has
+asked, it does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from conductor_cli.app.conductor_factory import open_planner
+from conductor_cli.core.errors import ConductorError
+from conductor_cli.models.base import ReachesServer
+from conductor_cli.state.home import open_state
+
+if TYPE_CHECKING:
+    from conductor_cli.server.runs import Runs
+
+log = logging.getLogger(__name__)
+
+TIMES: Final = 3
+"""How often a balancer is told that a server leaves."""
+
+LATELY: Final = 30.0
+"""Seconds after which somebody who has not asked again is no balancer."""
+
+STATE_SECONDS: Final = 1.0
+PLANNER_SECONDS: Final = 5.0
+"""How long an answer holds, however many ask."""
+
+PROBE_SECONDS: Final = 2.0
+"""How long the planner's server may take to answer."""
+
+
+@dataclass(slots=True)
+class _Asker:
+    """Who asks whether the server is ready: when last, and how often it was told that the server leaves."""
+
+    asked: float
+    told: int = 0
+
+
+class Readiness:
+    """Answers for the runs of one server."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._askers: dict[str, _Asker] = {}
+        self._leaves = False
+        self._all_told = asyncio.Event()
+        self._parts = {
+            "state": _Part("state", self._state_problem, STATE_SECONDS),
+            "planner": _Part("planner", self._planner_problem, PLANNER_SECONDS),
+        }
+
+    async def missing(self, asker: str) -> list[str]:
+        """Return what is missing, which a log explains: nothing where the server is ready. `asker` is an address."""
+        now = asyncio.get_running_loop().time()
+        self._askers = {name: each for name, each in self._askers.items() if now - each.asked <= LATELY}
+        known = self._askers.setdefault(asker, _Asker(now))
+        known.asked = now
+        if self._leaves:
+            known.told += 1
+            self._look_who_waits()
+            return ["server"]
+        return [name for name, part in self._parts.items() if not await part.is_there()]
+
+    async def leave(self, seconds: float) -> None:
+        """Be not ready from now on, and return when every balancer knows, or after so many seconds."""
+        self._leaves = True
+        self._look_who_waits()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_told.wait()
+
+    def hurry(self) -> None:
+        """Wait for no balancer any more."""
+        self._all_told.set()
+
+    def _look_who_waits(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if all(each.told >= TIMES or now - each.asked > LATELY for each in self._askers.values()):
+            self._all_told.set()
+
+    async def _state_problem(self) -> str:
+        def find() -> str:
+            spending = open_state(self._runs.settings().paths).spending()
+            try:
+                return spending.find_problem()
+            finally:
+                spending.close()
+
+        return await asyncio.to_thread(find)
+
+    async def _planner_problem(self) -> str:
+        model = open_planner(self._runs.settings(), self._runs.loaded, rehearsal=self._runs.options.rehearsal)
+        if isinstance(model, ReachesServer) and not await model.reaches_server(PROBE_SECONDS):
+            return "its server does not answer"
+        return ""
+
+
+class _Part:
+    """Something that a server needs. `ask` returns why it is not there; its answer holds for so many seconds."""
+
+    def __init__(self, name: str, ask: Callable[[], Awaitable[str]], seconds: float) -> None:
+        self._name = name
+        self._ask = ask
+        self._seconds = seconds
+        self._turn = asyncio.Lock()
+        self._problem, self._until = "", 0.0
+
+    async def is_there(self) -> bool:
+        """Whether it is there. However many ask, one of them looks."""
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            if loop.time() >= self._until:
+                before, self._problem = self._problem, await self._look()
+                if self._problem != before:
+                    log.warning("the %s: %s", self._name, self._problem or "it is there again")
+                self._until = loop.time() + self._seconds
+        return not self._problem
+
+    async def _look(self) -> str:
+        try:
+            return await self._ask()
+        except ConductorError as error:
+            return error.message

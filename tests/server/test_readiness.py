@@ -1,0 +1,95 @@
+"""`/livez` and `/readyz`: what they ask, and how a server leaves its balancers."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from threading import Thread
+
+import httpx
+import pytest
+
+from tests.cli.stage import Stage, stalls
+from tests.server.plain_api import Serving, serving
+
+QUESTION = {"model": "conductor", "messages": [{"role": "user", "content": "Why?"}]}
+
+
+def ready(server: Serving) -> tuple[int, list[str]]:
+    answer = httpx.get(f"{server.url}/readyz", timeout=10)
+    return answer.status_code, answer.json().get("missing", [])
+
+
+def block_state(stage: Stage) -> None:
+    """A file stands where the directory of what is spent should be."""
+    place = stage.home / "state/conductor-llm/spending"
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()
+
+
+async def no_models(seen: object, wire: object) -> None:
+    await wire.json({"error": {"message": "gone"}}, 404)  # type: ignore[attr-defined]
+
+
+async def loading(seen: object, wire: object) -> None:
+    await wire.json({"error": {"message": "the model is loading"}}, 503)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [
+        (lambda stage: None, (200, [])),
+        (block_state, (503, ["state"])),
+        (lambda stage: stage.server.close(), (503, ["planner"])),
+        (lambda stage: setattr(stage.server, "script", loading), (503, ["planner"])),
+        (lambda stage: setattr(stage.server, "script", no_models), (200, [])),
+    ],
+    ids=["all is there", "state away", "planner away", "planner loading", "planner without a list"],
+)
+def test_ready_asks_state_and_planner_and_alive_nobody(
+    stage: Stage, happens: Callable[[Stage], None], said: tuple[int, list[str]]
+) -> None:
+    stage.configure()
+    with serving() as server:
+        happens(stage)
+        assert ready(server) == said
+        assert httpx.get(f"{server.url}/livez").json() == {"status": "ok"}
+
+
+def test_a_server_that_ends_takes_requests_until_its_balancer_knows(stage: Stage) -> None:
+    stage.configure()
+    with serving() as server:
+        assert ready(server) == (200, [])
+        server.server.stop()
+        assert [ready(server)[1] for _ in range(2)] == [["server"]] * 2
+        assert httpx.post(f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20).status_code == 200
+        assert ready(server)[0] == 503
+        server.thread.join(10)
+        assert not server.thread.is_alive()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_second_signal_ends_the_pause_and_the_runs(stage: Stage, *, asked: bool) -> None:
+    """Without a balancer there is no pause; with one that never comes back, the second signal ends it."""
+    stage.configure()
+    stage.models["alpha"] = stalls("Half ")
+    with serving() as server:
+        if asked:
+            ready(server)
+        status: list[int] = []
+
+        def ask() -> None:
+            status.append(httpx.post(f"{server.url}/v1/chat/completions", json=QUESTION, timeout=20).status_code)
+
+        asking = Thread(target=ask)
+        asking.start()
+        while not stage.asked("alpha"):
+            time.sleep(0.01)
+        server.server.stop()
+        server.server.stop()
+        asking.join(5)
+        server.thread.join(5)
+        assert not server.thread.is_alive()
+        assert status == [503]
