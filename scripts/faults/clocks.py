@@ -6,6 +6,7 @@ recorded, and a limit is used up. The sums are read from the file by SQL of our 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -78,8 +79,8 @@ class Spending:
     def reserve(self) -> Reservation | None:
         """A reservation for one call; None where the limit of the day leaves no room."""
         try:
-            return self.spend.reserve(
-                lambda today: self.ledger.reserve(100, 300, PRICE, today=today), self.ledger.release
+            return asyncio.run(
+                self.spend.reserve(lambda today: self.ledger.reserve(100, 300, PRICE, today=today), self.ledger.release)
             )
         except LimitReached:
             return None

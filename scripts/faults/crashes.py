@@ -7,6 +7,7 @@ system takes its locks away, as it does after a kill. Hypothesis draws the lives
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -233,7 +234,7 @@ class Life:
             TraceStore(self._home / "traces").refresh()
         elif name in {"spend", "reserve"}:
             room = Reservation(answer=5, tokens=RESERVED, cost=Decimal("0.01"), call=True)
-            held = self._spend.reserve(lambda _: room, lambda _: None)
+            held = asyncio.run(self._spend.reserve(lambda _: room, lambda _: None))
             if name == "spend" and held is not None:
                 self._spend.settle(held, Usage(tokens_in=identity, calls=1, cost=Decimal("0.001")))
                 assert not self._spend.take_problem(), "what was spent was not recorded"

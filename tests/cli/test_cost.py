@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import os
@@ -111,8 +112,8 @@ def test_what_each_key_spent_is_shown(stage: Stage) -> None:
     stage.inside("ask", "How are you?")
     stage.inside("serve", "keys", "add", "laptop", "--max-cost-day", "2")
     spend = DailySpend(stage.traces.parent / "spending", client=Spender(name="laptop"))
-    room = spend.reserve(lambda _: Reservation(answer=9, cost=Decimal(0), tokens=0, call=True), lambda _: None)
-    assert room is not None
+    room = Reservation(answer=9, cost=Decimal(0), tokens=0, call=True)
+    asyncio.run(spend.reserve(lambda _: room, lambda _: None))
     spend.settle(room, Usage(tokens_in=3, tokens_out=4, calls=1, cost=Decimal("0.5")))
     spend.close()
     done = stage.inside("cost", "--by", "key")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conductor_cli.server.conversation import CallIds, SignedCall, load_secret
+from conductor_cli.server.conversation import CallIds, SignedCall
+from conductor_cli.state.home import load_secret
 
 IDS = CallIds(b"k" * 32)
 CALL = SignedCall(run="20261122-201012-0a1b2c", worker="a worker with a rather long name / of any form: ü", index=63)

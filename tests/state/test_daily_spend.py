@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class OneRun:
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(read, answer, DEAR, today=today)
 
-        return self.spend.reserve(decide, self.ledger.release, ANN)
+        return asyncio.run(self.spend.reserve(decide, self.ledger.release, ANN))
 
     def settle(self, reservation: Reservation, written: int) -> None:
         usage = with_cost(Usage(tokens_in=100, tokens_out=written, calls=1), DEAR)
@@ -220,6 +221,7 @@ def test_a_file_that_was_only_just_created_is_read(place: Path) -> None:
 
 
 HALF_DONE = """
+import asyncio
 import os, sqlite3, sys
 database = sqlite3.connect(sys.argv[1], isolation_level=None)
 database.execute("PRAGMA journal_mode = DELETE")
@@ -279,7 +281,8 @@ def test_reading_between_the_calls_of_a_server_loses_none_of_them(place: Path, *
 def test_a_call_without_a_limit_is_recorded_before_it_is_made(place: Path) -> None:
     run = OneRun(place, DayLimits())
     assert run.reserve() is not None
-    assert run.spend.reserve(lambda _: Reservation(answer=9, tokens=9, cost=Decimal(0), call=False), print) is not None
+    room = Reservation(answer=9, tokens=9, cost=Decimal(0), call=False)
+    assert asyncio.run(run.spend.reserve(lambda _: room, print)) is room
     conductor, ann = read_spent(place, NOON.date())
     assert (ann.worker, ann.open, ann.usage.cost) == ("ann", 1, Decimal("0.0101"))
     assert (conductor.worker, conductor.open, conductor.usage.unpriced, conductor.usage.cost) == (
@@ -473,8 +476,8 @@ def test_a_log_that_is_moved_by_its_user_stays_small(place: Path) -> None:
     sizes = []
     for _ in range(2):
         for _ in range(1200):  # SQLite itself would move 1,000 pages
-            room = spend.reserve(lambda _: Reservation(answer=1, tokens=1, cost=Decimal(0), call=True), lambda _: None)
-            assert room is not None
+            room = Reservation(answer=1, tokens=1, cost=Decimal(0), call=True)
+            assert asyncio.run(spend.reserve(lambda _: room, lambda _: None)) is room  # noqa: B023
             spend.settle(room, Usage(calls=1, tokens_in=1, tokens_out=1))
         sizes.append(log.stat().st_size)
         checkpoint(place)

@@ -19,15 +19,6 @@ def made(number: int) -> Rating:
     return Rating(run=f"run-{number}", step=0, verdict="good", by="user", time=float(number), shares=(share,))
 
 
-def test_what_was_added_is_read_in_its_order(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "ratings.jsonl"
-    assert RatingsFile(path).read().ratings == ()
-    for number in range(3):
-        RatingsFile(path).add(made(number))
-    assert RatingsFile(path).read().ratings == tuple(map(made, range(3)))
-    assert path.stat().st_mode & 0o077 == 0
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"step": "1"}, {"verdict": "fine"}, {"verdict": []}, {"by": None}, {"time": "now"}, {"time": float("nan")},

@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,43 +76,11 @@ def file_of(store: TraceStore) -> Path:
     return store.directory.with_name("traces.index")
 
 
-def test_new_runs_are_listed_and_deleted_ones_are_not(store: TraceStore) -> None:
-    assert newest(store) == ([], False)
-    put(store, 1, "first")
-    assert listed(store) == ["first"]
-    second = put(store, 2, "second")
-    put(store, 3, "third", until=5)
-    assert listed(store) == ["third", "second", "first"]
-    assert [row.state for row in newest(store)[0]] == ["interrupted", "finished", "finished"]
-    assert (listed(store, count=2), newest(store, count=2)[1]) == (["third", "second"], True)
-    store.remove(second)
-    assert listed(store) == ["third", "first"]
-
-
 def test_a_row_describes_the_run(store: TraceStore) -> None:
     put(store, 1, "How\nmany?")
     (row,) = newest(store)[0]
     assert (row.title, row.state, row.workers) == ("How many?", "finished", "alpha")
     assert (row.seconds, row.size) == (0.6, store.path(row.run).stat().st_size)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "titles"),
-    [
-        (RunQuery(state="finished"), ["Äpfel und pears", "two"]), (RunQuery(state="interrupted"), ["one"]),
-        (RunQuery(worker="alpha"), ["Äpfel und pears", "two", "one"]), (RunQuery(worker="alph"), []),
-        (RunQuery(since="20261102-100000"), ["Äpfel und pears", "two"]), (RunQuery(terms=("TWELVE",)), ["two"]),
-        (RunQuery(terms=("äpfel",)), ["Äpfel und pears"]), (RunQuery(terms=("pears", "und")), ["Äpfel und pears"]),
-        (RunQuery(terms=("count the pears",)), ["Äpfel und pears", "two", "one"]),
-        (RunQuery(terms=("pears count",)), []), (RunQuery(terms=("wo",)), ["two"]), (RunQuery(terms=('"', "x")), []),
-        (RunQuery(terms=("pears",), state="interrupted"), ["one"]),
-    ],
-)  # fmt: skip
-def test_runs_are_filtered_and_searched(store: TraceStore, wanted: RunQuery, titles: list[str]) -> None:
-    put(store, 1, "one", until=4)
-    put(store, 2, "two", mode="mini")
-    put(store, 3, "Äpfel und pears", answer="none")
-    assert listed(store, wanted) == titles
 
 
 def test_search_terms_are_normalized() -> None:
@@ -296,21 +263,6 @@ def test_a_process_that_dies_while_indexing_keeps_its_work(store: TraceStore, mo
     monkeypatch.setattr(summaries, "summarize_run", again)
     assert len(listed(store)) == 5
     assert [run[:8] for run in read] == ["20261103", "20261102", "20261101"]
-
-
-def test_runs_before_a_run_and_of_an_origin(store: TraceStore) -> None:
-    """A list goes on behind its last run, and can be of one origin alone."""
-    runs = [put(store, day, "How many pears?") for day in (1, 2, 3)]
-    writer = store.open("20261104-100000-00000a")
-    first, *others = events("20261104-100000-00000a", "How many plums?")
-    assert isinstance(first, ev.RunStarted)
-    for event in (replace(first, origin="key anna"), *others):
-        writer.write(event)
-    writer.close()
-    rows, more = newest(store, RunQuery(before=runs[2]), count=1)
-    assert ([row.run for row in rows], more) == ([runs[1]], True)
-    assert [row.origin for row in newest(store, RunQuery(origins=("key anna", "key otto")))[0]] == ["key anna"]
-    assert newest(store, RunQuery(before="gone")) == ([], False)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

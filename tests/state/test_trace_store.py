@@ -18,7 +18,7 @@ from conductor_cli.core.pool import Limits, Pool, Worker
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.usage import Usage
 from conductor_cli.state.run_summary import summarize_run
-from conductor_cli.state.trace_file import GZIP, TraceFollower, read_events
+from conductor_cli.state.trace_file import TraceFollower, read_events
 from conductor_cli.state.trace_store import TraceStore
 from tests.traces.stored import unpack
 
@@ -90,15 +90,6 @@ def stored(events: list[ev.Event], folder: Path, run: str = RUN, *, plain: bool 
     return store
 
 
-@given(streams)
-def test_written_events_can_be_read_back(events: list[ev.Event]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store = stored(events, Path(folder), plain=False)
-        assert store.path(RUN).read_bytes().startswith(GZIP)
-        assert list(store.events(RUN)) == events
-        assert state_of(store) == store.trace(RUN).outcome()
-
-
 @given(streams, st.data())
 def test_a_truncated_file_has_the_events_before_the_cut(events: list[ev.Event], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -127,14 +118,6 @@ def test_a_trace_can_be_cut_at_any_byte(tmp_path: Path) -> None:
         store.path(RUN).write_bytes(whole[:cut])
         found = list(read_events(store.path(RUN)))
         assert found == events[: len(found)], cut
-
-
-def test_a_lone_surrogate_survives(tmp_path: Path) -> None:
-    """JSON allows it, UTF-8 does not; it is read back as it was."""
-    events: list[ev.Event] = [begun(), ev.PlanDelta(at=0.1, text="half \ud83d a smile \u2028 \x85")]
-    store = stored(events, tmp_path)
-    assert list(store.events(RUN)) == events
-    assert store.path(RUN).read_bytes().decode().count("\n") == 2
 
 
 @pytest.mark.parametrize("content", [b"", b'{"kind"', b'{"a":' * 50_000, b"hello"])
@@ -242,15 +225,6 @@ def is_piece(event: ev.Event) -> bool:
     return isinstance(inner, (ev.StepDelta, ev.PlanDelta)) or (inner is not event and is_piece(inner))
 
 
-def test_runs_can_be_counted_back_from_the_last(tmp_path: Path) -> None:
-    runs = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-cccccc"]
-    for run in runs:
-        store = stored([begun()], tmp_path, run)
-    assert [store.find(name) for name in ("last", "last~0", "last~1", "last~2")] == [runs[at] for at in (2, 2, 1, 0)]
-    with pytest.raises(UsageError, match="there is no run"):
-        store.find("last~3")
-
-
 def test_unknown_keys_are_ignored(tmp_path: Path) -> None:
     store = TraceStore(tmp_path)
     data = ev.to_json(begun()) | {"weather": "fine"}
@@ -262,38 +236,6 @@ def test_the_end_after_a_very_long_line_is_found(tmp_path: Path) -> None:
     long = ev.RunFinished(at=1.0, answer="word " * 100_000, usage=Usage(), partial=True)
     store = stored([begun(), long], tmp_path)
     assert state_of(store) == "partial"
-
-
-def test_a_run_is_running_while_its_writer_is_open(tmp_path: Path) -> None:
-    store = TraceStore(tmp_path)
-    writer = store.open(RUN)
-    writer.write(begun())
-    assert state_of(store) == "running"
-    with pytest.raises(UsageError, match="still being written"):
-        store.remove(RUN)
-    writer.close()
-    assert state_of(store) == "interrupted"
-
-
-def test_an_id_is_used_once(tmp_path: Path) -> None:
-    store = stored([begun()], tmp_path)
-    with pytest.raises(FileExistsError):
-        store.open(RUN)
-    assert list(store.events(RUN)) == [begun()]
-
-
-def test_a_run_is_found_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    store = TraceStore(tmp_path / "traces")
-    with pytest.raises(UsageError, match="there is no run"):
-        store.find("last")
-    for run in ("20261119-101112-aaaaaa", "20261120-101112-abcdef", "20261120-101112-abc000"):
-        stored([begun()], store.directory, run)
-    assert store.find("20261119") == "20261119-101112-aaaaaa"
-    assert store.find("20261120-101112-abcd") == "20261120-101112-abcdef"
-    assert store.find("last").startswith("20261120")
-    for name, said in (("20261120", "2 runs begin"), ("2025", "there is no run"), ("", "there is no run")):
-        with pytest.raises(UsageError, match=said):
-            store.find(name)
 
 
 def test_the_later_of_two_runs_in_one_second_is_last(tmp_path: Path) -> None:

@@ -205,6 +205,7 @@ async def _make_conductor(
     settings: Settings, planner: Worker | None, model: Model | None, pool: Pool, loaded: LoadedModels
 ) -> Conductor:  # fmt: skip
     """The conductor, which knows of every worker of the pool and has none of them open yet."""
+    loaded.circuits.board = open_state(settings.paths).circuits
     return Conductor(
         model=model,
         pool=pool,

@@ -128,7 +128,7 @@ async def perform(run: Run, job: Job) -> AsyncGenerator[tuple[Event, Trace], Non
     try:
         async with aclosing(aiter(run)) as events:
             async for event, trace in events:
-                notice = recorder.store_event(event)
+                notice = await recorder.store_event(event)
                 recorder.flush_in_time()
                 if telemetry is not None:
                     telemetry.read(event, trace)
@@ -171,20 +171,21 @@ class RunRecorder:
             message = f"the trace is incomplete: {self._writer.place}: {self._writer.problem}"
             raise TraceIncomplete(message, hint="free some disk space before the next run")
 
-    def store_event(self, event: ev.Event) -> ev.Notice | None:
+    async def store_event(self, event: ev.Event) -> ev.Notice | None:
         """Store an event; returns a notice for the reader where something cannot be stored. Raises `ConfigError`."""
         if isinstance(event, ev.RunStarted):
-            return self._begin(event, self._job.store) if self._job.store is not None else None
+            return await self._begin(event, self._job.store) if self._job.store is not None else None
         found = dict[str, str]()
         writer, spending = self._writer, self._run.config.daily_spend
         if writer is not None:
-            writer.write(event)
+            if (writing := writer.write(event)) is not None:
+                await writing
             if writer.problem:
                 found["trace"] = (
                     f"the trace cannot be written any more: {writer.place}: {writer.problem}; the run goes on"
                 )
             returned = ev.innermost_event(event)
-            if isinstance(returned, ev.ToolReturned) and (why := self._store_attachments(returned.attachments)):
+            if isinstance(returned, ev.ToolReturned) and (why := await self._store_attachments(returned.attachments)):
                 found["image"] = f"an image that a tool gave back cannot be stored: {why}"
         if spending is not None:
             found["spending"] = spending.take_problem()
@@ -194,15 +195,16 @@ class RunRecorder:
         self._reported |= {kind for kind, text in found.items() if text}
         notice = self._run.add_notice(event.at, "; ".join(texts))
         # No event follows the end of a run.
-        if writer is not None and not isinstance(event, ENDS):
-            writer.write(notice)
+        if writer is not None and not isinstance(event, ENDS) and (writing := writer.write(notice)) is not None:
+            await writing
         return notice
 
-    def _begin(self, event: ev.RunStarted, store: Traces) -> ev.Notice | None:
+    async def _begin(self, event: ev.RunStarted, store: Traces) -> ev.Notice | None:
         """Begin the trace. Nothing is called before this returns."""
         try:
             self._writer = store.open(event.run)
-            self._writer.write(event)
+            if (writing := self._writer.write(event)) is not None:
+                await writing
             why = self._writer.problem
         except OSError as error:
             why = error.strerror or str(error)
@@ -215,7 +217,7 @@ class RunRecorder:
                 text = f"no trace and no daily total can be kept of this run: {self._job.settings.paths.state}"
             return self._run.add_notice(event.at, f"{text}: {why}", "trace_not_stored")
         # After the trace that names them: so nobody deletes them meanwhile.
-        if why := self._store_attachments(event.question.attachments):
+        if why := await self._store_attachments(event.question.attachments):
             if self._required:
                 self._refuse(f"the attached files cannot be stored: {why}")
             text = f"the attached files cannot be stored, so this run cannot be resumed: {why}"
@@ -232,12 +234,12 @@ class RunRecorder:
             hint = "free some disk space, fix the permissions, or set traces.keep to auto"
             raise ConfigError(message, hint=hint)
 
-    def _store_attachments(self, attachments: Sequence[Attachment]) -> str:
+    async def _store_attachments(self, attachments: Sequence[Attachment]) -> str:
         """Store the bytes of files; returns why that is not possible, else an empty text."""
         source = self._run.config.attachments
         try:
             if attachments and source is not None:
-                source.store(attachments)
+                await asyncio.to_thread(source.store, attachments)
         except OSError as error:
             return error.strerror or str(error)
         return ""

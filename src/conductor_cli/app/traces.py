@@ -168,7 +168,7 @@ def find_old_runs(store: Traces, older_than: str | None, keep: int | None, now: 
         rows, _ = store.newest(count=-1)
     except OSError as error:
         raise unreadable(store.place, error) from None
-    return [run for run in rows[keep or 0 :] if run.run < before and not store.is_running(run.run)]
+    return [run for run in rows[keep or 0 :] if run.run < before and run.state != "running"]
 
 
 def size_of_runs(runs: Sequence[StoredRun]) -> int:
@@ -177,19 +177,12 @@ def size_of_runs(runs: Sequence[StoredRun]) -> int:
     return own + sum(max(run.size, 0) for run in runs)
 
 
-def delete_runs(store: Traces, runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[UsageError]]:
-    """Delete runs. Returns those that were deleted, and why the others could not be."""
-    deleted, errors = [], []
+def delete_runs(store: Traces, runs: Sequence[StoredRun]) -> list[UsageError]:
+    """Delete runs. Returns why some of them could not be."""
     try:
-        for run in runs:
-            try:
-                store.remove(run.run)
-                deleted.append(run)
-            except UsageError as error:  # it was resumed meanwhile, or the disk refuses: the others are still deleted
-                errors.append(error)
+        return store.prune([run.run for run in runs])
     finally:
         forget_removed(store)
-    return deleted, errors
 
 
 def forget_removed(store: Traces) -> None:

@@ -120,9 +120,26 @@ def _names(asked: str, environ: Mapping[str, str]) -> list[str]:
     elif kind == "runs":
         from conductor_cli.state.run_list import run_names  # other names need no index
 
+        files = [each for each in (user_file, own_file) if "state" in _read_toml(each)]
         with suppress(OSError):
-            found = run_names(os.path.join(_directory("state", environ), "traces"))
+            if files or environ.get("CONDUCTOR_LLM_STATE"):
+                found = _shared_runs(environ)
+            else:
+                found = run_names(os.path.join(_directory("state", environ), "traces"))
     return [name for name in found if _NAME.fullmatch(name)]
+
+
+def _shared_runs(environ: Mapping[str, str]) -> list[str]:
+    """The newest runs in a database."""
+    from conductor_cli.config.files import app_paths  # these take long to load, and so does a connection
+    from conductor_cli.core.errors import ConductorError
+    from conductor_cli.state.home import open_state
+    from conductor_cli.state.run_list import OFFERED_NAMES
+
+    with suppress(ConductorError):
+        newest, _ = open_state(app_paths(environ)).traces.newest(count=OFFERED_NAMES)
+        return ["last", *(row.run for row in newest)]
+    return []
 
 
 def _stored_models(environ: Mapping[str, str]) -> list[str]:

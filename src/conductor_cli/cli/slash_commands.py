@@ -47,7 +47,7 @@ from conductor_cli.core.plan import Plan
 from conductor_cli.core.terminal_text import Column, one_line
 from conductor_cli.core.trace import Trace, describe_left_out
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.run_list import run_names
+from conductor_cli.state.run_list import OFFERED_NAMES, run_names
 from conductor_cli.views import choose_progress
 from conductor_cli.views.base import Stdout
 from conductor_cli.views.console import Printer, page_screen
@@ -366,8 +366,10 @@ def _offer_steps(chat: ChatSession) -> Offer:
 
 def _offer_steps_and_runs(chat: ChatSession) -> Offer:
     runs: list[str] = []
-    with suppress(OSError):
-        runs = run_names(str(chat.session.settings.paths.traces))
+    paths = chat.session.settings.paths
+    with suppress(OSError, ConductorError):
+        newest = chat.session.store.newest(count=OFFERED_NAMES)[0] if paths.database else []
+        runs = ["last", *(row.run for row in newest)] if newest else run_names(str(paths.traces))
     return [*_offer_steps(chat), *((run, "") for run in runs)]
 
 

@@ -304,7 +304,7 @@ def remove_runs_command(
         if not confirm(f"Delete {size}?", default=False):
             print_notice("nothing was deleted")
             return
-    deleted, errors = delete_runs(store, old)
-    print_line(f"deleted {format_count(len(deleted), 'run')}")
+    errors = delete_runs(store, old)
+    print_line(f"deleted {format_count(len(old) - len(errors), 'run')}")
     if errors:
         raise errors[0]

@@ -59,6 +59,7 @@ FailureReason = Literal[
     "plan_invalid",  # the planner's text is not a plan, or a plan that the rules do not allow
     "no_planner",  # planning is needed and there is no planner
     "nesting_limit",  # a step on the conductor itself, deeper than runs may nest
+    "state",  # the database that has the state does not answer, or refuses
     "worker_unknown",  # no worker has this name
     "worker_excluded",  # the worker was left out before the run began
     "circuit_open",  # the worker failed several times in a row, and is skipped for a time
@@ -164,7 +165,7 @@ class LimitReached(ConductorError):
     kind: FailureKind = "limit"
 
     def __init__(
-        self, message: str, *, hint: str = "", reason: LimitReason | Literal[""] = "", suggested: str = ""
+        self, message: str, *, hint: str = "", reason: LimitReason | Literal["", "state"] = "", suggested: str = ""
     ) -> None:
         super().__init__(message, hint=hint, reason=reason)
         self.suggested_limit = suggested

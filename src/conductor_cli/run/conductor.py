@@ -213,7 +213,7 @@ class RunResources:
         self.down = dict(config.unavailable)  # Workers that are not asked again in this run, and why
         self._pool = config.pool
         self.circuits: CircuitStates = config.circuits or Circuits(BreakerRules(failures=0))
-        self._settled = asyncio.Event()
+        self._freed, self._times_freed = asyncio.Event(), 0
         shared = config.shared_semaphores
         self._model_semaphores = model_semaphores(config.pool, config.workers) if shared is None else shared
 
@@ -263,14 +263,25 @@ class RunResources:
         def decide(today: DayBudget) -> Reservation | None:
             return self.ledger.reserve(tokens_in, answer, price, call=worker is not None, today=today)
 
+        def release(reservation: Reservation) -> None:
+            self.ledger.release(reservation)
+            self._make_room()
+
         spend = self._daily_spend
         while True:
-            reservation = spend.reserve(decide, self.ledger.release, worker) if spend else decide(NO_DAY_LIMITS)
+            before = self._times_freed
+            reservation = await spend.reserve(decide, release, worker) if spend else decide(NO_DAY_LIMITS)
             if reservation is not None:
                 return reservation
             # There is no lock around this: nothing is awaited between looking for room and waiting for the event.
-            self._settled.clear()
-            await self._settled.wait()
+            if before == self._times_freed:
+                self._freed.clear()
+                await self._freed.wait()
+
+    def _make_room(self) -> None:
+        """Calls that wait for room look again."""
+        self._times_freed += 1
+        self._freed.set()
 
     def settle(self, reservation: Reservation, usage: Usage, *, cached: bool, failed: bool) -> None:
         """A call has ended. Calls that wait for room look again.
@@ -280,7 +291,7 @@ class RunResources:
         self.ledger.settle(reservation, usage)
         if self._daily_spend:
             self._daily_spend.settle(reservation, NO_USAGE if cached else usage, failed=failed)
-        self._settled.set()
+        self._make_room()
 
 
 def share_models(conductor: Conductor, semaphores: dict[int, asyncio.Semaphore]) -> Conductor:

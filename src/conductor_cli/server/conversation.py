@@ -17,13 +17,11 @@ import hashlib
 import hmac
 import json
 import re
-import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import not_
-from pathlib import Path
 from typing import Final
 
 from conductor_cli.core.chat import CLOSE, OPEN, Attachment, MediaKind, Message, Tool, ToolCall
@@ -35,7 +33,6 @@ from conductor_cli.core.prompt_text import fence, shorten
 from conductor_cli.core.question import Conversation, File, PastTurn, Question
 from conductor_cli.core.tools import parse_arguments
 from conductor_cli.core.trace import Trace
-from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.server.api.request import ClientRequest, RequestError
 
 _OPENING: Final = re.compile(
@@ -127,8 +124,6 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 _ID: Final = re.compile(r"call_(\d{8}-\d{6}-[0-9a-f]{6})_(\d{1,2})_([A-Za-z0-9_-]{6})_([A-Za-z0-9_-]{16})", re.ASCII)
 
-_SECRET_BYTES: Final = 32
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedCall:
@@ -170,25 +165,6 @@ class CallIds:
     def _signature(self, call: SignedCall) -> str:
         text = f"{call.run}\n{call.index}\n{call.worker}"
         return _base64(hmac.new(self.secret, text.encode("utf-8", "replace"), hashlib.sha256).digest(), 16)
-
-
-def load_secret(state: Path) -> bytes:
-    """The secret of this user's servers, from the directory of state; made on first use. Raises `OSError`."""
-    path = state / "serve" / "call-secret"
-    try:
-        found = path.read_bytes()
-    except FileNotFoundError:
-        found = b""
-    if len(found) == _SECRET_BYTES:
-        return found
-    make_private_directory(path.parent)
-    with exclusive_lock(path.parent / ".lock"):
-        # Another server may have made it meanwhile.
-        found = path.read_bytes() if path.is_file() else b""
-        if len(found) != _SECRET_BYTES:
-            found = secrets.token_bytes(_SECRET_BYTES)
-            write_atomically(path, found, mode=0o600)
-    return found
 
 
 def _short_name(worker: str) -> str:

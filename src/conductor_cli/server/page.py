@@ -73,6 +73,8 @@ MAX_SPEED: Final = 64.0
 
 _STATES: Final = (*get_args(Outcome), "unreadable")
 
+_ID: Final = re.compile(r"[\w-]{1,80}")
+
 _PRIVATE: Final = {
     "cache-control": "no-store", "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin",
 }  # fmt: skip
@@ -213,14 +215,13 @@ class _Page:
 
     def _found(self, request: Request) -> str:
         """The id of the run that a request names. Raises `UsageError` or `PolicyError` where it may not be shown."""
-        store, client, name = self._store(), principal_of(request.scope), request.path_params["run"]
-        runs = store.runs()
-        if client.key is not None and name not in runs:
+        store, client, name = self._store(), principal_of(request.scope), str(request.path_params["run"])
+        run, first = name, first_event(store, name) if _ID.fullmatch(name) else None
+        if first is None:
             # Neither a number nor the beginning of an id says anything about the runs of others.
-            rows, _ = store.newest(RunQuery(**_own_runs(client)), count=-1)
-            runs = [row.run for row in rows]
-        run = store.find(name, runs)
-        first = first_event(store, run)
+            own = None if client.key is None else store.newest(RunQuery(**_own_runs(client)), count=-1)[0]
+            run = store.find(name, None if own is None else [row.run for row in own])
+            first = first_event(store, run)
         if first is None or not may_see(client, first):  # it is not said that there is one
             raise UsageError(f"there is no run {name!r}")
         if not may_read(client, first):

@@ -28,7 +28,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.run import Conductor, Run
 from conductor_cli.run.circuits import CircuitReport
 from conductor_cli.run.conductor import share_models
-from conductor_cli.server.conversation import CallIds, load_secret
+from conductor_cli.server.conversation import CallIds
 from conductor_cli.server.options import ServerOptions
 from conductor_cli.state.home import State, open_state
 from conductor_cli.state.interfaces import Spending, Traces
@@ -63,7 +63,7 @@ class Runs:
     def call_ids(self) -> CallIds:
         """What signs the ids of calls that clients make."""
         try:
-            return CallIds(load_secret(self.settings().paths.state))
+            return CallIds(open_state(self.settings().paths).secret())
         except OSError as error:
             log.warning("tool-call IDs expire on restart: the signing key could not be saved: %s", error)
             return CallIds(secrets.token_bytes(32))

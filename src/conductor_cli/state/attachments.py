@@ -19,7 +19,7 @@ from conductor_cli.models.disk import exclusive_lock, make_private_directory, wr
 from conductor_cli.state.stored_run import SUFFIX
 from conductor_cli.state.trace_file import open_trace, raw_lines
 
-_NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')
+NAMED: Final = re.compile(rb'"sha256":\s?"([0-9a-f]{64})"')
 """How an event names an attachment."""
 
 
@@ -118,5 +118,5 @@ def _named_in(traces: Path, without: Collection[str]) -> Iterator[str]:
             continue
         with suppress(FileNotFoundError), open_trace(path) as file:
             for line in raw_lines(file):
-                for found in _NAMED.finditer(line.data):
+                for found in NAMED.finditer(line.data):
                     yield found[1].decode()

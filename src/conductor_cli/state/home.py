@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
+from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.state.attachments import Attachments
 from conductor_cli.state.conversations import ConversationNames
-from conductor_cli.state.interfaces import AttachmentStore, Ratings, Spending
+from conductor_cli.state.interfaces import AttachmentStore, CircuitBoard, Conversations, Ratings, Spending
 from conductor_cli.state.ratings import RatingsFile
 from conductor_cli.state.seen_texts import SeenTexts
 from conductor_cli.state.spending import USER, DailySpend, Spender, SpentRow, checkpoint, read_spent
@@ -21,6 +23,11 @@ from conductor_cli.state.trace_store import TraceStore
 
 if TYPE_CHECKING:
     from conductor_cli.state.postgres.database import Database
+    from conductor_cli.state.postgres.records import SharedAttachments, SharedConversations, SharedRatings
+    from conductor_cli.state.postgres.traces import SharedTraces
+
+
+SECRET_BYTES: Final = 32
 
 
 class StatePlace(Protocol):
@@ -30,6 +37,8 @@ class StatePlace(Protocol):
     def database(self) -> str: ...
     @property
     def state(self) -> Path: ...
+    @property
+    def data(self) -> Path: ...
     @property
     def traces(self) -> Path: ...
     @property
@@ -52,9 +61,12 @@ class State(Protocol):
     @property
     def ratings(self) -> Ratings: ...
     @property
-    def conversations(self) -> ConversationNames: ...
+    def conversations(self) -> Conversations: ...
     @property
     def seen_templates(self) -> SeenTexts: ...
+    @property
+    def circuits(self) -> CircuitBoard | None:
+        """What other processes know of failing workers; None where they tell nobody."""
 
     def attachments(self) -> AttachmentStore: ...
 
@@ -78,10 +90,13 @@ class State(Protocol):
     def size_of_attachments(self, runs: Collection[str]) -> int:
         """Return how many bytes would be deleted with the traces of these runs."""
 
+    def secret(self) -> bytes:
+        """Return what the servers of this state sign with; made on first use. Raises `OSError`, `StateUnavailable`."""
+
 
 def open_state(paths: StatePlace) -> State:
     """Return the state of a user; nothing is read or created before it is used."""
-    return SharedState(paths) if paths.database else FileState(paths)
+    return _shared_state(paths.database, paths.state) if paths.database else FileState(paths)
 
 
 class FileState:
@@ -133,18 +148,63 @@ class FileState:
     def size_of_attachments(self, runs: Collection[str]) -> int:
         return self.attachments().prunable(self._paths.traces, runs) if runs else 0
 
+    circuits = None
 
-class SharedState(FileState):
-    """The state of several replicas: spending and its limits in PostgreSQL, everything else in files."""
+    def secret(self) -> bytes:
+        return load_secret(self._paths.state)
+
+
+class SharedState:
+    """The state of several replicas, in a PostgreSQL database. Models, settings and caches stay in files."""
+
+    def __init__(self, url: str, state: Path) -> None:
+        self._url = url
+        self._state = state
 
     @property
     def place(self) -> str:
         return self.database.place
 
-    @property
+    @cached_property
     def database(self) -> Database:
         """The database, open for everybody in this process."""
-        return _open_database(self._paths.database)
+        from conductor_cli.state.postgres.database import Database
+
+        return Database(self._url)
+
+    @cached_property
+    def traces(self) -> SharedTraces:
+        from conductor_cli.state.postgres.traces import SharedTraces
+
+        return SharedTraces(self.database)
+
+    @cached_property
+    def circuits(self) -> CircuitBoard:
+        from conductor_cli.state.postgres.records import SharedCircuits
+
+        return SharedCircuits(self.database)
+
+    @property
+    def ratings(self) -> SharedRatings:
+        from conductor_cli.state.postgres.records import SharedRatings
+
+        return SharedRatings(self.database)
+
+    @property
+    def conversations(self) -> SharedConversations:
+        from conductor_cli.state.postgres.records import SharedConversations
+
+        return SharedConversations(self.database)
+
+    @cached_property
+    def seen_templates(self) -> SeenTexts:
+        """What this user was shown on this machine is nobody else's."""
+        return SeenTexts(self._state / "seen-templates")
+
+    def attachments(self) -> SharedAttachments:
+        from conductor_cli.state.postgres.records import SharedAttachments
+
+        return SharedAttachments(self.database)
 
     def spending(
         self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
@@ -162,9 +222,38 @@ class SharedState(FileState):
     def tidy_spending(self) -> None:
         """The database does so by itself."""
 
+    def prune_attachments(self) -> None:
+        self.attachments().prune()
+
+    def size_of_attachments(self, runs: Collection[str]) -> int:
+        return self.attachments().prunable(runs) if runs else 0
+
+    def secret(self) -> bytes:
+        from conductor_cli.state.postgres.records import shared_secret
+
+        return shared_secret(self.database)
+
 
 @cache
-def _open_database(url: str) -> Database:
-    from conductor_cli.state.postgres.database import Database
+def _shared_state(url: str, state: Path) -> SharedState:
+    """One for each database in a process, whose connections everybody shares."""
+    return SharedState(url, state)
 
-    return Database(url)
+
+def load_secret(state: Path) -> bytes:
+    """The secret of this user's servers, from the directory of state; made on first use. Raises `OSError`."""
+    path = state / "serve" / "call-secret"
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        found = b""
+    if len(found) == SECRET_BYTES:
+        return found
+    make_private_directory(path.parent)
+    with exclusive_lock(path.parent / ".lock"):
+        # Another server may have made it meanwhile.
+        found = path.read_bytes() if path.is_file() else b""
+        if len(found) != SECRET_BYTES:
+            found = secrets.token_bytes(SECRET_BYTES)
+            write_atomically(path, found, mode=0o600)
+    return found

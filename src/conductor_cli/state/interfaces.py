@@ -8,7 +8,7 @@ change is there as a whole or not at all, and another process sees it when the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import Failure, ModelError
+from conductor_cli.core.errors import Failure, FailureKind, ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.ledger import DayBudget, Reservation
 from conductor_cli.core.pool import Worker
@@ -41,17 +41,20 @@ class Spending(Protocol):
     def today(self) -> DayBudget:
         """Return what is spent and reserved by now."""
 
-    def reserve(
+    async def reserve(
         self, decide: Callable[[DayBudget], Reservation | None], release: Callable[[Reservation], None],
         worker: Worker | None = None,
     ) -> Reservation | None:  # fmt: skip
-        """Let `decide` make a reservation for a call of `worker`, the conductor if None, while nobody else decides.
+        """Let `decide` make a reservation for a call of `worker`, the conductor if None; nobody else takes its room.
 
         It is recorded before this returns. Where that fails, `release` is called, and `LimitReached` raised.
         """
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
-        """Put what a call used in the place of its reservation. `failed`: nothing of its reply is used."""
+        """Put what a call used in the place of its reservation. `failed`: nothing of its reply is used.
+
+        Nobody waits for it, but the next reservation does.
+        """
 
     def find_problem(self) -> str:
         """Return why nothing can be recorded; empty where it can."""
@@ -78,11 +81,14 @@ class EventWriter(Protocol):
     def waiting(self) -> int:
         """How many pieces of text wait for others. Whoever writes them calls `flush` after `MAX_WAIT` seconds."""
 
-    def write(self, event: ev.Event) -> None:
-        """Append an event; pieces of streamed text may wait for each other, for a second at most."""
+    def write(self, event: ev.Event) -> Awaitable[None] | None:
+        """Append an event; pieces of streamed text may wait for each other, for a second at most.
 
-    def flush(self) -> None:
-        """Write what waits."""
+        What is returned, if anything, ends when that is done. Nothing has to be awaited outside an event loop.
+        """
+
+    def flush(self) -> Awaitable[None] | None:
+        """Write what waits, as `write` does."""
 
     def close(self) -> None:
         """Write what waits, and let others read the run as ended or interrupted."""
@@ -151,6 +157,9 @@ class Traces(Protocol):
     def remove(self, run: str) -> None:
         """Delete a stored run. Raises `UsageError` while it is being written."""
 
+    def prune(self, runs: Collection[str]) -> list[UsageError]:
+        """Delete stored runs, and return why some of them are still there. Raises nothing for these."""
+
     def refresh(self) -> None:
         """Let nothing remain of deleted runs in what lists are made of."""
 
@@ -173,6 +182,16 @@ class Ratings(Protocol):
         """Return the ratings that count, in the order in which they were given. What is damaged is left out."""
 
 
+class Conversations(Protocol):
+    """The names of conversations. What was said in them is in the traces."""
+
+    def read(self) -> dict[str, str]:
+        """Return the last run of each conversation by its name, the newest conversation first."""
+
+    def set(self, name: str, run: str) -> None:
+        """Let a name stand for the conversation that ends with this run. Raises `ConfigError`."""
+
+
 class AttachmentStore(Protocol):
     """The bytes of images and documents, by their SHA-256."""
 
@@ -187,6 +206,29 @@ class AttachmentStore(Protocol):
 
     def store(self, attachments: Iterable[Attachment]) -> None:
         """Keep what is in memory of these for good: a stored run names them. Raises `OSError`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCircuit:
+    """A circuit that is open until then, by the clock `time.monotonic`, and why."""
+
+    until: float
+    failures: int
+    reason: str
+    kind: FailureKind
+
+
+class CircuitBoard(Protocol):
+    """What processes tell each other of open circuits. A key stands for a circuit; nobody waits for anything here."""
+
+    def publish(self, key: str, circuit: OpenCircuit) -> None:
+        """Tell others that a circuit is open."""
+
+    def withdraw(self, key: str) -> None:
+        """Tell others that it is closed again."""
+
+    def find(self, key: str) -> OpenCircuit | None:
+        """Return what others have said of a circuit that is still open."""
 
 
 class CircuitStates(Protocol):

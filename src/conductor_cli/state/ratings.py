@@ -42,7 +42,7 @@ class RatingsFile:
         except OSError as error:
             return StoredRatings(problem=f"{path} cannot be read: {error.strerror}")
         for raw in filter(bytes.strip, lines):
-            rating = _parse_rating(raw)
+            rating = parse_rating(raw)
             damaged += rating is None
             ratings += [rating] if rating is not None else []
         what = "line is" if damaged == 1 else "lines are"
@@ -62,7 +62,7 @@ class RatingsFile:
             raise ConfigError(f"{self._path} cannot be written: {error.strerror}", hint=hint) from None
 
 
-def _parse_rating(raw: bytes) -> Rating | None:
+def parse_rating(raw: bytes) -> Rating | None:
     """The rating of a line, None where it is none. It is read before each question, so in a tenth of `load`'s time."""
     try:
         data = json.loads(raw)

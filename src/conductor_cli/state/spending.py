@@ -310,7 +310,7 @@ class DailySpend:
         with self._transaction() as database:
             return self._budget(database, self._day(database))
 
-    def reserve(
+    async def reserve(
         self,
         decide: Callable[[DayBudget], Reservation | None],
         release: Callable[[Reservation], None],

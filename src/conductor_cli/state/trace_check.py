@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Final, Literal, NamedTuple, Protocol
 
 from conductor_cli.core import events as ev
 from conductor_cli.core.errors import UsageError
@@ -87,20 +87,19 @@ class _Record(NamedTuple):
     problem: str = ""
 
 
-def check_trace(path: Path, *, running: bool = False) -> TraceCheck:
-    """Follow the chain of a trace; of one that is being written, as far as it has come. Raises `OSError`."""
+def check_trace(file: BinaryIO, run: str, *, running: bool = False) -> TraceCheck:
+    """Follow the chain of the trace of a run; of one that is being written, as far as it has come. Raises `OSError`."""
     checker = _Checker()
-    with open_trace(path) as file:
-        for line in raw_lines(file):
-            checker.add_line(line, running=running)
+    for line in raw_lines(file):
+        checker.add_line(line, running=running)
     checker.close(running=running)
     faults = list(checker.faults)
-    if checker.run and checker.run != path.stem:
+    if checker.run and checker.run != run:
         text = f"line 1 begins the run {checker.run}, and the file has another name"
         faults.append(TraceFault(line=1, fault="foreign", text=text))
     faults.sort(key=lambda fault: fault.line)
     link = (checker.good or START).decode()
-    return TraceCheck(run=path.stem, lines=checker.lines, link=link, running=running, faults=tuple(faults))
+    return TraceCheck(run=run, lines=checker.lines, link=link, running=running, faults=tuple(faults))
 
 
 @dataclass(slots=True)

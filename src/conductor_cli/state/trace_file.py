@@ -113,6 +113,34 @@ ENDS: Final = (ev.RunFinished, ev.RunFailed)
 _HINT: Final = "conductor trace verify says what is wrong with it"
 
 
+class HashedLines:
+    """Makes lines with hashes of the events of one run, without keys that this process has read."""
+
+    def __init__(self) -> None:
+        self._lines = LineWriter(KNOWN_SECRETS)
+        self._link = START
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces wait for others."""
+        return self._lines.waiting
+
+    def add(self, event: ev.Event) -> bytes:
+        """Return the lines that can be written now that this event has happened: none while pieces wait."""
+        return self._with_hashes(self._lines.add(event))
+
+    def flush(self) -> bytes:
+        """Return the line of the pieces that wait, if there are any."""
+        return self._with_hashes(self._lines.flush())
+
+    def _with_hashes(self, lines: list[str]) -> bytes:
+        content = b""
+        for line in lines:
+            hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
+            content += hashed + b"\n"
+        return content
+
+
 class TraceWriter:
     """Writes the events of one run; pieces of text wait for each other, as `trace_lines` says.
 
@@ -124,10 +152,9 @@ class TraceWriter:
         make_private_directory(path.parent)
         self.path = path
         self.error: OSError | None = None
-        self._lines = LineWriter(KNOWN_SECRETS)
+        self._lines = HashedLines()
         self._pending = b""
         self._ended = False
-        self._link = START
         # O_EXCL: two processes must not write the same run. O_APPEND: a retried write goes to the end.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         # Locked while it is open. Without locks, a run that is being written is listed as interrupted. This waits,
@@ -165,11 +192,9 @@ class TraceWriter:
         if self._file >= 0:
             self._append(self._lines.flush())
 
-    def _append(self, lines: list[str]) -> None:
-        for line in lines:
-            hashed, self._link = add_hash(line.encode("utf-8", "backslashreplace"), self._link)
-            self._pending += hashed + b"\n"
-        if not lines and not self._pending:
+    def _append(self, lines: bytes) -> None:
+        self._pending += lines
+        if not self._pending:
             return
         try:
             while self._pending:
@@ -230,7 +255,8 @@ class RawLine(NamedTuple):
 def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
     """Yield the lines of a file, none of them larger in memory than `MAX_TRACE_LINE`. Raises `OSError`."""
     # In a small file no line is too long, and reading it as it is takes half the time.
-    small = not isinstance(file, gzip.GzipFile) and os.fstat(file.fileno()).st_size <= MAX_TRACE_LINE
+    own = getattr(file, "raw", None)
+    small = isinstance(own, io.FileIO) and os.fstat(own.fileno()).st_size <= MAX_TRACE_LINE
     number = 0
     try:
         for data in file if small else iter(lambda: file.readline(MAX_TRACE_LINE), b""):
@@ -253,27 +279,32 @@ def read_events(path: Path, *, pieces: bool = True) -> Iterator[ev.Event]:
     Without `pieces`, streamed texts are left out; a finished step has its whole text. Raises `UsageError` when the file
     cannot be read, or does not begin as a trace of this version does.
     """
-    damage, end, reader = _Damage(), list[ev.Event](), LineReader(pieces=pieces)
     try:
         with open_trace(path) as file:
-            for line in raw_lines(file):
-                if not line.complete:
-                    break  # a process that was killed left the last line incomplete
-                events, problem = _read_first(path, line, reader) if line.number == 1 else parse_line(line, reader)
-                for number, event in enumerate(events):
-                    if end:
-                        problem = "it comes after the end of the run"
-                    elif isinstance(event, ev.RunStarted) and (line.number > 1 or number):
-                        problem = "it begins another run"
-                    elif isinstance(event, ENDS):
-                        end.append(event)
-                    else:
-                        yield from damage.notices(event.at)
-                        yield event
-                if problem:
-                    damage.add(line.number, problem)
+            yield from events_in(file, str(path), pieces=pieces)
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def events_in(file: BinaryIO, name: str, *, pieces: bool = True) -> Iterator[ev.Event]:
+    """The same for a file that is open. `name` is for messages. Raises `UsageError` and `OSError`."""
+    damage, end, reader = _Damage(), list[ev.Event](), LineReader(pieces=pieces)
+    for line in raw_lines(file):
+        if not line.complete:
+            break  # a process that was killed left the last line incomplete
+        events, problem = _read_first(name, line, reader) if line.number == 1 else parse_line(line, reader)
+        for number, event in enumerate(events):
+            if end:
+                problem = "it comes after the end of the run"
+            elif isinstance(event, ev.RunStarted) and (line.number > 1 or number):
+                problem = "it begins another run"
+            elif isinstance(event, ENDS):
+                end.append(event)
+            else:
+                yield from damage.notices(event.at)
+                yield event
+        if problem:
+            damage.add(line.number, problem)
     yield from damage.notices(end[0].at if end else None)
     yield from end
 
@@ -298,19 +329,19 @@ def parse_line(line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
         return [], str(error)
 
 
-def _read_first(path: Path, line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
+def _read_first(name: str, line: RawLine, reader: LineReader) -> tuple[list[ev.Event], str]:
     """The same for the first line. Raises `UsageError` where that is not the start of a run of this version."""
     data = line.data.removeprefix(codecs.BOM_UTF8)
     events, problem = parse_line(line._replace(data=data), reader)
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         problem = "it is UTF-16, in which another program has saved the file"
     if not events:
-        raise UsageError(f"{path}, line 1: {problem}", hint=_HINT)
+        raise UsageError(f"{name}, line 1: {problem}", hint=_HINT)
     event = events[0]
     if isinstance(event, ev.RunStarted) and event.format == ev.FORMAT:
         return events, problem
     found = f"; it is in format {event.format}" if isinstance(event, ev.RunStarted) else ""
-    raise UsageError(f"{path} does not begin with the start of a run in format {ev.FORMAT}{found}", hint=_HINT)
+    raise UsageError(f"{name} does not begin with the start of a run in format {ev.FORMAT}{found}", hint=_HINT)
 
 
 class _Damage:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -17,13 +18,68 @@ from conductor_cli.core.trace import Trace, apply_event
 from conductor_cli.state.run_index import RunIndex
 from conductor_cli.state.stored_run import EVERY_RUN, SUFFIX, RunQuery, StoredRun
 from conductor_cli.state.trace_check import ASIDE, TraceCheck, check_trace, repair_trace
-from conductor_cli.state.trace_file import TraceFollower, TraceWriter, is_live, read_events, unreadable
+from conductor_cli.state.trace_file import TraceFollower, TraceWriter, is_live, open_trace, read_events, unreadable
 
 _SECOND: Final = len("20261231-235959")
 _LAST: Final = re.compile(r"last(?:~(\d{1,9}))?")
 
 
-class TraceStore:
+def find_run(name: str, runs: Sequence[str]) -> str:
+    """The one of these runs, newest first, that is called `name`. Raises `UsageError` for none, or more than one."""
+    back = _LAST.fullmatch(name)
+    if back is not None:
+        found = runs[int(back[1] or 0) :][:1]
+    else:
+        found = [name] if name in runs else [run for run in runs if name and run.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} runs begin with {name!r}" if found else f"there is no run {name!r}"
+    raise UsageError(what, hint="conductor trace list shows the stored runs")
+
+
+class StoredTraces(ABC):
+    """What follows from the events of the runs, wherever they are stored."""
+
+    @abstractmethod
+    def runs(self) -> list[str]: ...
+    @abstractmethod
+    def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]: ...
+    @abstractmethod
+    def is_running(self, run: str) -> bool: ...
+    @abstractmethod
+    def remove(self, run: str) -> None: ...
+
+    def find(self, name: str, among: Sequence[str] | None = None) -> str:
+        """The id of the run called `name`: an id, the beginning of one, `last`, or `last~2` for the one two before it.
+
+        `among` are the only runs that may be meant, newest first. Raises `UsageError` when there is none, or more than
+        one.
+        """
+        return find_run(name, self.runs() if among is None else among)
+
+    def trace(self, run: str, *, pieces: bool = True) -> Trace:
+        """The trace of a stored run. Raises `UsageError` as `events` does."""
+        return reduce(apply_event, self.events(run, pieces=pieces), Trace())
+
+    def ended(self, name: str, *, pieces: bool = True) -> Trace:
+        """The trace of the run called `name`. Raises `UsageError`, also while another process is writing it."""
+        run = self.find(name)
+        if self.is_running(run):
+            raise UsageError(f"run {run} is still running", hint="wait until it ends, or stop it first")
+        return self.trace(run, pieces=pieces)
+
+    def prune(self, runs: Collection[str]) -> list[UsageError]:
+        """Delete runs; returns why some could not be: one was resumed meanwhile, or the disk refuses."""
+        errors = []
+        for run in runs:
+            try:
+                self.remove(run)
+            except UsageError as error:
+                errors.append(error)
+        return errors
+
+
+class TraceStore(StoredTraces):
     """The directory of traces."""
 
     def __init__(self, directory: Path) -> None:
@@ -79,23 +135,6 @@ class TraceStore:
         with suppress(OSError):
             RunIndex(str(self.directory)).refresh()
 
-    def find(self, name: str, among: Sequence[str] | None = None) -> str:
-        """The id of the run called `name`: an id, the beginning of one, `last`, or `last~2` for the one two before it.
-
-        `among` are the only runs that may be meant, newest first. Raises `UsageError` when there is none, or more than
-        one.
-        """
-        runs = self.runs() if among is None else among
-        back = _LAST.fullmatch(name)
-        if back is not None:
-            found = runs[int(back[1] or 0) :][:1]
-        else:
-            found = [name] if name in runs else [run for run in runs if name and run.startswith(name)]
-        if len(found) == 1:
-            return found[0]
-        what = f"{len(found)} runs begin with {name!r}" if found else f"there is no run {name!r}"
-        raise UsageError(what, hint="conductor trace list shows the stored runs")
-
     def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
         """The events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
 
@@ -108,17 +147,6 @@ class TraceStore:
         if empty:
             raise UsageError(f"{self.path(run)} has no complete event", hint=f"conductor trace rm {run} deletes it")
 
-    def trace(self, run: str, *, pieces: bool = True) -> Trace:
-        """The trace of a stored run. Raises `UsageError` as `events` does."""
-        return reduce(apply_event, self.events(run, pieces=pieces), Trace())
-
-    def ended(self, name: str, *, pieces: bool = True) -> Trace:
-        """The trace of the run called `name`. Raises `UsageError`, also while another process is writing it."""
-        run = self.find(name)
-        if self.is_running(run):
-            raise UsageError(f"run {run} is still running", hint="wait until it ends, or stop it first")
-        return self.trace(run, pieces=pieces)
-
     def is_running(self, run: str) -> bool:
         """Whether another process is writing this run."""
         return is_live(self.path(run))
@@ -127,7 +155,8 @@ class TraceStore:
         """Whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
         path, running = self.path(run), self.is_running(run)
         try:
-            return check_trace(path, running=running)
+            with open_trace(path) as file:
+                return check_trace(file, run, running=running)
         except OSError as error:
             raise unreadable(path, error) from None
 

@@ -1,18 +1,28 @@
 """Connections to the database of the state, and its tables.
 
-Every statement is in a transaction of its own connection, and nothing outlives a transaction: no prepared statement, no
-setting of a session, no lock. That is what PgBouncer asks for in transaction mode, which was not tried.
+A call is one statement in a transaction of its own, and so one round trip; what may be lost on the way is said again,
+so each statement that changes something does so once, however often it is said. Nothing outlives a transaction: no
+prepared statement, no setting of a session, no lock. So a PgBouncer in transaction mode may stand in between.
+
+What a client may read names neither an address nor a role: the log has these.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import secrets
+import selectors
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, LiteralString, NoReturn
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from conductor_cli.core.errors import ConfigError, StateUnavailable
 
@@ -21,93 +31,114 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
+log = logging.getLogger(__name__)
+
 CONNECT_SECONDS: Final = 2
 """How long a new connection may take. The least that libpq allows."""
+
+SILENT_SECONDS: Final = 10
+"""How long a database may say nothing, and how long somebody may wait for one of the connections."""
 
 AWAY_SECONDS: Final = 1.0
 """After a connection has failed, nobody waits for another one for so long: the answer is the same error at once."""
 
-MAX_IDLE: Final = 4
-"""Open connections that are kept for the next transaction."""
+MAX_CONNECTIONS: Final = 8
+"""Connections of one process."""
+
+AWAY: Final = "the database of the state does not answer"
 
 _LOCK: Final = 0x636F6E6475637400
 """The number of the lock of migrations."""
 
-MIGRATIONS: Final[tuple[LiteralString, ...]] = (
-    """
-    CREATE TABLE conductor_calls (
-        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        day date NOT NULL,
-        owner text,  -- the process of a call that has not ended, NULL once it has. Such a row is a hold
-        released boolean NOT NULL DEFAULT false,  -- somebody has said that this hold counts nothing
-        expires_at timestamptz NOT NULL,  -- from then on, it is not known what an open call did
-        worker text NOT NULL,
-        client text NOT NULL,
-        provider text NOT NULL,
-        model text NOT NULL,
-        worker_call integer NOT NULL,
-        failed integer NOT NULL DEFAULT 0,
-        calls bigint NOT NULL,
-        unpriced bigint NOT NULL,
-        tokens_in bigint NOT NULL,
-        tokens_out bigint NOT NULL DEFAULT 0,
-        cost bigint,  -- billionths of a dollar
-        imported text UNIQUE  -- the file and the row of a call that came from a file
-    );
-    CREATE INDEX conductor_calls_by_day ON conductor_calls (day);
-    CREATE INDEX conductor_calls_open ON conductor_calls (expires_at) WHERE owner IS NOT NULL;
-    CREATE TABLE conductor_totals (
-        day date NOT NULL,
-        scope text NOT NULL,  -- '' for everybody, 'key:NAME' for a client of a server
-        cost bigint NOT NULL DEFAULT 0,  -- of calls that have ended
-        tokens bigint NOT NULL DEFAULT 0,
-        calls bigint NOT NULL DEFAULT 0,
-        held_cost bigint NOT NULL DEFAULT 0,  -- of calls that have not
-        held_tokens bigint NOT NULL DEFAULT 0,
-        held_calls bigint NOT NULL DEFAULT 0,
-        PRIMARY KEY (day, scope)
-    );
-    """,
-)
-"""What makes each version of the tables of the one before. A version that was released is never changed."""
+_SAID: Final = {
+    "password authentication failed": "the database of the state refuses the password",
+    "no password supplied": "the database of the state asks for a password",
+    "read-only transaction": "the database of the state is read-only",
+    "too many": "the database of the state has no connection left",
+    '(database|role) "[^"]*" does not exist': "the database or the role of the setting state does not exist",
+    "permission denied": "the role of the setting state may not do that in its database",
+    "could not extend file": "the disk of the database of the state is full",
+}
+"""What is told of PostgreSQL's own words, by a pattern of a part of them."""
 
-VERSION: Final = len(MIGRATIONS)
+T = TypeVar("T")
+
+
+@cache
+def migrations() -> tuple[str, ...]:
+    """Return what makes each version of the tables of the one before."""
+    text = files(__package__).joinpath("schema.sql").read_text("utf-8")
+    return tuple(re.split(r"(?m)^-- version \d+\b.*$", text)[1:])
+
+
+def storable(text: str, most: int | None = None) -> str:
+    """Return the text, at most so many characters of it, as PostgreSQL takes it: without NUL and lone surrogates."""
+    return text[:most].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 class Database:
-    """The database at a URL. `place` is the URL without its password."""
+    """The database at a URL. `place` is the URL without its password, and `owner` stands for this process.
 
-    def __init__(self, url: str) -> None:
+    `find_password` is asked where the URL has none, and returns None where it knows none.
+    """
+
+    def __init__(self, url: str, find_password: Callable[[], str | None] = lambda: None) -> None:
         self._url = url
+        self._find_password = find_password
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
+        self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self.clock_ahead = 0.0
+        """Seconds by which the clock of the database is before that of this machine."""
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._away_until = 0.0
-        self._away = ""
-        self._ahead = timedelta(0)
-        """By how much the clock of the database is before that of this machine."""
+        self._away = AWAY
+        self._started = 0.0
 
     def now(self) -> datetime:
-        """The time by the clock of the database, which all replicas share, in the time zone of this machine."""
-        return (datetime.now(UTC) + self._ahead).astimezone()
+        """The time by the clock of the database, which all replicas share, in the time zone of this machine.
+
+        Raises as `call` where no connection was made yet.
+        """
+        if not self._started:
+            self.call("SELECT 1")
+        return datetime.fromtimestamp(self._started + time.monotonic(), UTC).astimezone()
+
+    def call(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Execute one statement and return its rows. Raises `StateUnavailable` and `ConfigError`.
+
+        It is said again where the connection broke, so it must do once what it does.
+        """
+        psycopg = _psycopg()
+        for attempt in (1, 2):
+            with self._connection() as connection:
+                try:
+                    cursor = connection.execute(statement.encode(), values or None)
+                    return cursor.fetchall() if cursor.description is not None else []
+                except psycopg.Error as error:
+                    if attempt == 2 or not connection.broken:
+                        self._raise(error)
+        raise AssertionError
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A connection in a transaction, which is committed at the end. Raises `StateUnavailable` and `ConfigError`."""
         psycopg = _psycopg()
-        connection = self._begin()
-        try:
-            yield connection
-            connection.commit()
-        except psycopg.Error as error:
-            connection.close()
-            self._raise(error)
-        except BaseException:
-            with suppress(psycopg.Error):
-                connection.rollback()
-            self._give_back(connection)
-            raise
-        self._give_back(connection)
+        with self._connection() as connection:
+            try:
+                with connection.transaction():
+                    yield connection
+            except psycopg.Error as error:
+                self._raise(error)
+
+    def soon(self, work: Callable[..., T], *values: object) -> Future[T]:
+        """Do some work with the database on a thread, so that nobody else waits for it."""
+        return self._threads.submit(work, *values)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(MAX_CONNECTIONS, "state")
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -117,9 +148,12 @@ class Database:
             connection.close()
 
     def version(self) -> int:
-        """The version of the tables; 0 where there are none."""
-        with self._connect() as connection:
+        """The version of the tables; 0 where there are none. Raises `ConfigError` where a migration is half done."""
+        connection = self._connect()
+        try:
             return _version(connection)
+        finally:
+            connection.close()
 
     def migrate(self) -> int:
         """Bring the tables to the version of this program, all or nothing, and return the version that they had.
@@ -127,36 +161,53 @@ class Database:
         Where several processes do so at once, one works and the others wait. Raises `ConfigError` for a newer version.
         """
         psycopg = _psycopg()
+        connection = self._connect()
         try:
-            with self._connect() as connection:
+            with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
                 before = _version(connection)
-                if before > VERSION:
-                    self._refuse(before)
+                if before > len(migrations()):
+                    _refuse(before)
                 if before == 0:
                     connection.execute("CREATE TABLE conductor_version (version integer NOT NULL)")
                     connection.execute("INSERT INTO conductor_version VALUES (0)")
-                for number, statements in enumerate(MIGRATIONS[before:], start=before + 1):
-                    connection.execute(statements)
+                for number, statements in enumerate(migrations()[before:], start=before + 1):
+                    connection.execute(statements.encode())
                     connection.execute("UPDATE conductor_version SET version = %s", [number])
                 return before
         except psycopg.Error as error:
             self._raise(error)
+        finally:
+            connection.close()
 
-    def _begin(self) -> Connection:
-        """A connection whose transaction has begun. One that broke while nobody used it is replaced."""
-        psycopg = _psycopg()
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """A connection that nobody else uses meanwhile."""
+        if not self._free.acquire(timeout=SILENT_SECONDS):
+            raise StateUnavailable(f"{AWAY}: all connections of this process wait for it", hint=_HINT, reason="state")
+        try:
+            connection = self._take_idle() or self._checked()
+            try:
+                yield connection
+            finally:
+                with self._lock:
+                    self._idle.append(connection)
+        finally:
+            self._free.release()
+
+    def _take_idle(self) -> Connection | None:
+        """One that is open. Where the other side has closed it, there is something to read: the end."""
         while True:
             with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._checked()
-            try:
-                connection.execute("SELECT 1")
-            except psycopg.Error:
-                connection.close()
-            else:
-                return connection
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            if not connection.closed:
+                with selectors.DefaultSelector() as selector:
+                    selector.register(connection.fileno(), selectors.EVENT_READ)
+                    if not selector.select(0):
+                        return connection
+            connection.close()
 
     def _checked(self) -> Connection:
         """A new connection to tables of the version of this program. An empty database gets them."""
@@ -164,35 +215,31 @@ class Database:
         try:
             found = _version(connection)
             if found == 0:
-                connection.rollback()
                 self.migrate()
-            elif found != VERSION:
-                self._refuse(found)
-            connection.rollback()
-        except BaseException:
+            elif found != len(migrations()):
+                _refuse(found)
+        except BaseException as error:
             connection.close()
+            if isinstance(error, _psycopg().Error):
+                self._raise(error)
             raise
         return connection
 
-    def _refuse(self, found: int) -> NoReturn:
-        if found > VERSION:
-            message = f"{self.place} is of version {found}; this program knows {VERSION}"
-            raise ConfigError(message, hint="update conductor here too; nothing was changed")
-        message = f"{self.place} is of version {found}; this program needs {VERSION}"
-        raise ConfigError(message, hint="nothing was changed; use the version of conductor that made it")
-
     def _connect(self) -> Connection:
         if time.monotonic() < self._away_until:
-            raise StateUnavailable(self._away, hint=_HINT)
+            raise StateUnavailable(self._away, hint=_HINT, reason="state")
         psycopg = _psycopg()
+        given = psycopg.conninfo.conninfo_to_dict(self._url)
+        if "password" not in given and (password := self._find_password()) is not None:
+            given["password"] = password
+        given = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000, **given}
         try:
             # Prepared statements belong to a session, which PgBouncer gives to another client.
-            connection: Connection = psycopg.connect(self._url, connect_timeout=CONNECT_SECONDS, prepare_threshold=None)
+            connection: Connection = psycopg.connect(**given, autocommit=True, prepare_threshold=None)
             try:
                 row = connection.execute(
-                    "SELECT clock_timestamp(), current_setting('transaction_read_only')"
+                    "SELECT extract(epoch FROM clock_timestamp())::float8, current_setting('transaction_read_only')"
                 ).fetchone()
-                connection.rollback()
             except BaseException:
                 connection.close()
                 raise
@@ -201,37 +248,47 @@ class Database:
         assert row is not None
         if row[1] == "on":
             connection.close()
-            raise StateUnavailable(f"{self.place} is read-only", hint="name the primary in the setting state")
-        self._ahead = row[0] - datetime.now(UTC)
+            hint = "name the primary in the setting state"
+            raise StateUnavailable("the database of the state is read-only", hint=hint, reason="state")
+        self._started, self.clock_ahead = row[0] - time.monotonic(), row[0] - time.time()
         self._away_until = 0.0
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
-        with self._lock:
-            if not connection.closed and len(self._idle) < MAX_IDLE:
-                self._idle.append(connection)
-                return
-        connection.close()
-
     def _raise(self, error: Exception) -> NoReturn:
-        """Raise what psycopg says as an error of ours, without any password."""
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        said = next((line for line in lines if "FATAL" in line), lines[0]).rpartition("FATAL:")[2].strip()
-        self._away = f"{self.place}: {_without_password(said, self._url)}"
-        if isinstance(error, _psycopg().OperationalError):
-            self._away_until = time.monotonic() + AWAY_SECONDS
-        raise StateUnavailable(self._away, hint=_HINT) from None
+        """Raise what psycopg says as an error of ours, which says no address; the log has that."""
+        psycopg = _psycopg()
+        said = _without_password(" ".join(str(error).split()), self._url)
+        log.warning("%s: %s", self.place, said)
+        message = next((text for part, text in _SAID.items() if re.search(part, said)), AWAY)
+        # What PostgreSQL says of a statement names neither an address nor a role.
+        if message == AWAY and not isinstance(error, psycopg.OperationalError):
+            message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"
+        if isinstance(error, psycopg.OperationalError):
+            self._away, self._away_until = message, time.monotonic() + AWAY_SECONDS
+        raise StateUnavailable(message, hint=_HINT, reason="state") from None
 
 
-_HINT: Final = "nothing is called before the database of the setting state answers again"
+_HINT: Final = "nothing is called before it answers; conductor state check says more"
+
+
+def _refuse(found: int) -> NoReturn:
+    known = len(migrations())
+    message = f"the database of the state is of version {found}; this program knows {known}"
+    if found > known:
+        raise ConfigError(message, hint="update conductor here too; nothing was changed")
+    raise ConfigError(message, hint="once all replicas are updated: conductor state migrate; nothing was changed")
 
 
 def _version(connection: Connection) -> int:
-    row = connection.execute("SELECT to_regclass('conductor_version') IS NOT NULL").fetchone()
-    if row is None or not row[0]:
+    row = connection.execute("SELECT to_regclass('conductor_version'), to_regclass('conductor_calls')").fetchone()
+    assert row is not None
+    if row == (None, None):
         return 0
-    row = connection.execute("SELECT version FROM conductor_version").fetchone()
-    return int(row[0]) if row is not None else 0
+    version = connection.execute("SELECT version FROM conductor_version").fetchone() if row[0] else None
+    if version is None or row[1] is None:
+        message = "the database of the state has only some of its tables: half of a migration was undone by hand"
+        raise ConfigError(message, hint="restore it, or remove what begins with conductor_; nothing was changed")
+    return int(version[0])
 
 
 def _without_password(text: str, url: str) -> str:

@@ -4,30 +4,35 @@ Each call is a row, which is committed before the call is made: a *hold* of the 
 of a day, one row for everybody and one for each client, are locked in the order of their keys, so that one transaction
 looks at all limits of a call and takes all or none. A hold is apart from what is committed and touches it only when
 the call has ended. One that has expired goes on counting in full: its provider may have charged for it. Whoever knows
-better releases it.
+better releases it. To hold and to settle are one function of the database each (`schema.sql`), and so one round trip.
 
 The database has the clock. Days are those of the calendar of the replicas, which must have the same time zone.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import secrets
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final, Literal
+from functools import partial
+from typing import Final, Literal
 
-from conductor_cli.core.errors import ConductorError, LimitReached
+from conductor_cli.core.errors import ConductorError, LimitReached, StateUnavailable
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.models.presets import recipient_of
-from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.database import AWAY, SILENT_SECONDS, Database, storable
 from conductor_cli.state.spending import (
     CONDUCTOR,
     GROUPS,
+    MAX_AMOUNT,
     USER,
     Spender,
     SpentRow,
@@ -38,25 +43,24 @@ from conductor_cli.state.spending import (
     with_client,
 )
 
-if TYPE_CHECKING:
-    from conductor_cli.state.postgres.database import Connection
-
 HOLD_SECONDS: Final = 3600
 """How long a call may take before nobody knows what became of it."""
 
 MAX_LATE: Final = 10_000
 """Calls that ended while the database was away, and are settled when it is back. The holds of others expire."""
 
+MAX_TRIES: Final = 8
+"""How often a call is made smaller because others took the room that it should have had."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """A call under way: its row, its day, and what it holds."""
+class _Ended:
+    """A call that has ended: its number, and what it used. `made` calls count for the limit on calls."""
 
-    row: int
-    day: date
-    cost: int
-    tokens: int
-    call: bool
+    number: int
+    made: int
+    usage: Usage
+    failed: bool
 
 
 class SharedSpend:
@@ -70,11 +74,11 @@ class SharedSpend:
         self.client = client
         self._database = database
         self._planner = planner
-        self._owner = f"{os.getpid()}-{secrets.token_hex(8)}"
-        self._begun: dict[int, _Call] = {}
-        """The calls under way, by the ids of their reservations."""
-        self._late: list[tuple[_Call, Usage, bool]] = []
+        self._begun: dict[int, tuple[int, Reservation]] = {}
+        """The numbers of the calls under way, by the ids of their reservations."""
+        self._ended = deque[_Ended]()
         """Calls that have ended and are not settled yet."""
+        self._settling = threading.Lock()
         self._problem = ""
 
     @property
@@ -84,8 +88,7 @@ class SharedSpend:
 
     def check(self) -> None:
         """Raise `StateUnavailable` where nothing can be recorded: no call is made then, with limits or without."""
-        with self._database.transaction():
-            pass
+        self._database.call("SELECT 1")
 
     def find_problem(self) -> str:
         """Why nothing can be recorded; empty where it can."""
@@ -102,10 +105,12 @@ class SharedSpend:
 
     def today(self) -> DayBudget:
         """What is spent and held by now. Raises `StateUnavailable`."""
-        with self._database.transaction() as connection:
-            return self._lock_totals(connection, self._day(connection))
+        self._settle_ended()
+        day = self._database.now().date()
+        ((_, *spent),) = self._database.call("SELECT * FROM conductor_today(%s, %s)", day, self.client.name)
+        return self._budget(*spent)
 
-    def reserve(
+    async def reserve(
         self,
         decide: Callable[[DayBudget], Reservation | None],
         release: Callable[[Reservation], None],
@@ -113,125 +118,97 @@ class SharedSpend:
     ) -> Reservation | None:
         """Let `decide` make a reservation for a call of `worker`, or the conductor if None.
 
-        It is committed before another replica decides. Where that fails, `release` is called. Raises `LimitReached`.
+        The database takes it under all limits, or says what is spent; then `decide` makes a smaller one. It is
+        committed when this returns. Where it is not, `release` is called. Raises `LimitReached` or `StateUnavailable`.
         """
-        reservation = call = None
-        try:
-            self._settle_late()
-            with self._database.transaction() as connection:
-                day = self._day(connection)
-                reservation = decide(self._lock_totals(connection, day))
-                if reservation is not None:
-                    call = self._hold(connection, day, reservation, worker)
-        except LimitReached:
-            if reservation is not None:
+        budget = self._budget(0, 0, 0, 0)
+        for _ in range(MAX_TRIES):
+            if (reservation := decide(budget)) is None:
+                return None
+            number = (time.time_ns() // 1_000_000 << 21) | secrets.randbits(21)  # newer calls have larger ones
+            holding = self._database.soon(self._hold, number, reservation, worker)
+            try:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    held, spent = await asyncio.shield(asyncio.wrap_future(holding))
+            except BaseException as error:
+                # Nobody waits for it any more, but the database may hold it by now, or in a moment.
                 release(reservation)
-            raise
-        if reservation is not None and call is not None:
-            self._begun[id(reservation)] = call
-        return reservation
+                holding.add_done_callback(partial(self._give_up, number))
+                if isinstance(error, TimeoutError):
+                    raise StateUnavailable(AWAY, hint="nothing is called before it answers", reason="state") from None
+                raise
+            if held:
+                self._begun[id(reservation)] = number, reservation
+                return reservation
+            release(reservation)
+            # Half a billionth may have been rounded up: one less is what surely fits.
+            budget = self._budget(spent[0] + 1, spent[1], spent[2], spent[3] + 1)
+        raise LimitReached("other replicas take what today's limits leave", hint="ask again in a moment")
 
     def settle(self, reservation: Reservation, usage: Usage, *, failed: bool = False) -> None:
-        """A call has ended. Where the database is away, that is recorded when it is back. See `take_problem`."""
-        call = self._begun.pop(id(reservation))
-        if len(self._late) < MAX_LATE:
-            self._late.append((call, usage, failed))
-        try:
-            self._settle_late()
-        except ConductorError as error:
-            self._problem = f"what was spent is not recorded yet: {error.message}"
+        """A call has ended. It is recorded soon, before the next one of this process is held. See `take_problem`."""
+        number, _ = self._begun.pop(id(reservation))
+        made = 0 if usage == NO_USAGE else int(reservation.call)  # a reply from a cache was no call
+        self._settle_soon(_Ended(number=number, made=made, usage=usage, failed=failed))
 
     def close(self) -> None:
         """Settle what is not settled yet. A hold that cannot be expires and counts in full."""
+        self._try_to_settle()
+
+    def _give_up(self, number: int, _: object) -> None:
+        self._settle_soon(_Ended(number=number, made=0, usage=NO_USAGE, failed=False))
+
+    def _settle_soon(self, call: _Ended) -> None:
+        # What was perhaps never held must not take the room of what was spent.
+        if len(self._ended) < (MAX_LATE if call.made else MAX_LATE // 2):
+            self._ended.append(call)
+        self._database.soon(self._try_to_settle)
+
+    def _try_to_settle(self) -> None:
         try:
-            self._settle_late()
+            self._settle_ended()
         except ConductorError as error:
-            self._problem = f"what was spent is not recorded: {error.message}"
+            self._problem = f"what was spent is not recorded yet: {error.message}"
 
-    def _settle_late(self) -> None:
-        while self._late:
-            call, usage, failed = self._late[0]
-            with self._database.transaction() as connection:
-                self._end(connection, call, usage, failed=failed)
-            self._late.pop(0)
+    def _settle_ended(self) -> None:
+        with self._settling:
+            while self._ended:
+                self._end(self._ended[0])
+                self._ended.popleft()
 
-    @property
-    def _scopes(self) -> list[str]:
-        """The keys of the totals that a call counts in, in order."""
-        return ["", f"key:{self.client.name}"] if self.client.name else [""]
+    def _end(self, call: _Ended) -> None:
+        usage = call.usage
+        cost = None if usage.cost is None else nano_dollars(usage.cost)
+        self._database.call(
+            "SELECT conductor_settle(%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            call.number, self._database.owner, call.made, usage.calls, usage.unpriced, clamped(usage.tokens_in),
+            clamped(usage.tokens_out), cost, int(call.failed),
+        )  # fmt: skip
 
-    def _day(self, connection: Connection) -> date:
-        """Today; tomorrow if some replica was there already."""
-        today = self._database.now().date()
-        tomorrow = today + timedelta(days=1)
-        found = connection.execute("SELECT 1 FROM conductor_totals WHERE day = %s LIMIT 1", [tomorrow]).fetchone()
-        return tomorrow if found else today
-
-    def _lock_totals(self, connection: Connection, day: date) -> DayBudget:
-        """What is spent and held on a day. No other replica decides before the transaction has ended."""
-        scopes = self._scopes
-        query = (
-            "SELECT cost + held_cost, tokens + held_tokens, calls + held_calls FROM conductor_totals"
-            ' WHERE day = %s AND scope = ANY(%s) ORDER BY scope COLLATE "C" FOR UPDATE'
-        )
-        rows = connection.execute(query, [day, scopes]).fetchall()
-        if len(rows) < len(scopes):
-            connection.execute(
-                "INSERT INTO conductor_totals (day, scope) SELECT %s, unnest(%s::text[]) ON CONFLICT DO NOTHING",
-                [day, scopes],
-            )
-            rows = connection.execute(query, [day, scopes]).fetchall()
-        cost, tokens, calls = rows[0]
-        budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
-        return with_client(budget, self.client, exact_dollars(rows[-1][0]))
-
-    def _hold(self, connection: Connection, day: date, room: Reservation, worker: Worker | None) -> _Call:
+    def _hold(self, number: int, room: Reservation, worker: Worker | None) -> tuple[bool, tuple[int, int, int, int]]:
+        """Whether the database holds it, and what was spent and held of money, tokens, calls and the client's money."""
+        self._settle_ended()
         who = worker or self._planner or Worker(name=CONDUCTOR, kind="")
         # Without a price the reserved cost is 0, and what the call costs is unknown.
         cost = None if who.price is None and not room.cost else nano_dollars(room.cost)
-        tokens = clamped(room.tokens)
-        row = connection.execute(
-            "INSERT INTO conductor_calls (day, owner, expires_at, worker, provider, model, client, worker_call, calls,"
-            " unpriced, tokens_in, cost)"
-            " VALUES (%s, %s, now() + make_interval(secs => %s), %s, %s, %s, %s, %s, 1, %s, %s, %s) RETURNING id",
-            [
-                day, self._owner, HOLD_SECONDS, who.copy_of or who.name, recipient_of(who), who.model, self.client.name,
-                int(room.call), int(cost is None), tokens, cost,
-            ],
-        ).fetchone()  # fmt: skip
-        assert row is not None
-        call = _Call(row=row[0], day=day, cost=cost or 0, tokens=tokens, call=room.call)
-        connection.execute(
-            "UPDATE conductor_totals SET held_cost = held_cost + %s, held_tokens = held_tokens + %s,"
-            " held_calls = held_calls + %s WHERE day = %s AND scope = ANY(%s)",
-            [call.cost, call.tokens, int(call.call), day, self._scopes],
-        )
-        return call
+        names = [storable(name) for name in (who.copy_of or who.name, recipient_of(who), who.model)]
+        limits = self.limits
+        ((held, _, *spent),) = self._database.call(
+            f"SELECT * FROM conductor_reserve({', '.join(['%s'] * 15)})",  # noqa: S608 - nothing of it is text
+            number, self._database.owner, self._database.now().date(), HOLD_SECONDS, *names, self.client.name,
+            int(room.call), clamped(room.tokens), cost,
+            _nano_limit(limits.cost), limits.tokens, limits.calls, _nano_limit(self.client.cost),
+        )  # fmt: skip
+        return held, (spent[0], spent[1], spent[2], spent[3])
 
-    def _end(self, connection: Connection, call: _Call, usage: Usage, *, failed: bool) -> None:
-        """Put what a call used in the place of its hold, once."""
-        nothing = usage == NO_USAGE  # the reply came from a cache: there was no call
-        self._lock_totals(connection, call.day)
-        cost = None if usage.cost is None else nano_dollars(usage.cost)
-        tokens_in, tokens_out = clamped(usage.tokens_in), clamped(usage.tokens_out)
-        released = connection.execute(
-            "SELECT released FROM conductor_calls WHERE id = %s AND owner = %s FOR UPDATE", [call.row, self._owner]
-        ).fetchone()
-        if released is None:
-            return  # it was settled before, and the answer to that was lost
-        made = 0 if nothing else int(call.call)
-        connection.execute(
-            "UPDATE conductor_calls SET owner = NULL, released = false, calls = %s, unpriced = %s, tokens_in = %s,"
-            " tokens_out = %s, cost = %s, failed = %s, worker_call = %s WHERE id = %s",
-            [usage.calls, usage.unpriced, tokens_in, tokens_out, cost, int(failed), made, call.row],
-        )
-        held = (0, 0, 0) if released[0] else (call.cost, call.tokens, int(call.call))
-        connection.execute(
-            "UPDATE conductor_totals SET held_cost = held_cost - %s, held_tokens = held_tokens - %s,"
-            " held_calls = held_calls - %s, cost = cost + %s, tokens = tokens + %s, calls = calls + %s"
-            " WHERE day = %s AND scope = ANY(%s)",
-            [*held, cost or 0, tokens_in + tokens_out, made, call.day, self._scopes],
-        )
+    def _budget(self, cost: int, tokens: int, calls: int, client_cost: int) -> DayBudget:
+        budget = DayBudget(limits=self.limits, cost=exact_dollars(cost), tokens=tokens, calls=calls)
+        return with_client(budget, self.client, exact_dollars(client_cost))
+
+
+def _nano_limit(limit: Decimal | None) -> int | None:
+    """Whole billionths of dollars that a limit allows."""
+    return None if limit is None else int(min(limit, exact_dollars(MAX_AMOUNT)).scaleb(9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,11 +226,10 @@ class Hold:
 
 def read_holds(database: Database) -> tuple[Hold, ...]:
     """Return the calls that have not ended, the oldest first. Raises `StateUnavailable`."""
-    with database.transaction() as connection:
-        rows = connection.execute(
-            "SELECT id, day, worker, client, COALESCE(cost, 0), tokens_in, expires_at < now() FROM conductor_calls"
-            " WHERE owner IS NOT NULL AND NOT released ORDER BY id"
-        ).fetchall()
+    rows = database.call(
+        "SELECT id, day, worker, client, COALESCE(cost, 0), tokens_in, expires_at < clock_timestamp()"
+        " FROM conductor_calls WHERE owner IS NOT NULL AND NOT released ORDER BY id"
+    )
     return tuple(
         Hold(id=row[0], day=row[1], worker=row[2], client=row[3], cost=exact_dollars(row[4]), tokens=row[5],
              expired=row[6])
@@ -266,42 +242,16 @@ def release_hold(database: Database, number: int) -> bool:
 
     Where its call has an end after all, that is counted. Raises `StateUnavailable`.
     """
-    find = (
-        "SELECT day, client, COALESCE(cost, 0), tokens_in, worker_call FROM conductor_calls"
-        " WHERE id = %s AND owner IS NOT NULL AND NOT released AND expires_at < now()"
-    )
-    with database.transaction() as connection:
-        row = connection.execute(find, [number]).fetchone()
-        if row is None:
-            return False
-        scopes = ["", f"key:{row[1]}"] if row[1] else [""]
-        connection.execute(
-            'SELECT 1 FROM conductor_totals WHERE day = %s AND scope = ANY(%s) ORDER BY scope COLLATE "C" FOR UPDATE',
-            [row[0], scopes],
-        )
-        if connection.execute(f"{find} FOR UPDATE", [number]).fetchone() is None:
-            return False  # it was settled meanwhile
-        connection.execute(
-            "UPDATE conductor_calls SET released = true, cost = 0, tokens_in = 0, calls = 0, unpriced = 0,"
-            " worker_call = 0 WHERE id = %s",
-            [number],
-        )
-        connection.execute(
-            "UPDATE conductor_totals SET held_cost = held_cost - %s, held_tokens = held_tokens - %s,"
-            " held_calls = held_calls - %s WHERE day = %s AND scope = ANY(%s)",
-            [*row[2:], row[0], scopes],
-        )
-    return True
+    return bool(database.call("SELECT conductor_release(%s)", number)[0][0])
 
 
 def read_shared_spent(database: Database, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
     """What was used from day `first` on: by day, provider and worker, or by day and key. Raises `StateUnavailable`."""
-    with database.transaction() as connection:
-        rows = connection.execute(
-            f"SELECT day::text, {GROUPS[by]}, SUM(worker_call), SUM(calls)::bigint, SUM(unpriced)::bigint,"  # noqa: S608 - constants
-            " SUM(tokens_in)::bigint, SUM(tokens_out)::bigint, SUM(cost)::bigint, SUM(calls * failed)::bigint,"
-            " SUM(CASE WHEN failed = 1 THEN cost END)::bigint, COUNT(owner) FILTER (WHERE NOT released)"
-            " FROM conductor_calls WHERE day >= %s GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
-            [first],
-        ).fetchall()
+    rows = database.call(
+        f"SELECT day::text, {GROUPS[by]}, SUM(worker_call), SUM(calls)::bigint, SUM(unpriced)::bigint,"  # noqa: S608 - constants
+        " SUM(tokens_in)::bigint, SUM(tokens_out)::bigint, SUM(cost)::bigint, SUM(calls * failed)::bigint,"
+        " SUM(CASE WHEN failed = 1 THEN cost END)::bigint, COUNT(owner) FILTER (WHERE NOT released)"
+        " FROM conductor_calls WHERE day >= %s GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5",
+        first,
+    )
     return tuple(map(spent_row, rows))

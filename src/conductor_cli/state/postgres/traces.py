@@ -1,0 +1,504 @@
+"""The traces of all replicas in PostgreSQL: the lines that a file would have, and a row for lists of each run.
+
+Lines are appended as they are made and read by the readers of files. A run that is being written has a lease, which its
+process renews; where that process is gone, the lease runs out and the run reads as interrupted. Runs and lines are in
+partitions by the day of the id (UTC), so that old days are dropped whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import threading
+import time
+from collections.abc import Awaitable, Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import ConductorError, StateUnavailable, UsageError
+from conductor_cli.core.serialization import DecodeError
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.state.attachments import NAMED
+from conductor_cli.state.postgres.database import Database, storable
+from conductor_cli.state.run_summary import make_stored_run
+from conductor_cli.state.stored_run import EVERY_RUN, SEPARATOR, RunQuery, StoredRun
+from conductor_cli.state.trace_check import TraceCheck, check_trace
+from conductor_cli.state.trace_file import STARTING, HashedLines, events_in
+from conductor_cli.state.trace_lines import LineReader
+from conductor_cli.state.trace_store import StoredTraces, find_run
+
+LEASE_SECONDS: Final = 15.0
+"""How long a run is known to be written after its process said so."""
+
+BEAT_SECONDS: Final = 4.0
+"""Time between two renewals of the leases of a process."""
+
+LOOK_SECONDS: Final = 0.25
+"""A reader looks for new lines no more often."""
+
+MAX_BLOCKS: Final = 64
+"""Blocks of lines that are read at once. A run writes blocks of a few thousand characters."""
+
+MAX_TEXT: Final = 200_000
+"""Characters of a question, of the subtasks or of the answers that lists and searches have of a run."""
+
+PLACE: Final = "the database of the state"
+
+_COLUMNS: Final = StoredRun._fields[3:]
+"""What a list shows, but for the id, the time and the size."""
+
+_ORDER: Final = "r.day DESC, left(r.run, 15) DESC, r.written DESC"
+_BEFORE: Final = (
+    "(r.day, left(r.run, 15), r.written) <"
+    " (SELECT day, left(run, 15), written FROM conductor_runs WHERE day = %s AND run = %s)"
+)
+_STATE: Final = "CASE WHEN l.until > clock_timestamp() THEN 'running' ELSE r.state END"
+
+
+def day_of(run: str) -> date:
+    """The day of a run by its id, in UTC; that of an id without one is the first of 1970."""
+    try:
+        return datetime.strptime(run[:8], "%Y%m%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        return date(1970, 1, 1)
+
+
+def row_values(row: StoredRun) -> list[Any]:
+    """What is stored of a row of a list: the values of `_COLUMNS`, and the words by which it is found."""
+    row = StoredRun._make(storable(value, MAX_TEXT) if isinstance(value, str) else value for value in row)
+    return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
+
+
+class SharedTraces(StoredTraces):
+    """The traces in one database. See `CheckedTraces`."""
+
+    place = PLACE
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._days = set[date]()
+        self._writers = set[SharedWriter]()
+        self._beating = threading.Lock()
+        self._beats = False
+
+    def open(self, run: str) -> SharedWriter:
+        """A writer for a new run. Nothing is written before its first event."""
+        writer = SharedWriter(self, self._database, run)
+        with self._beating:
+            self._writers.add(writer)
+            if not self._beats:
+                self._beats = True
+                threading.Thread(target=self._renew_leases, name="leases", daemon=True).start()
+        return writer
+
+    def add_day(self, day: date) -> None:
+        """Make room for the runs of a day."""
+        if day not in self._days:
+            self._database.call("SELECT conductor_add_day(%s)", day)
+            self._days.add(day)
+
+    def forget(self, writer: SharedWriter) -> None:
+        """A writer has written all that it will."""
+        with self._beating:
+            self._writers.discard(writer)
+
+    def _renew_leases(self) -> None:
+        """Renew the leases of this process, and write what could not be written, as long as there are any."""
+        while True:
+            time.sleep(BEAT_SECONDS)
+            with self._beating:
+                writers = list(self._writers)
+                if not writers:
+                    self._beats = False
+                    return
+            with suppress(ConductorError):
+                self._database.call(
+                    "UPDATE conductor_leases SET until = clock_timestamp() + make_interval(secs => %s)"
+                    " WHERE owner = %s",
+                    LEASE_SECONDS, self._database.owner,
+                )  # fmt: skip
+                for writer in writers:
+                    writer.try_again()
+
+    def runs(self) -> list[str]:
+        """The ids of all stored runs, newest first."""
+        return [run for (run,) in self._database.call(f"SELECT run FROM conductor_runs r ORDER BY {_ORDER}")]  # noqa: S608
+
+    def newest(self, query: RunQuery = EVERY_RUN, count: int = 20) -> tuple[list[StoredRun], bool]:
+        """The newest matching runs, all for -1 and then without their texts, and whether there are more."""
+        self._sum_up_interrupted()
+        conditions: list[tuple[str, Sequence[object]]] = [
+            (f"{_STATE} = %s", [query.state] * bool(query.state)),
+            (
+                f"position(%s in '{SEPARATOR}' || r.workers || '{SEPARATOR}') > 0",
+                [f"{SEPARATOR}{query.worker}{SEPARATOR}"] * bool(query.worker),
+            ),
+            ("r.day >= %s AND r.run >= %s", [day_of(query.since), query.since] if query.since else []),
+            (_BEFORE, [day_of(query.before), query.before] if query.before else []),
+            ("r.origin = ANY(%s)", [list(query.origins)] * bool(query.origins)),
+            *(("position(%s in r.words) > 0", [storable(term.lower())]) for term in query.terms),
+        ]
+        parts = [condition for condition in conditions if condition[1]]
+        where = " AND ".join(text for text, _ in parts) or "true"
+        brief = {"subtasks": "''", "answers": "''", "question": "left(r.question, 300)"} if count < 0 else {}
+        columns = ", ".join(brief.get(name, f"r.{name}") for name in _COLUMNS[1:])
+        rows = self._database.call(
+            f"SELECT r.run, COALESCE(l.written, r.written), COALESCE(l.size, r.size), {_STATE}, {columns}"  # noqa: S608
+            f" FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run WHERE {where}"
+            f" ORDER BY {_ORDER} LIMIT %s",
+            *(value for _, values in parts for value in values), None if count < 0 else count + 1,
+        )  # fmt: skip
+        found = [self._as_it_goes(StoredRun(*row)) for row in (rows if count < 0 else rows[:count])]
+        return found, 0 <= count < len(rows)
+
+    def _as_it_goes(self, row: StoredRun) -> StoredRun:
+        """The row of a run that is being written, with what has happened by now."""
+        if row.state != "running":
+            return row
+        with suppress(UsageError):
+            now = make_stored_run(self.trace(row.run, pieces=False), row.run, live=True, problem="")
+            return now._replace(written=row.written, size=row.size)
+        return row
+
+    def _sum_up_interrupted(self) -> None:
+        """Make the rows of runs that were written when their processes were killed."""
+        for run, size in self._database.call(
+            "SELECT run, size FROM conductor_leases WHERE until < clock_timestamp() AND summed < size LIMIT 1000"
+        ):
+            with suppress(UsageError):
+                row = make_stored_run(self.trace(run, pieces=False), run, live=False, problem="")
+                end = "UPDATE conductor_leases SET summed = %s WHERE run = %s RETURNING *"
+                self.set_row(row, end=end, of=(size, run))
+
+    def set_row(self, row: StoredRun, *, end: str, of: Sequence[object]) -> None:
+        """Store what lists show of a run; `end` is a statement about its lease, and nothing is stored without one."""
+        changes = ", ".join(f"{name} = %s" for name in (*_COLUMNS, "words"))
+        self._database.call(
+            f"WITH lease AS ({end}) UPDATE conductor_runs r SET size = lease.size, written = lease.written, {changes}"  # noqa: S608
+            " FROM lease WHERE r.day = %s AND r.run = lease.run",
+            *of, *row_values(row), day_of(row.run),
+        )  # fmt: skip
+
+    def find(self, name: str, among: Sequence[str] | None = None) -> str:
+        """The id of the run called `name`, as for files; only such runs are looked for."""
+        if among is None:
+            back = re.fullmatch(r"last(?:~(\d{1,9}))?", name)
+            where = "starts_with(r.run, %s) ORDER BY r.run <> %s LIMIT 100"
+            if back is not None:
+                newest = f"SELECT run FROM conductor_runs r ORDER BY {_ORDER} OFFSET %s LIMIT 1"  # noqa: S608
+                among = [run for (run,) in self._database.call(newest, int(back[1] or 0))]
+                return find_run("last", among) if among else find_run(name, ())
+            shown = storable(name)
+            rows = self._database.call(f"SELECT run FROM conductor_runs r WHERE {where}", shown, shown)  # noqa: S608
+            among = [run for (run,) in rows]
+        return find_run(name, among)
+
+    def location(self, run: str) -> str:
+        """What people are told: no address, because clients of a server read it too."""
+        return f"run {run} in {PLACE}"
+
+    def events(self, run: str, *, pieces: bool = True) -> Iterator[ev.Event]:
+        """The events of a stored run, up to its last complete line; without `pieces`, no streamed texts.
+
+        Raises `UsageError` where there is none, or nothing of it can be read.
+        """
+        empty = True
+        # Some look only at the first event: what follows is read when it is asked for.
+        with io.BufferedReader(_Lines(self._database, run), 1 << 16) as file:
+            for event in events_in(file, self.location(run), pieces=pieces):
+                empty = False
+                yield event
+        if empty:
+            hint = f"conductor trace rm {run} deletes it"
+            raise UsageError(f"{self.location(run)} has no complete event", hint=hint)
+
+    def follow(self, run: str) -> SharedReader:
+        """A reader of the events of a run, also while it is written."""
+        return SharedReader(self._database, run)
+
+    def is_running(self, run: str) -> bool:
+        """Whether some process is writing this run."""
+        live = "SELECT 1 FROM conductor_leases WHERE run = %s AND until > clock_timestamp()"
+        return bool(self._database.call(live, storable(run)))
+
+    def check(self, run: str) -> TraceCheck:
+        """Whether the trace of a run is whole. Raises `UsageError` when it cannot be read."""
+        running = self.is_running(run)
+        with io.BufferedReader(_Lines(self._database, run)) as file:
+            return check_trace(file, run, running=running)
+
+    def repair(self, run: str, check: TraceCheck) -> Path | None:
+        """Nothing is repaired in a database, where lines are whole or not there. Raises `UsageError` where it must."""
+        if {fault.fault for fault in check.faults} <= {"no_end"}:
+            return None
+        hint = "export it, and repair the file: conductor state export DIR"
+        raise UsageError(f"run {run} cannot be repaired in a database", hint=hint)
+
+    def remove(self, run: str) -> None:
+        """Delete a stored run. Raises `UsageError` while it is being written."""
+        if self.prune([run]):
+            raise UsageError(f"run {run} is still being written", hint="stop it first")
+
+    def prune(self, runs: Collection[str]) -> list[UsageError]:
+        """Delete stored runs; a day that has no others is dropped. Returns why some are still there."""
+        by_day = dict[date, list[str]]()
+        for run in runs:
+            by_day.setdefault(day_of(run), []).append(run)
+        kept = list[str]()
+        for day, names in by_day.items():
+            kept += self._prune_day(day, names)
+        return [UsageError(f"run {run} is still being written", hint="stop it first") for run in kept]
+
+    def _prune_day(self, day: date, runs: list[str]) -> list[str]:
+        """Delete runs of one day; returns those that are being written."""
+        with self._database.transaction() as connection:
+            live = "SELECT run FROM conductor_leases WHERE run = ANY(%s) AND until > clock_timestamp()"
+            kept = {run for (run,) in connection.execute(live, [runs])}
+            gone = [run for run in runs if run not in kept]
+            connection.execute("DELETE FROM conductor_leases WHERE run = ANY(%s)", [gone])
+            others = "SELECT 1 FROM conductor_runs WHERE day = %s AND run <> ALL(%s) LIMIT 1"
+            # New runs are those of today; some process may have made room for them already.
+            is_over = day < self._database.now().astimezone(UTC).date()
+            if is_over and not kept and not connection.execute(others, [day, gone]).fetchone():
+                connection.execute("SET LOCAL lock_timeout = '10s'")
+                tables = ", ".join(f"{table}_{day:%Y%m%d}" for table in ("conductor_runs", "conductor_lines"))
+                connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
+                self._days.discard(day)
+            else:
+                for table in ("conductor_lines", "conductor_runs"):
+                    connection.execute(f"DELETE FROM {table} WHERE day = %s AND run = ANY(%s)".encode(), [day, gone])  # noqa: S608
+        return sorted(kept)
+
+    def refresh(self) -> None:
+        """Nothing is derived from the runs."""
+
+
+class SharedWriter:
+    """Writes the events of one run, on a thread where there is an event loop. See `EventWriter`."""
+
+    place = PLACE
+
+    def __init__(self, store: SharedTraces, database: Database, run: str) -> None:
+        self.run = run
+        self.problem = ""
+        self._store = store
+        self._database = database
+        self._lines = HashedLines()
+        self._pending = b""
+        self._written = 0
+        """Bytes that the database has."""
+        self._events = list[ev.Event]()
+        self._is_closed = False
+        self._is_lost = False
+        """Somebody else has the run."""
+        self._adding = threading.Lock()
+        self._writing = threading.RLock()
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces wait for others."""
+        return self._lines.waiting
+
+    def write(self, event: ev.Event) -> Awaitable[None] | None:
+        """Append one event and the pieces that waited for it, or let it wait as one."""
+        if not isinstance(ev.innermost_event(event), ev.StepDelta | ev.PlanDelta):
+            self._events.append(event)  # for the row of lists, which has no pieces
+        return self._append(self._lines.add(event))
+
+    def flush(self) -> Awaitable[None] | None:
+        """Write the pieces that wait."""
+        return self._append(self._lines.flush())
+
+    def close(self) -> None:
+        """Write what waits, and end the lease. Where the database is away, that is tried again for a while."""
+        with self._adding:
+            self._pending += self._lines.flush()
+        self._is_closed = True
+        self.try_again()
+
+    def discard(self) -> None:
+        """Delete the trace, because nothing in it is worth keeping."""
+        self._store.forget(self)
+        with suppress(ConductorError), self._writing:
+            lease = "DELETE FROM conductor_leases WHERE run = %s AND owner = %s RETURNING run"
+            if self._database.call(lease, self.run, self._database.owner):
+                self._store.remove(self.run)
+
+    def try_again(self) -> None:
+        """Write what could not be written, and of a run that is over its row."""
+        with self._writing:
+            self._write_pending()
+            if not self._is_closed or (self._pending and not self._is_lost):
+                return
+            with suppress(StateUnavailable):
+                if self._written and not self._is_lost:
+                    row = make_stored_run(reduce(apply_event, self._events, Trace()), self.run, live=False, problem="")
+                    lease = "DELETE FROM conductor_leases WHERE run = %s AND owner = %s RETURNING *"
+                    self._store.set_row(row, end=lease, of=(self.run, self._database.owner))
+                self._store.forget(self)
+
+    def _append(self, lines: bytes) -> Awaitable[None] | None:
+        if not lines and not self.problem:
+            return None
+        with self._adding:
+            self._pending += lines
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._write_pending()
+            return None
+        return asyncio.wrap_future(self._database.soon(self._write_pending))
+
+    def _write_pending(self) -> None:
+        """Write all that is pending. `problem` says why that failed, and is cleared by a later success."""
+        with self._writing:
+            with self._adding:
+                lines = self._pending
+            if not lines or self._is_lost:
+                return
+            try:
+                taken = self._write_lines(lines)
+            except ConductorError as error:
+                self.problem = error.message
+                return
+            self._is_lost = not taken
+            self.problem = "" if taken else "another process has this run"
+            if taken:
+                self._written += len(lines)
+                with self._adding:
+                    self._pending = self._pending[len(lines) :]
+
+    def _write_lines(self, lines: bytes) -> bool:
+        """Write the first lines with their run, or more of them. False where somebody else has the run."""
+        database, day, named = self._database, day_of(self.run), [each.decode() for each in NAMED.findall(lines)]
+        if self._written:
+            arguments = (day, self.run, database.owner, self._written, lines, LEASE_SECONDS, named)
+            return bool(database.call("SELECT conductor_append(%s, %s, %s, %s, %s, %s, %s)", *arguments)[0][0])
+        self._store.add_day(day)
+        row = make_stored_run(reduce(apply_event, self._events[:1], Trace()), self.run, live=False, problem="")
+        return add_run(
+            database, row._replace(size=len(lines), written=time.time_ns()), [lines], named, lease=LEASE_SECONDS
+        )
+
+
+def add_run(
+    database: Database, row: StoredRun, blocks: Sequence[bytes], named: Sequence[str], *, lease: float = 0.0
+) -> bool:  # fmt: skip
+    """Add a run with its lines, and with a `lease` one of this process for so many seconds.
+
+    False where there is a run of this id that this process has not added.
+    """
+    columns = ["day", "run", "written", "size", *_COLUMNS, "words", "attachments"]
+    day, starts = day_of(row.run), [sum(map(len, blocks[:number])) for number in range(len(blocks))]
+    rows = database.call(
+        f"WITH begun AS (INSERT INTO conductor_runs ({', '.join(columns)})"  # noqa: S608 - names of columns
+        f" VALUES ({', '.join(['%s'] * len(columns))}) ON CONFLICT DO NOTHING RETURNING *),"
+        " lines AS (INSERT INTO conductor_lines SELECT day, run, block.start, block.lines"
+        " FROM begun, unnest(%s::bigint[], %s::bytea[]) AS block(start, lines)),"
+        " lease AS (INSERT INTO conductor_leases"
+        " SELECT run, %s, clock_timestamp() + make_interval(secs => %s), size, written FROM begun WHERE %s > 0)"
+        " SELECT EXISTS (SELECT FROM begun)"
+        " OR EXISTS (SELECT FROM conductor_leases WHERE run = %s AND owner = %s AND size = %s)",
+        day, row.run, row.written, row.size, *row_values(row), list(named), starts, list(blocks),
+        database.owner, lease, lease, row.run, database.owner, row.size,
+    )  # fmt: skip
+    return bool(rows[0][0])
+
+
+def read_blocks(database: Database, run: str, position: int, count: int) -> list[tuple[bool, float, bytes | None]]:
+    """Return blocks of lines of a run from a byte on: whether it is being written, for how long not, and the lines.
+
+    One without lines where there is nothing more, and none where there is no such run.
+    """
+    return database.call(
+        "SELECT COALESCE(l.until > clock_timestamp(), false),"
+        " greatest(0.0, (conductor_nanoseconds() - COALESCE(l.written, r.written)) / 1e9::float8), block.lines"
+        " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run"
+        " LEFT JOIN LATERAL (SELECT start, lines FROM conductor_lines c WHERE c.day = r.day AND c.run = r.run"
+        " AND c.start >= %s ORDER BY c.start LIMIT %s) block ON true"
+        " WHERE r.day = %s AND r.run = %s ORDER BY block.start",
+        position, count, day_of(run), storable(run),
+    )  # fmt: skip
+
+
+class _Lines(io.RawIOBase):
+    """The trace of a run as a file that is read from its beginning. Reading raises `UsageError` where there is none."""
+
+    def __init__(self, database: Database, run: str) -> None:
+        self._database = database
+        self._run = run
+        self._position = 0
+        self._unread = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a buffer has no type
+        if not self._unread:
+            rows = read_blocks(self._database, self._run, self._position, MAX_BLOCKS if self._position else 4)
+            if not rows:
+                raise UsageError(f"there is no run {self._run!r}", hint="conductor trace list shows the stored runs")
+            self._unread = b"".join(lines or b"" for _, _, lines in rows)
+            self._position += len(self._unread)
+        taken, self._unread = self._unread[: len(buffer)], self._unread[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
+
+
+class SharedReader:
+    """The events of one trace, also while it is written, each once. See `TraceReader`.
+
+    Where the database is away there is nothing new, and the run goes on as far as anybody knows.
+    """
+
+    def __init__(self, database: Database, run: str) -> None:
+        self._database = database
+        self._run = run
+        self._reader = LineReader()
+        self._position = 0
+        self._unread = b""
+        self._live = True
+        self._looked = -LOOK_SECONDS
+        self.idle = 0.0
+        """Seconds since the trace was written, when it was last looked at."""
+
+    def read(self) -> list[ev.Event]:
+        """Return the events of the next lines. Damaged lines are left out. Raises `OSError`."""
+        self._look()
+        lines, self._unread = self._unread, b""
+        self._position += len(lines)
+        events = list[ev.Event]()
+        for line in lines.split(b"\n")[:-1]:
+            with suppress(DecodeError):
+                events += self._reader.read_line(line.decode("utf-8", "replace"))
+        return events
+
+    def is_behind(self) -> bool:
+        """Whether there is more than was read. Raises `OSError`."""
+        self._look()
+        return bool(self._unread)
+
+    def is_written(self) -> bool:
+        """Whether some process is writing the trace, or has only just begun it."""
+        with suppress(OSError):
+            self._look()
+        return self._live or self.idle < STARTING
+
+    def _look(self) -> None:
+        """Read what is new, unless somebody has just looked. Raises `OSError` where the run was deleted."""
+        now = time.monotonic()
+        if self._unread or now - self._looked < LOOK_SECONDS:
+            return
+        with suppress(StateUnavailable):
+            rows = read_blocks(self._database, self._run, self._position, MAX_BLOCKS)
+            if not rows:
+                raise FileNotFoundError(f"there is no run {self._run}")
+            self._live, self.idle, _ = rows[0]
+            self._unread = b"".join(lines or b"" for _, _, lines in rows)
+        # A full answer has more behind it, so nobody has to wait.
+        self._looked = now if not self._unread else -LOOK_SECONDS

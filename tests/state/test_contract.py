@@ -1,0 +1,275 @@
+"""What every state does, in files as in PostgreSQL: traces, lists, ratings, attachments, limits, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from conductor_cli.config.files import AppPaths
+from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import LimitReached, ModelError, UsageError
+from conductor_cli.core.learning import Rating, RatingShare
+from conductor_cli.core.ledger import Ledger
+from conductor_cli.core.pool import DayLimits, Limits
+from conductor_cli.core.question import File, Question
+from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.core.usage import Usage
+from conductor_cli.state.home import State, open_state
+from conductor_cli.state.postgres import traces as shared
+from conductor_cli.state.spending import Spender
+from conductor_cli.state.stored_run import RunQuery, StoredRun
+from tests.state.cluster import Cluster
+from tests.state.test_run_index import events, put
+from tests.state.test_shared_spend import ANN, CENT
+from tests.state.test_trace_store import RUN, begun, streams
+
+RUNS = ["20261118-101112-aaaaaa", "20261119-101112-bbbbbb", "20261120-101112-abcdef", "20261120-101112-abc000"]
+
+
+@pytest.fixture(params=["files", "postgres"])
+def state(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
+    """An empty state. A reader of a database looks at once, and a lease ends at once where its run is closed."""
+    url = ""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres").new_database()
+        monkeypatch.setattr(shared, "LOOK_SECONDS", 0.0)
+    paths = AppPaths(config=tmp_path, state=tmp_path / "state", data=tmp_path, cache=tmp_path, database=url)
+    opened = open_state(paths)
+    yield opened
+    if url:
+        opened.database.close()  # type: ignore[attr-defined]
+
+
+def stored(state: State, happened: list[ev.Event], run: str = RUN) -> None:
+    writer = state.traces.open(run)
+    for event in happened:
+        writer.write(event)
+    writer.close()
+    assert writer.problem == ""
+
+
+def titles(state: State, wanted: RunQuery, count: int = 20) -> list[str]:
+    return [row.title for row in state.traces.newest(wanted, count)[0]]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@given(streams)
+def test_written_events_can_be_read_back_and_removed(state: State, happened: list[ev.Event]) -> None:
+    """With NUL and lone surrogates in any text: JSON allows them, PostgreSQL and UTF-8 do not."""
+    stored(state, happened)
+    traces = state.traces
+    assert list(traces.events(RUN)) == happened
+    assert traces.ended("last") == reduce(apply_event, happened, Trace())
+    assert traces.check(RUN).whole
+    (row,), more = traces.newest()
+    assert (row.run, row.state, more) == (RUN, traces.trace(RUN).outcome(), False)
+    traces.remove(RUN)
+    traces.refresh()
+    assert (traces.runs(), traces.newest()) == ([], ([], False))
+
+
+def test_nul_and_lone_surrogates_survive(state: State) -> None:
+    happened: list[ev.Event] = [
+        begun(Question(text="a\0b \ud83d ¿ß?")), ev.PlanDelta(at=0.1, text="\0half \ud83d \u2028"),
+        ev.RunFinished(at=1.0, answer="x\0y", usage=Usage()),
+    ]  # fmt: skip
+    stored(state, happened)
+    assert list(state.traces.events(RUN)) == happened
+    assert [row.run for row in state.traces.newest(RunQuery(terms=("¿SS?".replace("SS", "ß"),)))[0]] == [RUN]
+
+
+def test_a_run_is_running_while_its_writer_is_open(state: State) -> None:
+    """It is followed, listed and kept meanwhile; without an end it was interrupted."""
+    traces, found = state.traces, list[ev.Event]()
+    happened: list[ev.Event] = [
+        begun(), ev.PlanDelta(at=0.1, text="a"), ev.PlanDelta(at=0.2, text="b"), ev.Notice(at=3.0, text="c"),
+    ]  # fmt: skip
+    writer = traces.open(RUN)
+    writer.write(happened[0])
+    reader = traces.follow(RUN)
+    for event in happened[1:]:
+        writer.write(event)
+        found += reader.read()
+        assert not reader.is_behind()
+        assert reader.is_written()
+    assert found == happened
+    assert traces.is_running(RUN)
+    assert [row.state for row in traces.newest()[0]] == ["running"]
+    assert [len(traces.newest(RunQuery(state=name))[0]) for name in ("running", "interrupted")] == [1, 0]
+    with pytest.raises(UsageError, match="still being written"):
+        traces.remove(RUN)
+    with pytest.raises(UsageError, match="still running"):
+        traces.ended(RUN)
+    assert [error.message for error in traces.prune([RUN])] == [f"run {RUN} is still being written"]
+    writer.close()
+    assert not traces.is_running(RUN)
+    assert [row.state for row in traces.newest()[0]] == ["interrupted"]
+    writer = traces.open("20261120-101113-abcdef")
+    writer.write(begun())
+    writer.discard()
+    assert traces.runs() == [RUN]
+
+
+def test_an_id_is_used_once(state: State) -> None:
+    stored(state, [begun()])
+    why = ""
+    try:
+        writer = state.traces.open(RUN)
+        writer.write(begun(Question(text="Again?")))
+        why = writer.problem
+        writer.close()
+    except FileExistsError as error:
+        why = str(error)
+    assert why
+    assert list(state.traces.events(RUN)) == [begun()]
+
+
+def test_runs_are_found_by_the_beginning_of_their_id_and_counted_back(state: State) -> None:
+    traces = state.traces
+    with pytest.raises(UsageError, match="there is no run"):
+        traces.find("last")
+    for run in RUNS:
+        stored(state, [begun()], run)
+    assert traces.runs() == [RUNS[3], RUNS[2], RUNS[1], RUNS[0]], "within a second, the time of writing decides"
+    assert [traces.find(name) for name in ("last", "last~0", "last~2", "last~3")] == [RUNS[at] for at in (3, 3, 1, 0)]
+    assert (traces.find("20261119"), traces.find("20261120-101112-abcd")) == (RUNS[1], RUNS[2])
+    assert traces.find("last", RUNS[:1]) == RUNS[0]
+    refused = {"20261120": "2 runs begin", "2025": "there is no run", "": "there is no run", "last~9": "there is no"}
+    for name, said in {**refused, "%": "there is no run"}.items():
+        with pytest.raises(UsageError, match=said):
+            traces.find(name)
+    with pytest.raises(UsageError):
+        traces.trace("20250101-000000-000000")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_pruned_runs_are_gone_and_others_are_not(state: State, *, whole: bool) -> None:
+    """Whole days or parts of them; new runs of such a day can be stored afterwards."""
+    for run in RUNS:
+        stored(state, [begun()], run)
+    gone = RUNS[:1] + (RUNS[2:] if whole else RUNS[2:3])
+    assert state.traces.prune(gone) == []
+    assert set(state.traces.runs()) == set(RUNS) - set(gone)
+    stored(state, [begun()], "20261120-235959-ffffff")
+    assert state.traces.find("last") == "20261120-235959-ffffff"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (RunQuery(), ["Äpfel und pears", "two", "one"]),
+        (RunQuery(state="finished"), ["Äpfel und pears", "two"]), (RunQuery(state="interrupted"), ["one"]),
+        (RunQuery(worker="alpha"), ["Äpfel und pears", "two", "one"]), (RunQuery(worker="alph"), []),
+        (RunQuery(since="20261102-100000"), ["Äpfel und pears", "two"]), (RunQuery(terms=("TWELVE",)), ["two"]),
+        (RunQuery(terms=("äpfel",)), ["Äpfel und pears"]), (RunQuery(terms=("pears", "und")), ["Äpfel und pears"]),
+        (RunQuery(terms=("count the pears",)), ["Äpfel und pears", "two", "one"]),
+        (RunQuery(terms=("pears count",)), []), (RunQuery(terms=("wo",)), ["two"]), (RunQuery(terms=('"', "x")), []),
+        (RunQuery(terms=("pears",), state="interrupted"), ["one"]), (RunQuery(before="gone"), []),
+        (RunQuery(before="20261102-100000-00000a"), ["one"]), (RunQuery(origins=("key anna",)), []),
+    ],
+)  # fmt: skip
+def test_runs_are_selected(state: State, wanted: RunQuery, found: list[str]) -> None:
+    put(state.traces, 1, "one", until=5)  # type: ignore[arg-type]
+    put(state.traces, 2, "two")  # type: ignore[arg-type]
+    put(state.traces, 3, "Äpfel und pears", answer="eleven")  # type: ignore[arg-type]
+    assert titles(state, wanted) == found
+    assert titles(state, wanted, 1) == found[:1]
+    assert titles(state, wanted, -1) == found
+
+
+def test_a_list_of_one_origin_goes_on_behind_its_last_run(state: State) -> None:
+    for day in (1, 2, 3):
+        put(state.traces, day, "How many pears?")  # type: ignore[arg-type]
+    first, *others = events(RUN, "How many plums?")
+    assert isinstance(first, ev.RunStarted)
+    stored(state, [replace(first, origin="key anna"), *others])
+    (newest, *_), more = state.traces.newest(count=1)
+    assert (newest, more) == (
+        StoredRun(
+            run=RUN, written=newest.written, size=newest.size, state="finished", time="2026-11-20T10:00:00.000+00:00",
+            workers="alpha", seconds=0.6, conductor="tiny", question="How many plums?", subtasks="Count the pears",
+            answers="twelve", origin="key anna",
+        ),
+        True,
+    )  # fmt: skip
+    assert newest.size > 0
+    rows, more = state.traces.newest(RunQuery(before=newest.run), count=1)
+    assert ([row.run[:8] for row in rows], more) == (["20261103"], True)
+    assert [row.run for row in state.traces.newest(RunQuery(origins=("key anna", "key otto")))[0]] == [RUN]
+
+
+def test_ratings_are_read_in_the_order_in_which_they_were_given(state: State) -> None:
+    share = RatingShare(worker="a\0", key="k", step=1, kind="math", weight=0.5, good=True)
+    given = [Rating(run=f"{n}", step=0, verdict="bad", by="user", time=float(n), shares=(share,)) for n in (2, 1, 3)]
+    assert state.ratings.read().ratings == ()
+    for rating in given:
+        state.ratings.add(rating)
+    assert state.ratings.read().ratings == tuple(given)
+
+
+def test_a_name_stands_for_the_end_of_its_conversation(state: State) -> None:
+    names = state.conversations
+    for name, run in (("pears", "1"), ("plums", "2"), ("pears", "3")):
+        names.set(name, run)
+    assert [*names.read().items()] == [("pears", "3"), ("plums", "2")]
+
+
+def test_attachments_are_kept_as_long_as_a_run_names_them(state: State) -> None:
+    data = b"\0png"
+    named = Attachment(name="a.png", media_type="image/png", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+    first, second = state.attachments(), state.attachments()
+    first.add(data)
+    assert (first.read(named), second.holds(named)) == (data, False)
+    stored(state, [begun(Question(text="?", files=(File(name="a.png", text="", attachment=named),)))])
+    first.store([named])
+    assert (second.holds(named), second.read(named)) == (True, data)
+    assert (state.size_of_attachments([RUN]), state.size_of_attachments(["other"])) == (len(data), 0)
+    state.prune_attachments()
+    assert second.holds(named)
+    state.traces.remove(RUN)
+    state.prune_attachments()
+    with pytest.raises(ModelError, match=r"a\.png cannot be read"):
+        second.read(named)
+    for digest in ("../secret", "", "x\0"):
+        assert not second.holds(replace(named, sha256=digest))
+
+
+def test_limits_of_a_day_hold_for_all_and_for_a_client(state: State) -> None:
+    """The answer is shortened to what is left; what was not used is free again."""
+
+    def reserve(limits: DayLimits, answer: int, client: Spender = Spender()) -> int:  # noqa: B008
+        spend, ledger = state.spending(limits, client=client), Ledger(Limits())
+        room = asyncio.run(
+            spend.reserve(lambda today: ledger.reserve(0, answer, ANN.price, today=today), ledger.release, ANN)
+        )
+        assert room is not None
+        spend.settle(room, CENT)
+        spend.close()
+        return room.answer
+
+    dollars, app = DayLimits(cost=Decimal(5)), Spender(name="app", cost=Decimal("2.99"))
+    assert [reserve(dollars, 600), reserve(dollars, 400, app), reserve(DayLimits(calls=3), 1)] == [500, 299, 1]
+    used_up = [(dollars, Spender(name="app", cost=Decimal("0.01"))), (DayLimits(calls=3), Spender())]
+    for limits, client in (*used_up, (DayLimits(cost=Decimal("0.03")), Spender())):
+        with pytest.raises(LimitReached):
+            reserve(limits, 299, client)
+    assert state.spending().today().calls == 3
+    rows = state.read_spent(date(2020, 1, 1), "key")
+    assert [(row.key, row.usage.cost, row.calls, row.open) for row in rows] == [
+        ("", Decimal("0.02"), 2, 0), ("app", Decimal("0.01"), 1, 0),
+    ]  # fmt: skip
+
+
+def test_all_servers_of_a_state_sign_with_one_secret(state: State, postgres: Cluster) -> None:
+    assert len(state.secret()) == 32
+    assert state.secret() == state.secret()
