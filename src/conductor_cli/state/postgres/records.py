@@ -65,7 +65,7 @@ class SharedConversations:
     def read(self) -> dict[str, str]:
         """Return the last run of each conversation by its name, the newest conversation first."""
         newest = "SELECT name, run FROM conductor_names ORDER BY used DESC LIMIT %s"
-        return dict((str(name), str(run)) for name, run in self._database.call(newest, MAX_NAMES))
+        return {str(name): str(run) for name, run in self._database.call(newest, MAX_NAMES)}
 
     def set(self, name: str, run: str) -> None:
         """Let a name stand for the conversation that ends with this run. Raises `StateUnavailable`."""
