@@ -178,7 +178,8 @@ def test_pruned_runs_are_gone_and_others_are_not(state: State, *, whole: bool) -
         (RunQuery(before="20261102-100000-00000a"), ["one"]), (RunQuery(origins=("key anna",)), []),
     ],
 )  # fmt: skip
-def test_runs_are_selected_by_state_worker_time_origin_and_text(state: State, wanted: RunQuery, found: list[str]) -> None:
+def test_runs_are_selected(state: State, wanted: RunQuery, found: list[str]) -> None:
+    """By state, worker, time, origin and the texts that they have, in any case."""
     put(state.traces, 1, "one", until=5)  # type: ignore[arg-type]
     put(state.traces, 2, "two")  # type: ignore[arg-type]
     put(state.traces, 3, "Äpfel und pears", answer="eleven")  # type: ignore[arg-type]
