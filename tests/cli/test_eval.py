@@ -528,3 +528,27 @@ def test_cases_are_run_several_times(two_workers: Stage, cases: Path) -> None:
     alpha = by_name(shown)["alone:alpha"]
     assert (shown["repeat"], alpha["right"], alpha["n"], alpha["cases"], alpha["between_draws"]) == (3, 12, 18, 6, 0)
     assert two_workers.inside("eval", cases, "--repeat", "0").code == 2
+
+
+# Whether a plan pays
+
+
+def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(stage: Stage, tmp_path: Path) -> None:
+    stage.configure(workers=("a", "b"))
+    stage.plan, stage.models["a"], stage.models["b"] = "b | - | Answer it.", says("5"), says("4")
+    cases = tmp_path / "cases.jsonl"
+    lines = [
+        {"id": str(n), "question": f"What is 2 + 2, number {n}?", "answer": "4", "scorer": "number"} for n in range(5)
+    ]
+    cases.write_text("\n".join(map(json.dumps, lines)))
+    done = stage.ok("try", cases, "--yes")
+    assert "5 questions of cases.jsonl" in done.out
+    assert "b alone, the best" in done.out
+    assert "Cannot say from 5 cases whether a plan pays: +0 points against b" in done.out
+    stage.fails(2, "try", cases, "--n", "1")
+
+
+def test_a_simulated_trial_says_that_it_is_one(stage: Stage) -> None:
+    done = stage.ok("try", "--rehearsal", "--n", "4")
+    assert "A simulation" in done.out
+    assert "4 questions of rehearsal" in done.out

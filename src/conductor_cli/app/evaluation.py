@@ -18,7 +18,7 @@ from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, KeyMissing, PolicyError, UsageError
 from conductor_cli.core.serialization import dump
-from conductor_cli.evals.cases import COUNT, NAME, Case, hash_cases, make_basics, read_cases
+from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case, hash_cases, make_basics, read_cases
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
@@ -280,15 +280,17 @@ def load_cases(
         return source, rehearsal.held_out_cases(count or rehearsal.EVAL_CASES, seed)
     if source == NAME:
         return source, make_basics(count or COUNT, seed)
+    if source == EVERYDAY:
+        return source, sample_cases(read_cases(EVERYDAY_FILE), count, seed)
     path = Path(source).expanduser()
     if source in SUITES and not path.exists():
         suite = SUITES[source]
         raise UsageError(f"{source} needs its file: --from FILE", hint=f"{suite.source} on the Hugging Face hub")
     if not path.exists() and not path.suffix:
-        known = f"the built-in sets: {rehearsal.NAME}, {NAME}; conductor eval --list shows the published ones"
+        known = f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; conductor eval --list shows the published sets"
         raise UsageError(f"{path} is neither a file nor a set", hint=known)
     # A file that is called like a set must not be taken for it when results are compared.
-    name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME, *SUITES) else path.name
+    name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES) else path.name
     return name, sample_cases(read_cases(path), count, seed)
 
 

@@ -26,6 +26,7 @@ COMMANDS: Final[CommandTable] = {
         ),
     },
     "Setup": {
+        "try": ("conductor_cli.cli.trial:try_command", "Find out on a few questions whether a plan pays."),
         "setup": ("conductor_cli.cli.setup:setup_command", "Set up what is missing, step by step."),
         "doctor": ("conductor_cli.cli.doctor:doctor_command", "Check the installation, the model and every worker."),
         "config": ("conductor_cli.cli.config:app", "Show and change settings."),

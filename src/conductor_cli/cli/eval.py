@@ -58,7 +58,7 @@ def eval_command(
     cases: Annotated[
         str | None,
         typer.Argument(
-            metavar="rehearsal|basics|SUITE|CASES.jsonl",
+            metavar="rehearsal|basics|everyday|SUITE|CASES.jsonl",
             show_default=False,
             help="A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
             "others your workers.",

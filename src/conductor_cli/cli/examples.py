@@ -101,6 +101,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Complete in fish", "conductor completions fish | source"),
         ("Complete in PowerShell", "conductor completions powershell | Out-String | Invoke-Expression"),
     ),
+    "try": (
+        ("Find out whether a plan pays, for at most 50 cents", "conductor try"),
+        ("Find out on questions of your own kind", "conductor try cases.jsonl --max-cost 2"),
+        ("See what it prints, with the demo models", "conductor try --rehearsal"),
+    ),
     "eval": (
         ("Compare the demo models on 40 small questions", "conductor eval rehearsal --n 40"),
         ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),

@@ -162,6 +162,10 @@ def _parse_case(text: str, where: str) -> Case:
     return case
 
 
+EVERYDAY: Final = "everyday"
+"""A set of 24 questions, everyday and hard ones, written for this project. Their answers were computed."""
+EVERYDAY_FILE: Final = Path(__file__).with_name("everyday.jsonl")
+
 NAME: Final = "basics"  # The set's name on the command line
 COUNT: Final = 60  # Default number of cases: fifteen of each kind
 MAX_COUNT: Final = 4000  # More would take long to make and measure nothing better

@@ -1,0 +1,87 @@
+"""`conductor try`: a few questions, the best worker alone against a plan, and one sentence of advice."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Annotated, Final
+
+import typer
+
+from conductor_cli.app.evaluation import EvaluationRequest, load_cases, sample_cases
+from conductor_cli.app.rehearsal import NAME as REHEARSAL
+from conductor_cli.app.worker_selection import discovered_workers, offered_workers
+from conductor_cli.cli import options as opt
+from conductor_cli.cli.eval import run_evaluation
+from conductor_cli.cli.output import print_line, print_notice, print_table, print_text
+from conductor_cli.config import load_settings
+from conductor_cli.core.errors import PolicyError
+from conductor_cli.core.formatting import format_cost, format_count
+from conductor_cli.core.usage import NO_USAGE
+from conductor_cli.evals.advice import PLAN, ROUTE, advice_table, advise
+from conductor_cli.evals.cases import EVERYDAY
+from conductor_cli.evals.summary import summarize
+from conductor_cli.evals.systems import ALONE, BEST_WORKER
+
+CASES: Final = 12
+MAX_ALONE: Final = 5
+"""Workers that are each asked alone; of more, only the best by its card is."""
+MAX_COST: Final = "0.50"
+
+
+def try_command(
+    context: typer.Context,
+    cases: Annotated[
+        str | None,
+        typer.Argument(metavar="CASES.jsonl", help="Your own cases; else questions that ship.", show_default=False),
+    ] = None,
+    count: Annotated[int, typer.Option("--n", metavar="N", min=2, help="Number of cases.")] = CASES,
+    workers: opt.WorkersOption = None,
+    pool: opt.PoolOption = None,
+    conductor: opt.ConductorOption = None,
+    max_cost: Annotated[
+        str | None,
+        typer.Option(
+            "--max-cost", metavar="USD", help=f"Maximum cost of all runs. Default: {MAX_COST}, if prices are known."
+        ),
+    ] = None,
+    rehearsal: Annotated[
+        bool, typer.Option("--rehearsal", help="Simulate it with the demo models, on their own questions.")
+    ] = False,
+    yes: opt.YesToCost = False,
+) -> None:
+    """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan.
+
+    docs/eval.md says how to measure it well.
+    """
+    flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
+    settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
+    name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)
+    names = opt.parse_names(workers)
+    offered = names or offered_workers(settings) or discovered_workers(settings)
+    request = EvaluationRequest(
+        source=name, cases=sample_cases(known, min(count, len(known)), 0), rehearsal=rehearsal, workers=names,
+        systems=f"{BEST_WORKER if len(offered) > MAX_ALONE and not rehearsal else ALONE},{ROUTE},{PLAN}",
+        max_cost=None if rehearsal else opt.parse_cost(max_cost or MAX_COST),
+    )  # fmt: skip
+    quiet = context.obj.quiet
+    try:
+        stored, code = run_evaluation(request, settings, yes=yes, quiet=quiet)
+    except PolicyError as error:  # a price is not known, or a policy forbids it, which is then said again
+        if max_cost is not None:
+            raise
+        print_notice(error.message)
+        stored, code = run_evaluation(replace(request, max_cost=None), settings, yes=yes, quiet=quiet)
+    if stored is None:
+        raise typer.Exit(code)
+    summary = summarize(stored.outcomes(), stored.spec.systems)
+    total = sum((system.total for system in summary.systems), NO_USAGE)
+    if rehearsal:
+        print_text("A simulation: tiny demo models on made-up questions. It says nothing about your workers.")
+    print_text(f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all")
+    print_line()
+    print_table(*advice_table(summary))
+    print_line()
+    print_text(advise(summary))
+    print_text("cost and seconds are means a question; each figure: conductor eval --show last")
+    raise typer.Exit(code)
