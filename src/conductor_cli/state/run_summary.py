@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -54,7 +55,7 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),
-        seconds=trace.at, resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
+        seconds=_seconds_so_far(trace) if live and not trace.ended else trace.at, resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
         recovered=SEPARATOR.join(
             one_line(f"step {notice.step}: {notice.text}" if notice.step else notice.text)
@@ -64,6 +65,13 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         subtasks=SEPARATOR.join(one_line(record.step.subtask) for record in records), answers=SEPARATOR.join(answers),
         origin=one_line(trace.origin),
     )  # fmt: skip
+
+
+def _seconds_so_far(trace: Trace) -> float:
+    """How long a run has been going on, by the clock of this machine: its newest event may be minutes old."""
+    with suppress(ValueError, TypeError):  # a time that was edited by hand
+        return max(trace.at, (datetime.now(UTC) - datetime.fromisoformat(trace.time)).total_seconds())
+    return trace.at
 
 
 def _all_steps(trace: Trace) -> Iterator[StepRecord]:
