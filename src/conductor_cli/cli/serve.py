@@ -172,6 +172,7 @@ def serve_command(
     if not context.obj.quiet:
         print_line(f"  OpenAI clients:    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={key}, model conductor")
         print_line(f"  Anthropic clients: ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY={key}, model conductor")
+        print_line(f"  the page, to ask and to look at runs: {url}/")
         print_line(f"  curl {url}/v1/models lists the models; Ctrl-C ends the server")
     sys.stdout.flush()  # a program that started this one waits for the address
     raise typer.Exit(HttpServer(lambda: make_registry(server), access, opened).run())

@@ -42,6 +42,9 @@ OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.js
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
 """Headers that may be there only once: two programs that read different ones would disagree about the request."""
 
+NO_PAGE: Final = "none"
+"""In `serve.origins`: no page may ask, not even the server's own, which shows runs all the same."""
+
 MAX_HEADERS: Final = 64 * 1024
 """Bytes of all headers together. The largest that clients send have 6 KB."""
 
@@ -139,6 +142,10 @@ class Access:
                 " add a key for other names: conductor serve keys add NAME"
             )
             raise RequestError(403, "host_not_allowed", message)
+        if origin and NO_PAGE in self._rules.origins:
+            raise RequestError(
+                403, "origin_not_allowed", f"serve.origins is {NO_PAGE}: no web page may ask this server"
+            )
         if not origin or origin in self._rules.origins or "*" in self._rules.origins:
             return
         if origin.partition("://")[2] != host or not host:

@@ -206,7 +206,7 @@ def build_app(registry: RunRegistry) -> Starlette:
             Route("/livez", alive),
             Route("/readyz", ready),
             Route("/metrics", counters),
-            *page_routes(open_trace_store, lambda: registry.unstored, registry.runs.circuits),
+            *page_routes(open_trace_store, registry),
         ],
         exception_handlers={HTTPException: _answer_error, Exception: _answer_error},
     )

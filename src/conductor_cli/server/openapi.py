@@ -33,6 +33,8 @@ OPERATIONS: Final[tuple[_Row, ...]] = (
     ("get", RUNS, "The stored runs, newest first", (JSON,), None),
     ("get", f"{RUNS}/{{id}}", "One run with its plan, steps and prices", (JSON,), None),
     ("get", f"{RUNS}/{{id}}/events", "The events of a run, as they happen", (EVENTS,), None),
+    ("post", f"{RUNS}/{{id}}/rating", "Rate the answer of a run, or of one of its steps", (JSON,), None),
+    ("post", f"{RUNS}/{{id}}/rerun", "Run the plan of a run again from a step on", (JSON,), None),
     ("get", "/health", "Whether the server lives", (JSON,), None),
     ("get", "/livez", "Whether the server lives, for whoever restarts it", (JSON,), None),
     (
@@ -43,7 +45,7 @@ OPERATIONS: Final[tuple[_Row, ...]] = (
         None,
     ),
     ("get", "/metrics", "Counters for Prometheus", ("text/plain",), None),
-    ("get", "/", "The page that shows runs", ("text/html",), None),
+    ("get", "/", "The page that asks and shows runs", ("text/html",), None),
 )
 """Method, path, summary, types of the answer, and the body; everything that is answered."""
 

@@ -1,14 +1,16 @@
 """`GET /`, the page to look at runs, and the routes under `/v1/conductor/` that it reads.
 
 The page holds no data, so it is served without a key; everything that it shows comes from the routes, which are behind
-the same key as the APIs. They only read: a stored run and one that is being written, by this server or by any other
-process, are the same file.
+the same key as the APIs. A stored run and one that is being written, by this server or by any other process, are the
+same file. The page asks and stops by the Responses API, as any client does.
 
     GET /v1/conductor/runs                    a list, newest first: count, before, search, state
     GET /v1/conductor/runs/ID                 what `trace show --json` prints, and the tree
     GET /v1/conductor/runs/ID/events          server-sent events: those stored, then each as it is written
     GET /v1/conductor/runs/ID/frames          server-sent events: the run as it looks; replayed with speed and from
     GET /v1/conductor/runs/ID/steps/NUMBER    a step with its prompt and its response; 0 for question, plan and answer
+    POST /v1/conductor/runs/ID/rating         {"verdict": "good" | "bad", "step": N}, without a step of the whole answer
+    POST /v1/conductor/runs/ID/rerun          {"step": N, "worker": NAME}: its plan again from step N on, as a new run
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ import anyio.to_thread
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from conductor_cli.app.learning import rate_run
 from conductor_cli.app.traces import earliest_run_id
+from conductor_cli.core.continuation import reset_from_step
 from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
+from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Outcome, Trace
-from conductor_cli.run.circuits import CircuitReport
-from conductor_cli.server.access import Principal, principal_of
-from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.access import NO_PAGE, Principal, principal_of, read_json
+from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.page_data import node_data, opened_step, question_data
 from conductor_cli.server.page_streams import (
     FollowedSource,
@@ -45,7 +50,8 @@ from conductor_cli.server.page_streams import (
     frame_stream,
     keyless_json,
 )
-from conductor_cli.server.run_registry import SHARE, ServedRun
+from conductor_cli.server.requests import build_rerun
+from conductor_cli.server.run_registry import SHARE, RunRegistry, ServedRun
 from conductor_cli.server.stored_runs import (
     confidential,
     first_event,
@@ -68,6 +74,9 @@ MAX_RUNS: Final = 100
 MAX_STREAMS: Final = 64
 """Streams of events at once: each is a browser that looks. One client may have three quarters of them, by `SHARE`."""
 
+MAX_ACT: Final = 4_000
+"""Bytes of a body: what is rated, or run again."""
+
 MAX_SPEED: Final = 64.0
 """The highest speed of a replay."""
 
@@ -81,15 +90,9 @@ _PRIVATE: Final = {
 T = TypeVar("T")
 
 
-def page_routes(
-    store: Callable[[], Traces], unstored: Callable[[], list[ServedRun]] = list,
-    circuits: Callable[[], list[CircuitReport]] = list,
-) -> list[Route]:  # fmt: skip
-    """The page and its routes over a store of traces, and runs that no file has. `access.py` stands before them.
-
-    `circuits` say which workers and providers are skipped for a time.
-    """
-    page, runs = _Page(store, unstored, circuits), "/v1/conductor/runs"
+def page_routes(store: Callable[[], Traces], registry: RunRegistry | None = None) -> list[Route]:
+    """The page and its routes over a store of traces, and the runs of a server. `access.py` stands before them."""
+    page, runs = _Page(store, registry), "/v1/conductor/runs"
     return [
         Route("/", _document, methods=["GET"]),
         Route(runs, _answering(page.list_runs), methods=["GET"]),
@@ -97,6 +100,8 @@ def page_routes(
         Route(f"{runs}/{{run}}/events", _answering(page.follow_events), methods=["GET"]),
         Route(f"{runs}/{{run}}/frames", _answering(page.follow_frames), methods=["GET"]),
         Route(f"{runs}/{{run}}/steps/{{number}}", _answering(page.show_step), methods=["GET"]),
+        Route(f"{runs}/{{run}}/rating", _answering(page.rate), methods=["POST"]),
+        Route(f"{runs}/{{run}}/rerun", _answering(page.rerun), methods=["POST"]),
     ]
 
 
@@ -113,13 +118,9 @@ def _answering(act: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
 class _Page:
     """The routes over one store. Files are read on threads, of which there are few. All raise `RequestError`."""
 
-    def __init__(
-        self, store: Callable[[], Traces], unstored: Callable[[], list[ServedRun]],
-        circuits: Callable[[], list[CircuitReport]],
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Callable[[], Traces], registry: RunRegistry | None) -> None:
         self._store = store
-        self._circuits = circuits
-        self._unstored = unstored
+        self._registry = registry
         self._threads = anyio.CapacityLimiter(4)
         self._streams = Counter[str]()  # by owner
 
@@ -136,14 +137,16 @@ class _Page:
             state=state, before=query.get("before", ""), terms=normalize_terms([query.get("search", "")[:1000]]),
             **_own_runs(client),
         )  # fmt: skip
-        live = list(select_live([served.stream.trace for served in self._unstored()], wanted, client))
-        skipped = [one_line(report.text) for report in self._circuits() if report.text]
+        registry = self._registry
+        live = list(select_live([served.stream.trace for served in self._unstored], wanted, client))
+        skipped = [one_line(each.text) for each in registry.runs.circuits() if each.text] if registry else []
+        acts = registry is not None and NO_PAGE not in registry.runs.settings()["serve.origins"]
 
         def find() -> dict[str, Any]:
             found, more, last = newest_runs(self._store(), wanted, count, lambda first: may_read(client, first))
             rows = [*live, *(row | {"stored": True} for row in found)]
             rows = sorted(rows, key=lambda row: row["run"], reverse=True) if live else rows
-            return {"runs": rows, "more": more, "last": last, "skipped": skipped}
+            return {"runs": rows, "more": more, "last": last, "skipped": skipped, "acts": acts}
 
         return await self._json(find)
 
@@ -182,6 +185,51 @@ class _Page:
             return self._stream(request, frame_stream(ReplaySource(store.events(run), speed, start), idle=0.0))
         return self._stream(request, frame_stream(FollowedSource(store.follow(run))))
 
+    async def rate(self, request: Request) -> Response:
+        """Store what the user thinks of the answer of a run, or of one of its steps."""
+        verdict, step, _ = await _read_act(request)
+        trace, runs = await self._ended(request), self._acting().runs
+        if verdict not in get_args(Verdict):
+            raise RequestError(400, "invalid_value", f"verdict is one of {', '.join(get_args(Verdict))}")
+
+        def rated() -> dict[str, str]:
+            try:
+                return {"rated": describe_rating(rate_run(runs.settings(), trace, verdict, step=step))}
+            except ConductorError as error:
+                raise request_error(error.failure) from None
+
+        return await self._json(rated)
+
+    async def rerun(self, request: Request) -> Response:
+        """Begin to run the plan of a run again, and say which run that is."""
+        _, step, worker = await _read_act(request)
+        trace, registry, client = await self._ended(request), self._acting(), principal_of(request.scope)
+        try:
+            again = reset_from_step(trace, step, worker or None)
+        except UsageError as error:
+            raise request_error(error.failure) from None
+        served = registry.begin(
+            f"rerun {trace.run}", lambda run: build_rerun(registry.runs, again, run, client), ResponseStream(),
+            principal=client,
+        )  # fmt: skip
+        await served.began.wait()
+        if isinstance(served.ended, RequestError):
+            raise served.ended
+        return JSONResponse({"run": served.id}, headers=_PRIVATE)
+
+    async def _ended(self, request: Request) -> Trace:
+        return await self._in_thread(lambda: self._store().ended(self._found(request)))
+
+    def _acting(self) -> RunRegistry:
+        """The runs of the server. Raises `RequestError` for routes over a store alone."""
+        if self._registry is None:
+            raise RequestError(403, "page_only_shows", "nothing runs behind this page")
+        return self._registry
+
+    @property
+    def _unstored(self) -> list[ServedRun]:
+        return self._registry.unstored if self._registry is not None else []
+
     async def _json(self, make: Callable[[], Any]) -> Response:
         text = await self._in_thread(lambda: keyless_json(make()))
         return Response(text, media_type="application/json", headers=_PRIVATE)
@@ -200,7 +248,7 @@ class _Page:
     def _live(self, request: Request) -> ServedRun | None:
         """The run that a request names, where no file has it; None where it may not be shown, too."""
         client, run = principal_of(request.scope), request.path_params["run"]
-        found = next((each for each in self._unstored() if each.id == run), None)
+        found = next((each for each in self._unstored if each.id == run), None)
         trace = found.stream.trace if found is not None else Trace()
         return found if may_see(client, trace) and may_read(client, trace) else None
 
@@ -245,6 +293,18 @@ class _Page:
 
         headers = _PRIVATE | {"x-accel-buffering": "no"}
         return StreamingResponse(counted(), media_type="text/event-stream", headers=headers)
+
+
+async def _read_act(request: Request) -> tuple[Any, int, str]:
+    """Verdict, step (0 for none) and worker of an act of the page. Raises `RequestError`."""
+    data = await request.body()
+    if len(data) > MAX_ACT:
+        raise RequestError(413, "request_too_large", f"the body has more than {MAX_ACT} bytes")
+    body = read_json(data)
+    step, worker = body.get("step", 0), body.get("worker", "")
+    if type(step) is not int or step < 0 or not isinstance(worker, str):
+        raise RequestError(400, "invalid_value", "step is the number of a step, worker a name")
+    return body.get("verdict"), step, worker
 
 
 def _own_runs(client: Principal) -> dict[str, Any]:

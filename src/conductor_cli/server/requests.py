@@ -17,15 +17,15 @@ from typing import Any, Final, Literal, cast
 
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import Job
-from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, rehearsal_pool
-from conductor_cli.app.tools import pool_with_tools
-from conductor_cli.app.worker_selection import resolve_pool
+from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run, rehearsal_pool
+from conductor_cli.app.tools import keep_tools_of, pool_with_tools
+from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
-from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan import SELF, Plan, Step
 from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
@@ -184,16 +184,7 @@ async def build_job(
     settings = runs.settings()
     mode, pool = find_served_model(request.model, request.effort, settings)
     purpose = purpose if settings["serve.background"] else None
-    own = client.pool if client is not None else ""
-    served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
-    if own and any(other not in {"", own} for other in (pool, served)):
-        raise RequestError(403, "pool_not_allowed", f"this key may only use the pool {own}", param="model")
-    chosen: dict[str, Any] = {"conductor.mode": mode if purpose is None else "mini"}
-    if pool := own or pool:
-        chosen["conductor.pool"] = pool
-    settings = runs.settings(chosen)
-    if client is not None and client.max_cost is not None:
-        settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
+    settings = _client_settings(runs, client, pool, {"conductor.mode": mode if purpose is None else "mini"})
     if request.max_cost is not None:
         try:
             settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
@@ -215,8 +206,46 @@ async def build_job(
         only=only, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request), origin=principal.origin,
         reviews=what.plan is None,  # a review would be the step that answers
-        spender=USER if client is None else Spender(name=client.name, cost=client.max_cost_day),
+        spender=_spender(client),
     )  # fmt: skip
+
+
+async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> Job:
+    """Return the job that does the steps of a stored run that `reset_from_step` has left to do, as the run `run`.
+
+    Its rules and tools hold, and limits and pool of the client's key. Raises `ConductorError` or `RequestError`.
+    """
+    talk = again.question.conversation
+    if talk is not None and talk.tools:  # nobody here can make their calls
+        raise UsageError(f"run {again.run} used tools of its client", hint="let the client ask again")
+    again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
+    settings = _client_settings(runs, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0})
+    only = runs.options.workers
+    if settings["conductor.pool"] and not only:  # else a run keeps its own workers, whatever the pool is today
+        only = tuple(each.name for each in offered_workers(settings))
+    settings, _ = keep_policy_of(settings, again)
+    return Job(
+        settings=keep_tools_of(settings, again), store=runs.store_of(settings), question=again.question, only=only,
+        resume=again, id=run, origin=client.origin, rehearsal=runs.options.rehearsal or is_rehearsal_run(again),
+        spender=_spender(client.key),
+    )  # fmt: skip
+
+
+def _client_settings(runs: Runs, client: ClientKey | None, pool: str, chosen: dict[str, Any]) -> Settings:
+    """The settings for a client that asks for `pool`, with its key's pool and limit. Raises `RequestError`."""
+    settings = runs.settings()
+    own = client.pool if client is not None else ""
+    served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
+    if own and any(other not in {"", own} for other in (pool, served)):
+        raise RequestError(403, "pool_not_allowed", f"this key may only use the pool {own}", param="model")
+    settings = runs.settings(chosen | ({"conductor.pool": own or pool} if own or pool else {}))
+    if client is not None and client.max_cost is not None:
+        settings = lowered(settings, {"limits.cost": client.max_cost}, f"the key {client.name}")
+    return settings
+
+
+def _spender(client: ClientKey | None) -> Spender:
+    return USER if client is None else Spender(name=client.name, cost=client.max_cost_day)
 
 
 async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) -> tuple[str, ...]:

@@ -55,7 +55,8 @@ def make_stored_run(trace: Trace, run: str, *, live: bool, problem: str) -> Stor
         workers=SEPARATOR.join(dict.fromkeys(one_line(record.worker) for record in trace.steps)),
         cost="" if usage.cost is None else f"{usage.cost:f}", unpriced=usage.unpriced,
         tokens=min(usage.tokens, MAX_WHOLE),
-        seconds=_seconds_so_far(trace) if live and not trace.ended else trace.at, resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
+        seconds=_seconds_so_far(trace) if live and not trace.ended else trace.at,
+        resumed=one_line(trace.resumed), conductor=one_line(trace.conductor),
         problem=one_line(problem or "; ".join(damage)),
         recovered=SEPARATOR.join(
             one_line(f"step {notice.step}: {notice.text}" if notice.step else notice.text)
