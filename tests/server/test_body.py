@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from conductor_cli.server.access import read_json
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.http import read_json
 
 
 @pytest.mark.parametrize("data", [
@@ -23,7 +23,7 @@ def test_what_is_no_json_object_is_refused(data: bytes) -> None:
 
 
 def test_an_error_quotes_nothing_of_the_body() -> None:
-    with pytest.raises(RequestError, match="at line 1, column") as caught:
+    with pytest.raises(RequestError, match="at line 1 column") as caught:
         read_json(b'{"content": secret prompt}')
     assert "secret" not in caught.value.message
 

@@ -20,12 +20,13 @@ from conductor_cli.app.rehearsal import check_question
 from conductor_cli.app.telemetry import watch_run
 from conductor_cli.config import Settings
 from conductor_cli.core import events as ev
-from conductor_cli.core.chat import Attachment
+from conductor_cli.core.chat import Attachment, text_size
 from conductor_cli.core.errors import ConductorError, ConfigError, Failure, FailureReason
 from conductor_cli.core.events import Event, PlanOffered, ToolOffered, innermost_event
 from conductor_cli.core.plan import SELF, Decision, Plan
 from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace, apply_event
+from conductor_cli.models.off_loop import off_loop
 from conductor_cli.run import Conductor, Run, start_run
 from conductor_cli.run.conductor import ToolVerdict
 from conductor_cli.state.home import open_state
@@ -203,7 +204,9 @@ class RunRecorder:
         """Begin the trace. Nothing is called before this returns."""
         try:
             self._writer = store.open(event.run)
-            if (writing := self._writer.write(event)) is not None:
+            talk = event.question.conversation
+            writing = await off_loop(text_size(talk.messages) if talk else 0, partial(self._writer.write, event))
+            if writing is not None:
                 await writing
             why = self._writer.problem
         except OSError as error:

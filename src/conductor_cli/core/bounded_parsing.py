@@ -16,13 +16,13 @@ MAX_TOML: Final = 256 << 10
 MAX_KEY_PARTS: Final = 16  # Parts of a TOML key, as `a.b.c` has three; no setting has more than four
 MAX_JSON_VALUES: Final = 50_000  # Values and names in a JSON file, whatever the length of its texts
 
-MAX_ESCAPES: Final = 2_000_000  # Backslashes in what is counted value by value, which takes a tenth of a second
+MAX_ESCAPES: Final = 2_000_000  # Backslashes in a JSON text: each takes a parser longer than a plain character
 
 _PART: Final = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY: Final = re.compile(rf"{_PART}(?:\.[ \t]*+{_PART}){{{MAX_KEY_PARTS}}}")
 
 # What is between the values is found in pieces, so that other threads go on.
-_JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{,]|[^"\[{,]{1,65536}+', re.DOTALL)
+_JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{,]|[^"\[{,]{1,65536}+', re.DOTALL)
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:
@@ -43,18 +43,19 @@ def parse_toml(data: bytes) -> dict[str, Any]:
 
 def parse_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """The value of a JSON file. Raises `ValueError` with a reason for one that is not valid or takes too much."""
-    if has_more_values(text, MAX_JSON_VALUES):
-        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values")
+    if has_more_values(text.encode("utf-8", "replace"), MAX_JSON_VALUES):
+        raise ValueError(f"it has more than {MAX_JSON_VALUES:,} values or {MAX_ESCAPES:,} escapes")
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("objects or lists are nested too deeply") from None
 
 
-def has_more_values(text: str, most: int) -> bool:
-    """Return whether a JSON text has more than `most` values, names, and what stands between them."""
+def has_more_values(data: bytes | bytearray, most: int) -> bool:
+    """Return whether a JSON text has more than `most` values, names, and what stands between them, or many escapes."""
+    if data.count(b"\\") > MAX_ESCAPES:
+        return True
     # First with what is inside of texts, which takes no time; one by one, so that other threads go on.
-    if sum(text.count(mark) for mark in '",[{') <= most:
+    if sum(data.count(mark) for mark in (b'"', b",", b"[", b"{")) <= most:
         return False
-    tokens = enumerate(_JSON_TOKEN.finditer(text))
-    return text.count("\\") > MAX_ESCAPES or any(number >= most for number, _ in tokens)
+    return any(number >= most for number, _ in enumerate(_JSON_TOKEN.finditer(data)))

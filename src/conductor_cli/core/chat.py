@@ -102,6 +102,11 @@ class Message:
     provider_data: Mapping[str, Any] = field(default_factory=dict)
 
 
+def text_size(messages: Iterable[Message]) -> int:
+    """Return the characters of the texts of messages."""
+    return sum(len(message.content) for message in messages)
+
+
 def join_tool_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCall, ...]:
     """Return the whole calls of a reply, in order."""
     calls: dict[int, tuple[ToolCallDelta, list[str]]] = {}

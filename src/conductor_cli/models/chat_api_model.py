@@ -12,9 +12,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.chat import Chunk, Request, text_size
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models.api_errors import (
@@ -29,8 +30,9 @@ from conductor_cli.models.api_errors import (
 )
 from conductor_cli.models.base import Features, check_features
 from conductor_cli.models.chat_apis import CHAT_APIS
-from conductor_cli.models.chat_body import request_body
+from conductor_cli.models.chat_body import JsonBody, request_body
 from conductor_cli.models.http import DONE, HttpClient, stream_limit
+from conductor_cli.models.off_loop import off_loop
 from conductor_cli.models.presets import UNKNOWN_SERVER, Preset
 from conductor_cli.models.stream_decoder import ESTIMATED, UNLIMITED_TOKENS, ChatReplyDecoder, reply_limit
 from conductor_cli.models.structured_output import (
@@ -93,15 +95,10 @@ class ChatApiModel:
         if self._form == "ask" and (is_constrained(request) or request.prefill):
             await self._learn_form(_remaining(ends))
         dropped = self._dropped
-        if self._api.unsupported:
-            dropped |= self._api.unsupported & self._body(request, dropped).keys()
         name, path, is_silent = self._server.name, self._api.path(self._model), True
         while True:
-            fields = self._body(request, dropped)
-            asked = next((int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None)
-            if asked is not None:
-                asked += int(self._options.get("thinking_budget") or 0)
-            body = self._api.body({"model": self._model} | fields)
+            prepare = partial(self._prepare, request, dropped)
+            dropped, asked, body = await off_loop(text_size(request.messages), prepare)
             limit = stream_limit(UNLIMITED_TOKENS if asked is None else asked)
             decoder = ChatReplyDecoder(request, self._secrets, self._preset.cost, asked)
             translate, last, done, ended = self._api.translator(), "", False, False
@@ -229,6 +226,17 @@ class ChatApiModel:
             why = clean_excerpt(error.said.message, self._secrets)
             raise rejected_setting(self._model, own, self._options[own], why) from error
         return dropped | {name} if name else None
+
+    def _prepare(self, request: Request, dropped: frozenset[str]) -> tuple[frozenset[str], int | None, JsonBody]:
+        """Return what is left out, the most tokens that are asked for, and the body."""
+        fields = self._body(request, dropped)
+        if unsupported := self._api.unsupported & fields.keys():
+            dropped |= unsupported
+            fields = self._body(request, dropped)
+        asked = next((int(fields[field]) for field in MAX_TOKENS_FIELDS if field in fields), None)
+        if asked is not None:
+            asked += int(self._options.get("thinking_budget") or 0)
+        return dropped, asked, JsonBody(self._api.body({"model": self._model} | fields))
 
     def _body(self, request: Request, dropped: frozenset[str]) -> dict[str, Any]:
         body = request_body(request, self._options, self._preset.budget, self._max_tokens_field(dropped))

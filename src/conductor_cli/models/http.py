@@ -212,7 +212,7 @@ class HttpClient:
         method: str,
         path: str,
         *,
-        body: Any = None,  # noqa: ANN401 - any JSON value, with files
+        body: Any = None,  # noqa: ANN401 - any JSON value, with files, or a `JsonBody` of it
         headers: Mapping[str, str] | None = None,
         seconds: float | None = None,
         limit: int = MAX_BODY,
@@ -228,7 +228,7 @@ class HttpClient:
                 await asyncio.to_thread(preload_http)  # so that the screen keeps moving
             client = self._client = self._client or _open_client(self._ca_file, self.base_url)
             ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-            json_body = None if body is None else JsonBody(body)
+            json_body = JsonBody(body) if body is not None and not isinstance(body, JsonBody) else body
             content, kind = (json_body.content, json_body.headers) if json_body else (b"", {})
             sent = {**self._headers, **kind, **(headers or {})}
             async with asyncio.timeout_at(ends):

@@ -143,6 +143,8 @@ def answer_as_child(script: str, memory: int, cpu_seconds: int) -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     data = sys.stdin.buffer.read()
+    if memory and hasattr(os, "nice"):
+        os.nice(5)  # it gives way to the loop of whoever waits for it
     with suppress(ImportError):
         import resource  # POSIX only
 

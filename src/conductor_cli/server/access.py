@@ -2,7 +2,7 @@
 
 Without keys the server is open to programs of this machine. A page in a browser is a program of this machine too, so
 the host that it asked for must be a loopback name (a foreign name that leads here is DNS rebinding), and the origin
-that it comes from must be allowed. The JSON of a body is bounded before anything reads it.
+that it comes from must be allowed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from conductor_cli.core.bounded_parsing import has_more_values
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.events import RunStarted
 from conductor_cli.core.trace import Trace
@@ -320,78 +319,6 @@ async def _answer_preflight(headers: Mapping[str, str], send: Send) -> None:
         allowed.append((b"access-control-allow-private-network", b"true"))
     await send({"type": "http.response.start", "status": 204, "headers": allowed})
     await send({"type": "http.response.body", "body": b""})
-
-
-MAX_ITEMS: Final = {"messages": 10_000, "input": 10_000, "tools": 1_000}
-"""The most entries of a conversation and of its tools."""
-
-MAX_DEPTH: Final = 200
-"""How deep lists and objects may be nested. A JSON Schema of a tool needs about 30."""
-
-MAX_VALUES: Final = 250_000
-"""Values and names of one body. 10,000 messages of one text have 180,000; each takes some 200 bytes of memory."""
-
-TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
-
-
-def read_json(data: bytes) -> Mapping[str, Any]:
-    """The JSON object of a body. Raises `RequestError`.
-
-    What is no text (half of a surrogate pair) is replaced, because nothing could be stored or sent on.
-    """
-
-    def refuse_constant(name: str) -> None:
-        raise ValueError(f"{name} is not a JSON number")
-
-    body: Any = None
-    try:
-        text = data.decode("utf-8-sig")
-        if has_more_values(text, MAX_VALUES):
-            problem = f"has more than {MAX_VALUES:,} values"
-        else:
-            body = json.loads(text, parse_constant=refuse_constant)
-            problem = "" if isinstance(body, dict) else "must be a JSON object"
-    except RecursionError:
-        problem = TOO_DEEP
-    except UnicodeDecodeError:
-        problem = "is not valid JSON: it is not UTF-8 text"
-    except json.JSONDecodeError as error:
-        # The message of the library names what was expected, and quotes nothing.
-        problem = f"is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
-    except ValueError as error:  # also a number of thousands of digits
-        problem = f"is not valid JSON: {str(error)[:100]}"
-    if not problem:
-        for name, most in MAX_ITEMS.items():
-            if isinstance(body.get(name), list) and len(body[name]) > most:
-                raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
-        problem = "" if _is_shallow(body) else TOO_DEEP
-    if problem:
-        raise RequestError(400, "invalid_json", f"the body {problem}")
-    # In JSON a lone surrogate can only be written as an escape.
-    whole: Mapping[str, Any] = body if b"\\u" not in data else _with_whole_characters(body)
-    return whole
-
-
-def _is_shallow(body: dict[str, Any]) -> bool:
-    level: list[Any] = [body]
-    for _ in range(MAX_DEPTH):
-        level = [
-            item
-            for value in level
-            for item in (value.values() if isinstance(value, dict) else value)
-            if isinstance(item, (dict, list))
-        ]
-        if not level:
-            return True
-    return False
-
-
-def _with_whole_characters(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_with_whole_characters(name): _with_whole_characters(item) for name, item in value.items()}
-    return [_with_whole_characters(item) for item in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

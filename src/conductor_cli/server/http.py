@@ -5,13 +5,14 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 
 from __future__ import annotations
 
-import asyncio
+import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,10 +21,13 @@ from starlette.routing import Route
 
 from conductor_cli import __version__
 from conductor_cli.app.traces import open_trace_store
+from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
+from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.terminal_text import one_line
+from conductor_cli.models.off_loop import off_loop
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.access import principal_of, read_json
+from conductor_cli.server.access import principal_of
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
@@ -55,40 +59,68 @@ APIS: Final[dict[str, ClientApi]] = {
 }  # fmt: skip
 """The APIs that this server speaks, by the path at which a client creates an answer."""
 
-LARGE: Final = 32 << 10
-"""Bytes of a body that is read on a thread: it takes so long that streams would stutter."""
-
-VERY_LARGE: Final = 1 << 20
-"""Bytes of a body of which only one is read at a time, so that neither processors nor memory are filled with them."""
-
 MAX_TEXT: Final = 4_000_000
 """Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the largest models read."""
+
+MAX_ITEMS: Final = {"messages": 10_000, "input": 10_000, "tools": 1_000}
+"""The most entries of a conversation and of its tools."""
+
+MAX_VALUES: Final = 250_000
+"""Values and names of one body. 10,000 messages of one text have 180,000; each takes some 200 bytes of memory."""
+
+_SURROGATE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape of JSON. The group is there for one half of a surrogate pair without the other."""
 
 T = TypeVar("T")
 
 
-class BodyReader:
-    """Reads the bodies of requests, on a thread where they are large. `read_json` bounds the time that this takes."""
+async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
+    """Return what `work` makes of the body of a request. Raises `RequestError`, as `work` does."""
+    encoding = http.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"", "identity"}:  # what is compressed has passed no bound on its size
+        message = f"a body is read as it is, not in {one_line(encoding)[:40]}: send it without Content-Encoding"
+        raise RequestError(415, "unsupported_encoding", message)
+    data = bytearray()  # which grows in place: to join megabytes at the end would hold up every stream
+    async for piece in http.stream():
+        data += piece
+    return await off_loop(len(data), lambda: work(read_json(data)))
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(1)
 
-    async def read(self, http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return what `work` makes of a body. Raises `RequestError`, as `work` does."""
-        encoding = http.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in {"", "identity"}:  # what is compressed has passed no bound on its size
-            message = f"a body is read as it is, not in {one_line(encoding)[:40]}: send it without Content-Encoding"
-            raise RequestError(415, "unsupported_encoding", message)
-        data = await http.body()
-        if len(data) <= LARGE:
-            return work(read_json(data))
-        async with self._turn if len(data) > VERY_LARGE else nullcontext():
-            return await asyncio.to_thread(lambda: work(read_json(data)))
+def read_json(data: bytes | bytearray) -> Mapping[str, Any]:
+    """The JSON object of a body. Raises `RequestError`.
+
+    The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is replaced, because
+    nothing could be stored or sent on. That is looked for only where the parser met one.
+    """
+    if has_more_values(data, MAX_VALUES):
+        message = f"the body has more than {MAX_VALUES:,} values or {MAX_ESCAPES:,} escapes"
+        raise RequestError(400, "invalid_json", message)
+    if data.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
+        data = data[len(BOM_UTF8) :]
+    try:
+        try:
+            body = from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            if "hex escape" not in str(error):
+                raise
+            body = from_json(_SURROGATE.sub(lambda found: b"?" if found[1] else found[0], data), allow_inf_nan=False)
+    except ValueError as error:  # the parser names what it expected and where, and quotes nothing
+        raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise RequestError(400, "invalid_json", "the body must be a JSON object")
+    for name, most in MAX_ITEMS.items():
+        if isinstance(body.get(name), list) and len(body[name]) > most:
+            raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
+    return body
 
 
 def check_size(request: ClientRequest) -> None:
     """Raise `RequestError` for a request of more text than any model reads: all that follows would take long."""
-    size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
+    size = text_size(request.messages)
+    if size <= MAX_TEXT:
+        size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
     size += sum(len(call.arguments) for message in request.messages for call in message.tool_calls)
     for data in (request.schema, *(tool.parameters for tool in request.tools)):
         size += 10 * size_of(data, MAX_TEXT, characters=10)
@@ -99,9 +131,8 @@ def check_size(request: ClientRequest) -> None:
 class CreateAnswer:
     """POST to an API: the answer to a request, streamed or whole."""
 
-    def __init__(self, registry: RunRegistry, metrics: Metrics, bodies: BodyReader, path: str) -> None:
+    def __init__(self, registry: RunRegistry, metrics: Metrics, path: str) -> None:
         self._registry = registry
-        self._bodies = bodies
         self._metrics = metrics
         self._path = path
 
@@ -128,7 +159,7 @@ class CreateAnswer:
             check_size(request)
             return request, idempotency_key(principal.origin, api.name, body, request, headers)
 
-        request, key = await self._bodies.read(http, parse)
+        request, key = await read_body(http, parse)
         await require_schema(request)
         served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
         if served is None:
@@ -148,13 +179,13 @@ class CreateAnswer:
 
 def build_app(registry: RunRegistry) -> Starlette:
     """The application over the runs of a server."""
-    metrics, bodies = Metrics(registry.runs.circuits), BodyReader()
+    metrics = Metrics(registry.runs.circuits)
     registry.observe = metrics.count_run
 
     async def count_tokens(http: Request) -> Response:
         """How long a request of Messages is, by an estimate."""
         try:
-            return JSONResponse(await bodies.read(http, MessagesApi().count_tokens))
+            return JSONResponse(await read_body(http, MessagesApi().count_tokens))
         except RequestError as error:
             return JSONResponse(error_body(error, http.url.path), error.status)
 
@@ -193,7 +224,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
-    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, bodies, path) for path in APIS}
+    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, path) for path in APIS}
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),

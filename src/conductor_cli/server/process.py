@@ -10,6 +10,7 @@ import gc
 import json
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -99,6 +100,9 @@ CLOSING_SECONDS: Final = 5
 MAX_PAUSE: Final = 10.0
 """Seconds in which balancers are told that the server ends."""
 
+SWITCHING: Final = 0.001
+"""Seconds after which a thread gives way to the loop, which needs several turns for one answer."""
+
 DRAIN_SECONDS: Final = 30.0
 """How long running requests may go on when the server is told to end."""
 
@@ -159,6 +163,7 @@ class HttpServer:
 
     def run(self) -> int:
         """Serve until the end. Returns the exit code. Raises `ConductorError` if the application cannot be loaded."""
+        sys.setswitchinterval(SWITCHING)
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             self._loop = runner.get_loop()
             self._ready.set()

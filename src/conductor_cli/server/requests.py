@@ -13,6 +13,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal, cast
 
 from conductor_cli.app.attach import Attacher
@@ -22,6 +23,7 @@ from conductor_cli.app.tools import keep_tools_of, pool_with_tools
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
 from conductor_cli.config import Settings, find_setting
 from conductor_cli.config.project import narrow
+from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
@@ -30,6 +32,7 @@ from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
+from conductor_cli.models.off_loop import LARGE, off_loop
 from conductor_cli.server.access import Principal
 from conductor_cli.server.api.request import ClientRequest, RequestError
 from conductor_cli.server.client_keys import ClientKey
@@ -302,7 +305,8 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, cl
         if pool is None:
             pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
         workers = {worker.name: worker.accepts or () for worker in pool}
-    return await asyncio.to_thread(read_conversation, request, files, workers, read_trace, runs.call_ids)
+    read = partial(read_conversation, request, files, workers, read_trace, runs.call_ids)
+    return await off_loop(LARGE + text_size(request.messages), read)  # never on the loop: it may read a trace
 
 
 def holds_text(request: ClientRequest) -> bool:

@@ -369,7 +369,7 @@ class Taken:
                 places.append(len(content))
                 between = "\n"
             elif isinstance(each, str):
-                content += f"{between}{each}" if content else f"{prefix}{each}"
+                content += f"{between}{each}" if content else prefix + each  # a copy of megabytes would take long
                 between = joint
         return Message(role=role, content=content, attachments=self.attachments, places=tuple(places), **fields)
 
