@@ -148,15 +148,6 @@ def test_five_thousand_pasted_lines_are_one_message(stage: Stage) -> None:
     assert "\n".join(lines) in sent.json["messages"][-1]["content"]
 
 
-def test_question_of_several_lines_is_shown_whole_and_once(stage: Stage) -> None:
-    with chat(stage) as screen:
-        ask_and_wait(screen, "Spell the capital\x1b\rof France,\\\rbackwards", "alpha answers")
-        shown = [line.strip("? ") for line in screen.scrolled.splitlines()]
-        first = shown.index("Spell the capital")
-        assert shown[first : first + 3] == ["Spell the capital", "of France,", "backwards"]
-        assert screen.scrolled.count("of France,") == 1
-
-
 @pytest.mark.parametrize("flags", [("--deny", "btea"), ("--workers", "btea")])
 def test_a_chat_does_not_begin_with_a_worker_that_does_not_exist(stage: Stage, flags: tuple[str, ...]) -> None:
     with terminal(stage, "chat", *flags, command=COMMAND) as screen:
@@ -226,8 +217,11 @@ def test_sigterm_before_the_prompt_restores_the_terminal(stage: Stage) -> None:
     assert after.read_text() == before.read_text()
 
 
-def test_slash_lists_all_commands(stage: Stage) -> None:
-    """The first key opens the list of commands, in which Up and Down scroll; Tab chooses none of them."""
+def test_keys_at_the_prompt_list_continue_and_search(stage: Stage) -> None:
+    """The first key opens the list of commands, in which Up and Down scroll; Tab chooses none of them.
+
+    A question of several lines is shown whole and once, and Enter takes what the search has found.
+    """
     with chat(stage) as screen:
         screen.program.send("/")
         shown = screen.until(lambda shown: "/trace" in shown)
@@ -238,6 +232,18 @@ def test_slash_lists_all_commands(stage: Stage) -> None:
         screen.until("the conversation has no run yet")
         ask_and_wait(screen, "/help", "leave, like Ctrl-D")
         assert "/trace [N|ID]" in screen.scrolled
+        ask_and_wait(screen, "Spell the capital\x1b\rof France,\\\rbackwards", "alpha answers")
+        lines = [line.strip("? ") for line in screen.scrolled.splitlines()]
+        first = lines.index("Spell the capital")
+        assert lines[first : first + 3] == ["Spell the capital", "of France,", "backwards"]
+        assert screen.scrolled.count("of France,") == 1
+        ask_and_wait(screen, "Why is the sky blue?", "alpha answers")
+        screen.program.send("\x12sky")
+        screen.until("I-search backward")
+        screen.program.send("\r")
+        screen.until(lambda shown: "I-search" not in shown and f"{MARK} Why is the sky blue?" in shown)
+        ask_and_wait(screen, "", "alpha answers")
+    assert len(stage.asked("planner")) == 3
 
 
 def test_completion_menu_fits_a_small_terminal(stage: Stage) -> None:
@@ -283,14 +289,3 @@ def test_chat_works_on_a_plain_terminal(stage: Stage, env: dict[str, Any]) -> No
         assert screen.end() == 0
         assert screen.screen.count("Why?") == 1
         assert f"{MARK} Why?" in screen.screen
-
-
-def test_enter_takes_what_the_search_has_found(stage: Stage) -> None:
-    with chat(stage) as screen:
-        ask_and_wait(screen, "Why is the sky blue?", "alpha answers")
-        screen.program.send("\x12sky")
-        screen.until("I-search backward")
-        screen.program.send("\r")
-        screen.until(lambda shown: "I-search" not in shown and f"{MARK} Why is the sky blue?" in shown)
-        ask_and_wait(screen, "", "alpha answers")
-    assert len(stage.asked("planner")) == 2
