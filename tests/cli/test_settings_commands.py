@@ -23,6 +23,18 @@ def settings(stage: Stage) -> dict[str, Any]:
 # workers
 
 
+def test_the_models_of_a_server_are_listed(stage: Stage) -> None:
+    """A server is named by its URL, or by a worker there; a policy forbids asking it, too."""
+    for place in (stage.url, "alpha"):
+        assert [row["name"] for row in stage.ok("workers", "models", place, "--json").json] == ["alpha", "beta"]
+    shown = stage.ok("workers", "models", stage.url)
+    assert f"--kind openai-compatible --base-url {stage.url} --model MODEL" in shown.err
+    stage.fails(2, "workers", "models", "opneai", told="did you mean openai")
+    stage.fails(4, "workers", "models", "openai", told="needs a key")
+    stage.configure("[policy]\ndeny = ['alpha']")
+    stage.fails(3, "workers", "models", "alpha")
+
+
 def test_a_worker_is_added_listed_used_and_removed(stage: Stage) -> None:
     stage.configure(workers=())
     base = ["--kind", "openai-compatible", "--base-url", stage.url]

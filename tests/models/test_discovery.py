@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conductor_cli.config.tables import NAME
+from conductor_cli.core.pool import Worker
 from conductor_cli.core.redact import Secrets
 from conductor_cli.models import discovery as module
 from conductor_cli.models.api_errors import error_of_response
@@ -20,6 +21,7 @@ from conductor_cli.models.discovery import (
     check_key,
     discover,
     key_state_of,
+    list_models,
     workers_of_server,
     workers_with_keys,
 )
@@ -221,3 +223,45 @@ def test_a_server_that_says_nothing_is_unreachable_in_time() -> None:
         await wire.stall()
 
     assert checked(loopback(script), seconds=0.2).state == "unreachable"
+
+
+# What a server offers
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "answer", "listed"),
+    [
+        (
+            "openai-compatible", "/v1/models",
+            {"data": [
+                {"id": "b", "max_model_len": 4096},
+                {"id": "a", "pricing": {"prompt": "0.000001", "completion": "0.000002"}, "context_length": 1000},
+                {"id": "text-embedding-3"}, {"id": "whisper-1"}, {"id": "x" * 201}, {"id": "c\x1b[2J"}, {"id": 3}, "d",
+                {"id": "e", "pricing": {"prompt": "much", "completion": "-1"}, "max_model_len": True},
+            ]},
+            [("a", 1000, (1, 2)), ("b", 4096, None), ("e", None, None)],
+        ),
+        (
+            "gemini", "/v1/models?pageSize=1000",
+            {"models": [{"name": "models/gemini-x", "inputTokenLimit": 5}]}, [("gemini-x", 5, None)],
+        ),
+        ("anthropic", "/v1/v1/models?limit=1000", {"data": [{"id": "m"}]}, [("m", None, None)]),
+        ("openai-compatible", "/v1/models", {"object": "list"}, []),
+    ],
+)  # fmt: skip
+def test_the_chat_models_of_a_server_are_listed(kind: str, path: str, answer: Any, listed: Any) -> None:
+    """What is no name of a chat model, no price and no number of tokens is left out."""
+    with answering(200, answer) as server:
+        worker = Worker(name="w", kind=kind, options={"base_url": f"{server.url}/v1", "headers": {"x-team": "7"}})
+        found = asyncio.run(list_models(worker, "secret-key", seconds=5))
+        [seen] = server.requests
+    amounts = [model.price and (model.price.input, model.price.output) for model in found]
+    assert [(model.name, model.context, price) for model, price in zip(found, amounts, strict=True)] == listed
+    assert (seen.path, seen.headers["x-team"]) == (path, "7")
+    assert "secret-key" in str(seen.headers)
+
+
+def test_a_model_of_the_price_table_has_its_context_and_price() -> None:
+    model = module._listed_model(Worker(name="w", kind="openai", model=PRESETS["openai"].model), {})
+    assert model.context is not None
+    assert model.price is not None

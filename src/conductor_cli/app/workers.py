@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +15,15 @@ from conductor_cli.config import AppPaths, ConfiguredWorker, Settings
 from conductor_cli.config.files import own_section
 from conductor_cli.config.tables import update_pool, update_table, validate_worker
 from conductor_cli.core.chat import MediaKind
-from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, UsageError, suggest
+from conductor_cli.core.errors import ConductorError, ConfigError, KeyMissing, PolicyError, UsageError, suggest
 from conductor_cli.core.formatting import format_money
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.serialization import dump
 from conductor_cli.core.usage import Price
-from conductor_cli.models.catalog import open_model
-from conductor_cli.models.presets import THIS_MACHINE, ShippedPool, costs_nothing, shipped_pools
+from conductor_cli.models.catalog import api_key_of, open_model
+from conductor_cli.models.discovery import ListedModel, list_models
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
+from conductor_cli.models.presets import PRESETS, THIS_MACHINE, ShippedPool, base_url_of, costs_nothing, shipped_pools
 from conductor_cli.models.prices import load_prices, with_abilities, with_prices
 
 UNKNOWN_PRICE: Final = "unknown"
@@ -101,6 +104,32 @@ def describe_price(price: Price) -> str:
     if not any(price.amounts()):
         return "free"
     return f"{format_money(price.input)} in and {format_money(price.output)} out per million tokens"
+
+
+LIST_SECONDS: Final = 20.0
+
+
+def list_offered_models(settings: Settings, place: str) -> list[ListedModel]:
+    """Return the models that a provider, a worker of the settings or the server of a URL offers.
+
+    Raises `UsageError` for another name, `PolicyError`, `KeyMissing`, or `ModelError` where nothing is listed.
+    """
+    named = [item.worker for item in settings.workers if place in (item.worker.name, base_url_of(item.worker))]
+    if named:
+        worker = named[0]
+    elif place.startswith(("http://", "https://")):
+        worker = Worker(name="server", kind="openai-compatible", options={"base_url": place.rstrip("/")})
+    else:
+        worker = Worker(name=place, kind=place)
+    if worker.kind not in PRESETS or not base_url_of(worker):
+        known = [name for name, preset in PRESETS.items() if preset.base_url]
+        hint = suggest(place, known, f"a provider ({', '.join(known)}), a worker, or a URL")
+        raise UsageError(f"{place!r:.60} is no place that lists models", hint=hint)
+    if objection := policy_objection(settings, worker):
+        raise PolicyError(objection)
+    key = api_key_of(worker, settings.environ, open_key_store(settings))
+    KNOWN_SECRETS.add(key)
+    return asyncio.run(list_models(worker, key, seconds=LIST_SECONDS))
 
 
 def store_worker(

@@ -71,6 +71,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "workers": (
         ("Add a model of Ollama", "conductor workers add fast --kind ollama --model llama3.2"),
         ("Add a program of your own, in a sandbox", "conductor workers add p --kind command --sandbox -- ./p"),
+        ("See which models a key offers, and at what price", "conductor workers models openai"),
         ("Check that each worker answers", "conductor workers test"),
         ("Store which of them read images and PDFs", "conductor workers test --features --save"),
         ("Keep a worker, but do not use it", "conductor config set policy.deny fast"),

@@ -108,6 +108,34 @@ def _print_cards(settings: Settings, listed: Sequence[Worker], *, json: bool) ->
         print_table(CARDS_COLUMNS, cells)
 
 
+@app.command("models")
+def list_offered_command(
+    context: typer.Context,
+    place: Annotated[
+        str, typer.Argument(metavar="PROVIDER|URL|WORKER", help="Whose models: openai, a server's URL, …")
+    ],
+    json: opt.Json = False,
+) -> None:
+    """List the models that a key or a server offers, with context and price a million tokens."""
+    found = workers.list_offered_models(opt.stored_settings(context), place)
+    if json:
+        print_json([dump(model) for model in found])
+        return
+    if not found:
+        print_notice(f"{place} lists no chat model")
+        return
+    rows = [
+        [
+            model.name, f"{model.context:,}" if model.context else UNKNOWN,
+            f"{format_money(model.price.input)} / {format_money(model.price.output)}" if model.price else "unknown",
+        ]
+        for model in found
+    ]  # fmt: skip
+    print_table((Column("MODEL", shrink=20), Column("CONTEXT", right=True, drop=1), "PRICE IN / OUT"), rows)
+    how = "--kind openai-compatible --base-url" if place.startswith("http") else "--kind"
+    print_notice(f"to add one: conductor workers add NAME {how} {place} --model MODEL")
+
+
 @app.command("show")
 def show_worker_command(context: typer.Context, name: Name, json: opt.Json = False) -> None:
     """Show a worker: its model and settings, who reads what it is sent, its price, key and strengths."""

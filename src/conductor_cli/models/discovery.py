@@ -6,19 +6,22 @@ import asyncio
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Worker
-from conductor_cli.core.redact import Secrets
-from conductor_cli.core.usage import FREE
+from conductor_cli.core.redact import Secrets, secrets_in
+from conductor_cli.core.usage import FREE, MILLION, Price
 from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import HttpClient, preload_http
-from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, table_name
+from conductor_cli.models.prices import load_prices
 from conductor_cli.models.structured_output import is_local_chat_model
 
 SECONDS: Final = 0.3  # how long a server on this machine may take to answer
@@ -151,3 +154,70 @@ def key_state_of(error: ModelError) -> KeyState:
         if error.status == 401 or (error.status in (400, 403) and _WRONG_KEY.search(text)):
             return "wrong"
     return "unreachable" if error.reason in ("connect", "timeout", "overloaded", "broken") else "failed"
+
+
+LISTS: Final[Mapping[str, str]] = {"anthropic": "/v1/models?limit=1000", "gemini": "/models?pageSize=1000"}
+"""The path at which all models of a provider are listed on one page; `/models` for all others."""
+
+_CONTEXTS: Final = ("context_length", "context_window", "max_context_length", "max_model_len", "inputTokenLimit")
+"""What servers call the tokens that a model reads: OpenRouter, Groq, Mistral, vLLM, Gemini."""
+
+_NO_CHAT: Final = re.compile(r"whisper|tts|transcri|moderation|dall-e|image|imagen|veo|sora|realtime|audio|rerank|aqa")
+"""Words in the names of models that answer no questions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedModel:
+    """A model that a server offers, the tokens that it reads, and its price; None for what is not known."""
+
+    name: str
+    context: int | None = None
+    price: Price | None = None
+
+
+async def list_models(worker: Worker, key: str, *, seconds: float) -> list[ListedModel]:
+    """Return the chat models at a worker's address, by name. Raises `ModelError`.
+
+    What a server says of a model comes first, then litellm's table. The list is not trusted.
+    """
+    api = CHAT_APIS[PRESETS[worker.kind].api]
+    ca_file = str(worker.options.get("ca_file") or "")
+    headers = {**api.headers(key), **worker.options.get("headers", {})}
+    secrets = Secrets(key, *secrets_in(headers))
+    server = HttpClient(base_url_of(worker), headers=headers, secrets=secrets, ca_file=ca_file)
+    try:
+        listed = await server.list_json(LISTS.get(worker.kind, "/models"), seconds=seconds)
+    finally:
+        await server.close()
+    found = dict[str, ListedModel]()
+    for item in tables_in(listed.get("data") or listed.get("models")):
+        name = (text_of(item.get("id")) or text_of(item.get("name"))).removeprefix("models/")
+        if (
+            0 < len(name) <= 200
+            and name.isprintable()
+            and is_local_chat_model(name)
+            and not _NO_CHAT.search(name.lower())
+        ):
+            found[name] = _listed_model(replace(worker, model=name), item)
+    return sorted(found.values(), key=lambda model: model.name)
+
+
+def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
+    name = table_name(worker)
+    row = load_prices().rows.get(name) if name else None
+    stated = [
+        *map(item.get, _CONTEXTS),
+        table_of(item.get("meta")).get("n_ctx_train"),
+        table_of(row).get("max_input_tokens"),
+    ]
+    context = next((number for number in stated if type(number) is int and number > 0), None)
+    price = load_prices().find(name) if name else None
+    # OpenRouter states dollars a token, as texts.
+    asked = {
+        key: table_of(item.get("pricing")).get(other) for key, other in (("input", "prompt"), ("output", "completion"))
+    }
+    with suppress(InvalidOperation, TypeError, ValueError):
+        amounts = {key: Decimal(str(value)) * MILLION for key, value in asked.items()}
+        if all(0 <= amount <= MILLION for amount in amounts.values()):
+            price = Price(**amounts)
+    return ListedModel(name=worker.model, context=context, price=FREE if costs_nothing(worker) else price)
