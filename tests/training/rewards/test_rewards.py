@@ -1,0 +1,211 @@
+"""The world where rewards know more than cards: its gates, its workers, and the way from a start to a table."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.pool import Limits
+from conductor_cli.core.question import Question
+from conductor_cli.models.base import NO_FEATURES, Features, ScriptedModel
+from conductor_cli.run import start_run
+from conductor_cli.run.conductor import Conductor
+from training.rewards import world
+from training.rewards.__main__ import ARMS, plan
+from training.rewards.report import interval, lines, read
+from training.smollm2.workers import read_task
+
+
+def share(plans: list[Plan], tasks: list[world.Task]) -> float:
+    pairs = zip(plans, tasks, strict=True)
+    return sum(world.share_right(each, task, range(4)) for each, task in pairs) / len(tasks)
+
+
+def test_the_gates_of_the_world_hold_before_any_training() -> None:
+    """True plans answer, no single worker does, and a rule that knows the steps and the cards stays far behind."""
+    random = Random("gates")
+    tasks = [world.draw_task(random, "test", held_out=None) for _ in range(1200)]
+    gold = share([world.routed(task, random, world.truth) for task in tasks], tasks)
+    rule = share([world.routed(task, random, world.by_card) for task in tasks], tasks)
+    alone = share([world.asked_alone(task) for task in tasks], tasks)
+    assert gold >= 0.85
+    assert alone <= 0.15
+    assert rule <= gold - 0.15
+    counts = {shape: sum(task.shape == shape for task in tasks) / len(tasks) for shape in world.SHAPES}
+    assert counts == pytest.approx(world.SHAPES, abs=0.04)
+    workers = [worker for task in tasks for worker in task.pool]
+    assert sum(worker.about == world.MARK for worker in workers) / len(workers) == pytest.approx(1 / 3, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("subtask", "seen", "wanted"),
+    [
+        ("find the capital of France", (), "Paris"),
+        ("What is the capital of France?", (), "Paris"),
+        ("add 17", ("1969",), "1986"),
+        ("write it in Roman numerals", ("3", "14"), "XIV"),
+        ("give the larger", ("9", "14"), "14"),
+        ("reverse it", ("Paris",), "siraP"),
+        ("add 17", ("Paris",), world.UNKNOWN),
+        ("give the larger", ("9",), world.UNKNOWN),
+        ("add 17", (), world.UNKNOWN),
+        ("find 17 more than the atomic number of iron", (), world.UNKNOWN),
+        ("x", ("3",), world.UNKNOWN),
+        ("Answer the question.", ("3",), world.UNKNOWN),
+    ],
+)
+def test_a_worker_does_what_its_subtask_says_and_no_more(subtask: str, seen: tuple[str, ...], wanted: str) -> None:
+    worker = world.Worker(name="ann", kind="scripted", card=world.Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0)))
+    assert world.answer(worker, subtask, seen, 1) == wanted
+
+
+def test_a_marked_worker_is_right_less_often_than_its_card_says() -> None:
+    for mark, wanted in (("", 0.97), (world.MARK, 0.57)):
+        strengths = dict.fromkeys(world.SUBJECTS, world.SPECIALIST)
+        worker = world.Worker(name="ann", kind="scripted", about=mark, card=world.Card(strengths=strengths))
+        answers = [world.answer(worker, "find the capital of France", (), luck) for luck in range(800)]
+        assert answers.count("Paris") / 800 == pytest.approx(wanted, abs=0.04)
+
+
+def test_no_question_is_in_two_splits_and_the_held_out_subject_is_in_none_of_the_arms() -> None:
+    random, found = Random(1), {}
+    for split in ("train", "validation", "test"):
+        tasks = [world.draw_task(random, split) for _ in range(200)]
+        found[split] = {task.case.question for task in tasks}
+        assert not any(step.skill == world.HELD_OUT for task in tasks for step in task.case.steps)
+    assert not found["train"] & found["validation"] | found["train"] & found["test"]
+    with_it = world.draw_task(random, "test", held_out=True)
+    assert world.HELD_OUT in {step.skill for step in with_it.case.steps}
+
+
+@dataclass
+class Scripted:
+    """A worker of the world as a model of a run."""
+
+    worker: world.Worker
+    luck: int
+
+    @property
+    def features(self) -> Features:
+        return NO_FEATURES
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        task = read_task("\n\n".join(message.content for message in request.messages))
+        yield Chunk(text=world.answer(self.worker, task.subtask, task.seen, self.luck), finish="stop")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
+    """The reward is computed without a run, so it has to agree with runs: of true plans, and of a damaged one."""
+    planner = pytest.importorskip("training.rewards.planner")
+    random = Random(5)
+    for number in range(12):
+        task = world.draw_task(random, "train", held_out=None)
+        text = planner.text_of(world.routed(task, random, world.by_card), task)
+        text = text.replace("| 1 |", "| - |") if number % 4 == 0 else text
+        conductor = Conductor(
+            model=ScriptedModel([[text]]), pool=task.pool, profile=planner.PROFILE, limits=Limits(attempts=1),
+            workers={worker.name: Scripted(worker, number) for worker in task.pool}, constrained=False,
+        )  # fmt: skip
+        run = start_run(conductor, Question(text=task.case.question))
+
+        async def finish(run: object = run) -> None:
+            async for _ in run:  # type: ignore[attr-defined]
+                pass
+
+        asyncio.run(finish())
+        parsed = planner.read_plan(text, task)
+        assert parsed == run.trace.plan
+        assert run.trace.answer == world.run(parsed, task.pool, number)
+
+
+def test_plans_are_read_back_and_other_text_is_none() -> None:
+    planner = pytest.importorskip("training.rewards.planner")
+    words, random = planner.Words(), Random(2)
+    for _ in range(30):
+        task = world.draw_task(random, "train", held_out=None)
+        wanted = world.routed(task, random, world.truth)
+        text = words.decode(words.encode(planner.text_of(wanted, task)))
+        assert planner.read_plan(text, task) == wanted
+        assert len(words.encode(text)) < planner.LONGEST
+    assert planner.read_plan("find | find", task) is None
+
+
+@pytest.mark.parametrize("arm", ARMS[1:])
+def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    arms = pytest.importorskip("training.rewards.arms")
+    model = arms.new_planner(arms.Words(), 1)
+    torch.save(model.state_dict(), tmp_path / "start.pt")
+    course = replace(arms.courses(60, 60)[arm], questions=1)
+
+    def advanced(steps: tuple[int, ...]) -> object:
+        for count in steps:
+            training = arms.opened(arm, 1, course, tmp_path)
+            training.lessons = training.lessons or [([2, 3], [4, 1]), ([3, 5, 2], [6, 6, 1])]
+            for _ in range(count):
+                arms.MOVES[arm](training, course)
+                training.step += 1
+            arms.store(training, tmp_path / f"{arm}.state")
+        (tmp_path / f"{arm}.state").unlink()
+        return training.model.state_dict()
+
+    whole, parts = advanced((2,)), advanced((1, 1))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One step from a group in which one plan earned more; a group in which all earned the same changes nothing."""
+    torch = pytest.importorskip("torch")
+    arms = pytest.importorskip("training.rewards.arms")
+    task = world.draw_task(Random(1), "train")
+    torch.save(arms.new_planner(arms.Words(), 1).state_dict(), tmp_path / "start.pt")
+    training, course = arms.opened("grpo", 1, arms.courses(60, 60)["grpo"], tmp_path), arms.courses(60, 60)["grpo"]
+    plans, prompt = [[number, 3, 1] for number in range(4, 12)], training.words.encode(arms.prompt_of(task))
+
+    def likely() -> list[float]:
+        logits, tokens, _ = arms.plan_logits(training.model, [prompt], plans)
+        return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0].sum(1).tolist()
+
+    before = likely()
+    monkeypatch.setattr(arms, "sampled", lambda *_: [(task, plans, [0.5] * 8)])
+    assert arms.grpo(training, course)["signal"] == 0
+    assert likely() == before
+    monkeypatch.setattr(arms, "sampled", lambda *_: [(task, plans, [1.0, *[0.0] * 7])])
+    arms.grpo(training, course)
+    gains = [new - old for new, old in zip(likely(), before, strict=True)]
+    assert gains[0] == max(gains)
+
+
+def test_the_table_has_paired_gains_and_the_verdict(tmp_path: Path) -> None:
+    """Intervals of seeds that agree are narrow; an arm that is right everywhere is above one that never is."""
+    for seed in (1, 2):
+        for arm in ARMS:
+            row = {"shape": "chain", "right": float(arm == "grpo"), "valid": True, "right_steps": True,
+                   "marked": 0, "steps": 3}  # fmt: skip
+            rows = [row | {"shape": shape} for shape in world.SHAPES]
+            (tmp_path / str(seed)).mkdir(exist_ok=True)
+            figures = {"steps": 1, "seconds": 1.0, "test": rows, world.HELD_OUT: rows}
+            (tmp_path / str(seed) / f"{arm}.json").write_text(json.dumps(figures))
+    table = "\n".join(lines(read(tmp_path, ARMS)))
+    assert "- grpo above best-of-8: 1.000 (1.000 to 1.000); 1.000, 1.000" in table
+    assert "verdict: met" in table
+    assert interval([[0.0, 1.0], [0.0, 1.0]])[0] == 0.5
+
+
+def test_every_stage_needs_what_an_earlier_one_makes() -> None:
+    made: set[str] = set()
+    for stage in plan(Path("out"), 3, (1, 1), 5):
+        assert set(stage.needs) <= made, stage
+        made.add(stage.makes)
+    assert len(made) == 12

@@ -1,0 +1,52 @@
+"""`make rewards`: train the arms of three seeds for equal time, and print their table. It can be run again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from training.rewards.report import lines, read
+from training.stages import DONE, Stage, Workspace, add_options, print_line, run_training, write
+
+OUT: Final = Path("build/rewards")
+ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
+SECONDS: Final = (100, 100)  # of the processor: the start, and each other arm
+
+
+def plan(out: Path, seeds: int, seconds: tuple[float, float], minutes: float) -> Iterator[Stage]:
+    """All stages below `out`: for each seed the start, and then the arms side by side."""
+    for arm in ARMS:
+        for seed in range(1, seeds + 1):
+            yield Stage(
+                name=f"{arm}-{seed}", makes=f"{seed}/{arm}.json",
+                needs=() if arm == "start" else (f"{seed}/start.json",),
+                command=(
+                    sys.executable, "-m", "training.rewards.arms", arm, "--seed", str(seed),
+                    "--out", str(out / str(seed)), "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}",
+                ),
+            )  # fmt: skip
+
+
+def main() -> int:
+    """Continue. Returns 0 if all is done, 1 if a stage failed, 3 if there is more to do."""
+    parser = argparse.ArgumentParser(prog="make rewards", description=(__doc__ or "").splitlines()[0])
+    add_options(parser)
+    parser.add_argument("--trial", action="store_true", help="the whole way with one seed in a minute; means nothing")
+    given = parser.parse_args()
+    out = given.out or Path(f"{OUT}-trial" if given.trial else OUT)
+    seeds, seconds = (1, (5, 5)) if given.trial else (3, SECONDS)
+
+    def finish() -> int:
+        table = "\n".join(lines(read(out, ARMS)))
+        write(out / "table.md", table + "\n")
+        print_line(table)
+        return DONE
+
+    return run_training(Workspace(out, tuple(plan(out, seeds, seconds, given.minutes))), given, finish)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,363 @@
+"""The arms: ways to go on from one supervised start, for equal processor time of one thread. Imports torch.
+
+    start        questions with their true steps; a worker is one of those that are best by the card
+    supervised   the same, on
+    best-of-8    two rounds of self-training: 8 plans for a question, and lessons of the best that was right
+    grpo         rewards of groups of 8 plans: the share of four draws of luck in which a plan answers the question
+
+Every draw depends on the seed and the number of its step, and the state holds everything else, so a training that was
+stopped goes on as if it had not been. The weights that count are those that did best on the validation questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from conductor_cli.train.recipe import require
+from training.rewards.planner import (
+    Words,
+    new_planner,
+    plan_logits,
+    prompt_of,
+    read_plan,
+    sample,
+    text_of,
+)
+from training.rewards.world import (
+    HELD_OUT,
+    MARK,
+    Task,
+    by_card,
+    draw_task,
+    routed,
+    share_right,
+    understand,
+)
+from training.stages import DONE, UNFINISHED, print_line, write
+
+with require("torch"):
+    import torch
+    from torch.nn.functional import cross_entropy
+
+ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
+GROUP: Final = 8
+LUCK: Final = 4  # draws of luck for a reward, and for an answer that is measured
+ROUNDS: Final = 2
+TRIES: Final = 3  # batches of questions that a step of GRPO draws until it has enough groups with a signal
+VALIDATION, TEST = 200, 600
+KEEP: Final = 60.0  # seconds between two writings of the state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How long and how fast an arm is trained. `seconds` are of the processor; the rate falls to a tenth.
+
+    `questions` are those of a step, `entropy` the weight of the bonus for uncertain tokens, `share` how many of the
+    tokens of a step are: the least certain ones, of which alone the weights learn.
+    """
+
+    seconds: float
+    rate: float
+    questions: int
+    warmup: int = 20
+    entropy: float = 0.0
+    share: float = 1.0
+    validations: int = 6
+
+
+@dataclass(slots=True)
+class Training:
+    """An arm as it is: what its state on disk has."""
+
+    arm: str
+    seed: int
+    model: Any
+    words: Words
+    optimizer: Any
+    step: int = 0
+    used: float = 0.0
+    validated: int = 0
+    best: float = -1.0
+    best_weights: Any = None
+    lessons: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    def random(self) -> Random:
+        """The chance of this step."""
+        return Random(f"{self.arm} {self.seed} {self.step}")
+
+
+Move = Callable[[Training, Course], dict[str, float]]
+
+
+def tokens_of(training: Training, task: Task, plan: str) -> tuple[list[int], list[int]]:
+    """A lesson: the prompt, and the plan with its end."""
+    return training.words.encode(prompt_of(task)), [*training.words.encode(plan), training.words.end]
+
+
+def learn(training: Training, lessons: Sequence[tuple[list[int], list[int]]]) -> float:
+    """One step on lessons; the mean loss of a token of a plan."""
+    logits, tokens, mask = plan_logits(training.model, *zip(*lessons, strict=True))
+    loss = cross_entropy(logits[mask], tokens[mask])
+    descend(training, loss)
+    return float(loss.detach())
+
+
+def descend(training: Training, loss: Any) -> None:
+    """One step of the optimizer."""
+    training.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+    training.optimizer.step()
+
+
+def supervised(training: Training, course: Course) -> dict[str, float]:
+    """True steps, and any of the workers that are best by the card. The start alone has the held-out subject."""
+    random = training.random()
+    held_out = None if training.arm == "start" else False
+    tasks = [draw_task(random, "train", held_out=held_out) for _ in range(course.questions)]
+    lessons = [tokens_of(training, task, text_of(routed(task, random, by_card), task)) for task in tasks]
+    return {"loss": learn(training, lessons)}
+
+
+def sampled(training: Training, count: int) -> list[tuple[Task, list[list[int]], list[float]]]:
+    """Questions with the plans that the planner writes for each, and their rewards."""
+    random = training.random()
+    tasks = [draw_task(random, "train") for _ in range(count)]
+    prompts = [training.words.encode(prompt_of(task)) for task in tasks]
+    generator = torch.Generator().manual_seed(random.getrandbits(62))
+    plans = sample(training.model, prompts, GROUP, end=training.words.end, generator=generator)
+    luck, found = [random.getrandbits(40) for _ in range(LUCK)], []
+    for number, task in enumerate(tasks):
+        own = plans[GROUP * number : GROUP * (number + 1)]
+        earned = {plan: reward(training.words, task, plan, luck) for plan in set(map(tuple, own))}
+        found.append((task, own, [earned[tuple(plan)] for plan in own]))
+    return found
+
+
+def reward(words: Words, task: Task, tokens: Sequence[int], luck: Sequence[int]) -> float:
+    """The share of the draws of luck in which a plan answers the question; 0 for what is no plan."""
+    plan = read_plan(words.decode(tokens), task) if tokens[-1] == words.end else None
+    return 0.0 if plan is None else share_right(plan, task, luck)
+
+
+def best_of_8(training: Training, course: Course) -> dict[str, float]:
+    """Half the time of a round draws plans and keeps the best that was right; the other half learns from these."""
+    done = ROUNDS * training.used / course.seconds % 1
+    if done < 0.5 or not training.lessons:
+        if done < 0.5 and training.log and "loss" in training.log[-1]:  # a new round
+            training.lessons.clear()
+        groups = sampled(training, 2 * course.questions)
+        for task, plans, rewards in groups:
+            if max(rewards) > 0:
+                best = plans[rewards.index(max(rewards))]
+                training.lessons.append((training.words.encode(prompt_of(task)), best))
+        return {"reward": mean([each for _, _, rewards in groups for each in rewards]), "kept": len(training.lessons)}
+    lessons = training.random().sample(training.lessons, min(course.questions, len(training.lessons)))
+    return {"loss": learn(training, lessons)}
+
+
+def grpo(training: Training, course: Course) -> dict[str, float]:
+    """One step from rewards. Groups in which all plans earn the same teach nothing, and other questions are drawn."""
+    kept, tried = list[tuple[Task, list[list[int]], list[float]]](), list[list[float]]()
+    for _ in range(TRIES):
+        groups = sampled(training, course.questions)
+        tried += [rewards for _, _, rewards in groups]
+        kept += [group for group in groups if max(group[2]) > min(group[2])]
+        training.step += 1
+        if len(kept) >= course.questions:
+            break
+    training.step -= 1  # `train` counts the last one
+    found = {
+        "reward": mean([each for rewards in tried for each in rewards]), "signal": len(kept) / len(tried),
+        "tried": float(len(tried)),
+    }  # fmt: skip
+    if not kept:
+        return found
+    prompts = [training.words.encode(prompt_of(task)) for task, _, _ in kept[: course.questions]]
+    plans = [plan for _, own, _ in kept[: course.questions] for plan in own]
+    rewards = torch.tensor([rewards for _, _, rewards in kept[: course.questions]])
+    better = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
+    logits, tokens, mask = plan_logits(training.model, prompts, plans)
+    logs = logits[mask].log_softmax(-1)
+    entropy = -(logs.exp() * logs).sum(-1)
+    chosen = logs.gather(-1, tokens[mask][:, None])[:, 0]
+    worth = better[:, None].expand_as(mask)[mask]
+    uncertain = entropy.detach() >= entropy.detach().quantile(1 - course.share)
+    gain = worth * torch.exp(chosen - chosen.detach()) + course.entropy * entropy
+    descend(training, -(gain * uncertain).sum() / len(gain))  # DAPO: by the tokens of the whole step
+    return {**found, "spread": float(rewards.std(1).mean()), "entropy": float(entropy.detach().mean())}
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of some values."""
+    return sum(values) / len(values)
+
+
+# Measuring
+
+
+def examine(model: Any, words: Words, tasks: Sequence[Task], seed: int) -> list[dict[str, Any]]:
+    """What comes of the likeliest plan for each question, with the same luck for every planner."""
+    prompts = [words.encode(prompt_of(task)) for task in tasks]
+    plans = [
+        plan for at in range(0, len(tasks), 100) for plan in sample(model, prompts[at : at + 100], 1, end=words.end)
+    ]
+    found = []
+    for number, (task, tokens) in enumerate(zip(tasks, plans, strict=True)):
+        plan = read_plan(words.decode(tokens), task) if tokens[-1] == words.end else None
+        luck = [1000 * seed + LUCK * number + draw for draw in range(LUCK)]
+        asked = [(understand(step.subtask), step.access) for step in plan.steps] if plan else []
+        wanted = [(understand(step.subtask), step.access) for step in task.case.steps]
+        marks = [task.pool[step.worker].about == MARK for step in plan.steps] if plan else []
+        found.append({
+            "shape": task.shape, "right": share_right(plan, task, luck) if plan else 0.0, "valid": plan is not None,
+            "right_steps": asked == wanted, "marked": sum(marks), "steps": len(marks),
+            "text": words.decode(tokens),
+        })  # fmt: skip
+    return found
+
+
+def questions(split: Any, count: int, *, held_out: bool = False) -> list[Task]:
+    """The questions that an arm is measured on: the same ones for every arm and every seed."""
+    random = Random(f"{split} {held_out}")
+    return [draw_task(random, split, held_out=held_out) for _ in range(count)]
+
+
+def validate(training: Training, say: Callable[[str], None]) -> None:
+    """Measure, and keep the weights if they are the best so far."""
+    found = examine(training.model, training.words, questions("validation", VALIDATION), 0)
+    right = mean([each["right"] for each in found])
+    shapes = {
+        shape: [each["right"] for each in found if each["shape"] == shape] for shape in {e["shape"] for e in found}
+    }
+    by_shape = {shape: round(mean(own), 3) for shape, own in sorted(shapes.items())}
+    marked = sum(each["marked"] for each in found) / max(1, sum(each["steps"] for each in found))
+    steps = mean([each["right_steps"] for each in found])
+    training.log.append({"validation": right, "shapes": by_shape, "marked": marked, "right_steps": steps,
+                         "step": training.step, "used": round(training.used, 1)})  # fmt: skip
+    say(f"validation {right:.3f} {by_shape}, right steps {steps:.3f}, marked workers {marked:.3f}")
+    if right > training.best:
+        training.best = right
+        training.best_weights = {name: each.detach().clone() for name, each in training.model.state_dict().items()}
+
+
+# Training
+
+
+MOVES: Final[dict[str, Move]] = {
+    "start": supervised, "supervised": supervised, "best-of-8": best_of_8, "grpo": grpo
+}  # fmt: skip
+
+
+def courses(start: float, arm: float) -> dict[str, Course]:
+    """The course of each arm, for so many seconds."""
+    return {
+        "start": Course(seconds=start, rate=5e-3, questions=16),
+        "supervised": Course(seconds=arm, rate=2e-3, questions=16),
+        "best-of-8": Course(seconds=arm, rate=2e-3, questions=16),
+        "grpo": Course(seconds=arm, rate=1e-3, questions=16, entropy=0.01, share=0.2),
+    }  # fmt: skip
+
+
+def train(
+    arm: str, seed: int, course: Course, out: Path, *, minutes: float, say: Callable[[str], None]
+) -> Training | None:
+    """The arm once its time is used up, with its best weights; None if the minutes are over before that."""
+    training, state = opened(arm, seed, course, out), out / f"{arm}.state"
+    began, kept = time.monotonic(), time.monotonic()
+    while training.used < course.seconds:
+        at = time.process_time()
+        if training.used >= training.validated * course.seconds / course.validations:
+            training.validated += 1
+            validate(training, say)
+        rate = (
+            course.rate * max(0.1, 1 - training.used / course.seconds) * min(1.0, (training.step + 1) / course.warmup)
+        )
+        for group in training.optimizer.param_groups:
+            group["lr"] = rate
+        figures = MOVES[arm](training, course)
+        training.step += 1
+        training.used += time.process_time() - at
+        training.log.append({"step": training.step, "used": round(training.used, 1), **figures})
+        if training.step % 50 == 0:
+            say(
+                f"step {training.step}, {training.used:.0f} s: " + ", ".join(f"{k} {v:.3f}" for k, v in figures.items())
+            )
+        ended = time.monotonic() - began > 60 * minutes
+        if ended or time.monotonic() - kept > KEEP:
+            store(training, state)
+            kept = time.monotonic()
+        if ended and training.used < course.seconds:
+            return None
+    validate(training, say)
+    training.model.load_state_dict(training.best_weights)
+    return training
+
+
+def opened(arm: str, seed: int, course: Course, out: Path) -> Training:
+    """The arm as its state has it, or at its beginning: random weights for the start, else those of the start."""
+    words = Words()
+    model = new_planner(words, seed)
+    if arm != "start":
+        model.load_state_dict(torch.load(out / "start.pt", weights_only=True))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.99), weight_decay=0.0)
+    training = Training(arm, seed, model, words, optimizer)
+    if (path := out / f"{arm}.state").exists():
+        state = torch.load(path, weights_only=True)
+        model.load_state_dict(state.pop("model"))
+        optimizer.load_state_dict(state.pop("optimizer"))
+        for name, value in state.items():
+            setattr(training, name, value)
+    return training
+
+
+STORED: Final = ("step", "used", "validated", "best", "best_weights", "lessons", "log")
+
+
+def store(training: Training, path: Path) -> None:
+    """Write the state, whole or not at all."""
+    state = {name: getattr(training, name) for name in STORED}
+    new = path.with_suffix(".new")
+    torch.save({**state, "model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}, new)
+    new.replace(path)
+
+
+def main() -> int:
+    """Train one arm of one seed for some minutes; measure it once it is done."""
+    parser = argparse.ArgumentParser(prog="python -m training.rewards.arms", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("arm", choices=ARMS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True, help="the directory of the seed")
+    parser.add_argument("--seconds", type=float, nargs=2, default=(240.0, 240.0), metavar=("START", "ARM"))
+    parser.add_argument("--minutes", type=float, default=1e6)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    course, began = courses(*given.seconds)[given.arm], time.monotonic()
+    done = train(given.arm, given.seed, course, given.out, minutes=given.minutes, say=print_line)
+    if done is None:
+        return UNFINISHED
+    torch.save(done.model.state_dict(), given.out / f"{given.arm}.pt")
+    found = {
+        name: examine(done.model, done.words, tasks, 1)
+        for name, tasks in (("test", questions("test", TEST)), (HELD_OUT, questions("test", VALIDATION, held_out=True)))
+    }
+    figures = {"arm": given.arm, "seed": given.seed, "steps": done.step, "seconds": done.used, "log": done.log, **found}
+    write(given.out / f"{given.arm}.json", json.dumps(figures))
+    print_line(
+        f"{given.arm}: {mean([each['right'] for each in found['test']]):.3f} right, {time.monotonic() - began:.0f} s"
+    )
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""A small planner from nothing: its prompts, its words, its plans, and its probabilities. Imports torch.
+
+Prompts are the tables of a pool and the question; a plan is a line for each step, in the form of the profile `brief`.
+A prompt is read once for all plans that begin with it, in training and when plans are sampled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+
+from conductor_cli.core.errors import PlanError
+from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules
+from conductor_cli.core.plan_formats import PLAN_FORMATS
+from conductor_cli.core.plan_formats.base import ParsedStep, PlanFormatContext
+from conductor_cli.core.pool import Pool
+from conductor_cli.core.profile import BRIEF, Profile
+from conductor_cli.core.prompts import plan_format_context
+from conductor_cli.core.question import Question
+from conductor_cli.train.recipe import require
+from training.rewards.world import FACTS, FRAMES, IN_A_ROW, MARK, NUMBERS, OPERATIONS, SUBJECTS, Task
+
+with require("torch"):
+    import torch
+with require("transformers"):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+SHOWN: Final = 0.9  # the least strength that stands in the table
+LONGEST: Final = 60  # tokens of a plan; the longest true one has 50
+
+
+def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
+    """The prompt: a line for each subject that a worker claims to be strong at, after its mark, and the question."""
+    rows = [
+        f"{worker.about} {subject} {context.label(worker.name)}".strip()
+        for worker in pool
+        for subject in SUBJECTS
+        if worker.card.strengths[subject] >= SHOWN
+    ]
+    return "\n".join([*rows, question.text, ""])
+
+
+PROFILE: Final = replace(BRIEF, name="rewards", render=render)
+
+
+@lru_cache(maxsize=1024)
+def format_context(task: Task, profile: Profile) -> PlanFormatContext:
+    """How plans over the pool of a question are written."""
+    rules = PlanRules(workers=task.pool.names, steps=MAX_STEPS)
+    return plan_format_context(profile, task.pool, rules, "auto", constrained=False)
+
+
+def prompt_of(task: Task) -> str:
+    """The prompt for a question."""
+    return render(Question(text=task.case.question), task.pool, format_context(task, PROFILE))
+
+
+def text_of(plan: Plan, task: Task, profile: Profile = PROFILE) -> str:
+    """A plan of the true steps as the planner writes it: each worker with the subject of its step."""
+    context = format_context(task, profile)
+    lines = PLAN_FORMATS[profile.plan_format].render(plan, context).splitlines()
+    cells = [line.rpartition(context.bar) for line in lines]
+    pairs = zip(cells, task.case.steps, strict=True)
+    return "\n".join(f"{head}{bar}{step.skill} {label}" for (head, bar, label), step in pairs)
+
+
+def read_plan(text: str, task: Task, profile: Profile = PROFILE) -> Plan | None:
+    """The plan in a text, as a run reads it; None if there is none."""
+    parser = PLAN_FORMATS[profile.plan_format].parser(format_context(task, profile))
+    try:
+        parsed = [*parser.feed(text), *parser.end()]
+    except PlanError:
+        return None
+    return Plan(steps=tuple(each.step for each in parsed if isinstance(each, ParsedStep)))
+
+
+# Words and weights
+
+
+class Words:
+    """A token for each word of the world. `encode` and `decode` are inverse but for blanks."""
+
+    pad, end = 0, 1
+
+    def __init__(self) -> None:
+        texts = [*FRAMES, *IN_A_ROW, *SUBJECTS, MARK, "A B C D E F G | - , . ? and", "\n"]
+        texts += [text for operation in OPERATIONS for text in (operation.told, *operation.nouns)]
+        texts += [*map(str, NUMBERS), *(key for table in FACTS.values() for key in table)]
+        words = dict.fromkeys(word for text in texts for word in self._split(text))
+        self._words = ["<pad>", "<end>", *words]
+        self._numbers = {word: number for number, word in enumerate(self._words)}
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return re.findall(r"\n|[^\s{}]+", text)
+
+    def encode(self, text: str) -> list[int]:
+        return [self._numbers[word] for word in self._split(text)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return " ".join(self._words[token] for token in tokens if token > self.end)
+
+
+def new_planner(words: Words, seed: int, *, width: int = 64, layers: int = 2) -> Any:
+    """A Llama with random weights, the same for the same seed."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(words), hidden_size=width, num_hidden_layers=layers, num_attention_heads=4,
+        num_key_value_heads=4, intermediate_size=3 * width, max_position_embeddings=256, tie_word_embeddings=True,
+        pad_token_id=words.pad, bos_token_id=None, eos_token_id=words.end,
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
+
+
+def padded(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:
+    """Rows of tokens as one tensor, and which of its places are tokens."""
+    longest = max(map(len, rows))
+    fill = [[0] * (longest - len(row)) for row in rows]
+    tokens = [[*pad, *row] if left else [*row, *pad] for row, pad in zip(rows, fill, strict=True)]
+    mask = [[0] * len(pad) + [1] * len(row) if left else [1] * len(row) + [0] * len(pad)
+            for row, pad in zip(rows, fill, strict=True)]  # fmt: skip
+    return torch.tensor(tokens), torch.tensor(mask)
+
+
+class Prefix:
+    """Prompts that a model has read, each for `group` plans: the logits of what follows, and the cache."""
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], group: int) -> None:
+        tokens, mask = padded(prompts, left=True)
+        at = (mask.cumsum(1) - 1).clamp(min=0)
+        read = model(input_ids=tokens, attention_mask=mask, position_ids=at, use_cache=True, logits_to_keep=1)
+        self.model, self.cache = model, read.past_key_values
+        self.cache.batch_repeat_interleave(group)
+        self.logits = read.logits[:, -1].repeat_interleave(group, 0)
+        self.mask = mask.repeat_interleave(group, 0)
+        self.lengths = mask.sum(1).repeat_interleave(group, 0)
+
+    def follow(self, tokens: Any, mask: Any) -> Any:
+        """The logits after each of `tokens` (plans × length), which come next."""
+        at = self.lengths[:, None] + torch.arange(tokens.shape[1])
+        self.mask, self.lengths = torch.cat([self.mask, mask], 1), self.lengths + tokens.shape[1]
+        return self.model(
+            input_ids=tokens, attention_mask=self.mask, position_ids=at, past_key_values=self.cache, use_cache=True
+        ).logits
+
+
+def plan_logits(model: Any, prompts: Sequence[Sequence[int]], plans: Sequence[Sequence[int]]) -> tuple[Any, Any, Any]:
+    """The logits that predict each token of the plans, these tokens, and which of them are no padding.
+
+    There are as many plans for each prompt, those of the first prompt first.
+    """
+    tokens, mask = padded(plans)
+    prefix = Prefix(model, prompts, len(plans) // len(prompts))
+    more = prefix.follow(tokens[:, :-1], mask[:, :-1])
+    return torch.cat([prefix.logits[:, None], more], 1), tokens, mask.bool()
+
+
+def sample(
+    model: Any, prompts: Sequence[Sequence[int]], group: int, *, end: int, generator: Any = None
+) -> list[list[int]]:
+    """`group` plans for each prompt, with their last token; without a generator, the likeliest tokens."""
+    rows = list[Any]()
+    with torch.inference_mode():
+        prefix = Prefix(model, prompts, group)
+        logits, open_ = prefix.logits, torch.ones(len(prompts) * group, dtype=torch.bool)
+        while len(rows) < LONGEST and open_.any():
+            drawn = (
+                logits.argmax(-1) if generator is None
+                else torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+            )  # fmt: skip
+            rows.append(torch.where(open_, drawn, end))
+            open_ = open_ & (drawn != end)
+            logits = prefix.follow(rows[-1][:, None], torch.ones(len(open_), 1, dtype=torch.long))[:, -1]
+    found = torch.stack(rows, 1).tolist()
+    return [row[: row.index(end) + 1] if end in row else row for row in found]
