@@ -41,7 +41,8 @@ from conductor_cli.models.stream_decoder import ChatReplyDecoder
 from conductor_cli.server.api.bodies import AttachmentCollector, read_document
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.http import APIS, read_json
+from conductor_cli.server.body import read_json
+from conductor_cli.server.http import APIS
 from conductor_cli.server.mcp.tools import TOOLS, narrowed, read_arguments, read_plan, read_question
 from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.trace_file import read_events

@@ -116,6 +116,24 @@ def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str) -> Non
         assert status(send(server, request(path, body_of(path), auth))) == 200
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_each_answer_has_one_id_under_both_names(server: Serving, key: str, path: str) -> None:
+    """That of its run, or one of its own; Anthropic's errors have it in the body too."""
+    auth, good = f"x-api-key: {key}", body_of(path)
+    runs = [request(path, good, auth), request(path, body_of(path, model="gpt-9"), auth)]
+    asked, packed = request(path, good, auth), request(path, gzip.compress(good), auth, "Content-Encoding: gzip")
+    wrong = [asked.replace(old, new, 1) for old, new in ((b"POST", b"PATCH"), (b"HTTP/1.1", b"x"))]
+    none = [request(path, good), request(path, b"{", auth), packed, *wrong]
+    for data in (*runs, *none):
+        answer = send(server, data)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        ids = re.findall(rb"(?mi)^(?:x-)?request-id: (\S+)", head)
+        assert (len(ids), len(set(ids)), ids[0].startswith(b"req_")) == (2, 1, data in none)
+        said = json.loads(body)
+        if path == PATHS[2] and said["type"] == "error":
+            assert said["request_id"] == ids[0].decode()
+
+
 def test_a_forged_call_is_no_crash(server: Serving, key: str) -> None:
     call = {"id": "call_" + "A" * 50, "type": "function", "function": {"name": "read", "arguments": "{}"}}
     talk = [
@@ -226,7 +244,7 @@ def test_no_log_has_a_key_or_a_prompt(
 
 
 @pytest.mark.parametrize("work", [
-    "server.http.read_json", "server.http.idempotency_key", "server.requests.read_conversation",
+    "server.body.read_json", "server.http.idempotency_key", "server.requests.read_conversation",
     "state.trace_file.TraceWriter.write", "models.chat_api_model.JsonBody",
 ])  # fmt: skip
 def test_work_on_a_large_body_keeps_nobody_waiting(stage: Stage, monkeypatch: pytest.MonkeyPatch, work: str) -> None:
@@ -273,9 +291,9 @@ def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None
     script = """
 import sys, time
 from conductor_cli.cli.entry import run_command_line
-from conductor_cli.server import http, process
+from conductor_cli.server import body, process
 process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
-http.read_json = lambda data: (print("held", flush=True), time.sleep(10**6))
+body.read_json = lambda data: (print("held", flush=True), time.sleep(10**6))
 sys.exit(run_command_line(["serve", "--port", "0"]))
 """
     with subprocess.Popen([sys.executable, "-c", script], env=stage.environ(), stdout=subprocess.PIPE) as served:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from conductor_cli.server.api.request import RequestError
-from conductor_cli.server.http import read_json
+from conductor_cli.server.body import read_json
 
 
 @pytest.mark.parametrize("data", [

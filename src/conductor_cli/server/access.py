@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import re
+import secrets
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ Header = tuple[bytes, bytes]
 
 CLIENT_KEY: Final = "conductor.client_key"
 """Where the scope of a request has its `ClientKey`; None where no key is needed."""
+
+REQUEST_ID: Final = "conductor.request_id"
+"""Where the scope of a request has its id; an answer that a run gives has the run's id instead."""
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
@@ -90,7 +94,8 @@ class Access:
             return
         if scope["type"] != "http":
             return  # the server speaks no WebSocket
-        exchange = _Exchange(self, self._rules, receive, send)
+        scope[REQUEST_ID] = new_request_id()
+        exchange = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send)
         try:
             headers = _read_headers(scope["headers"])
             origin = headers.get("origin", "")
@@ -118,7 +123,7 @@ class Access:
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception as error:  # noqa: BLE001 - the server lives on; nothing of the request may get into a log
-            _log.error("a request failed: %s", describe_error(error))
+            _log.error("request %s failed: %s", scope[REQUEST_ID], describe_error(error))
         finally:
             self._requests -= 1
             exchange.release()
@@ -183,8 +188,9 @@ class Access:
 class _Exchange:
     """One request and its answer: counts what is read, and adds headers to what is sent."""
 
-    def __init__(self, access: Access, rules: AccessRules, receive: Receive, send: Send) -> None:
+    def __init__(self, access: Access, rules: AccessRules, request_id: str, receive: Receive, send: Send) -> None:
         self._access, self._rules, self._receive, self._send = access, rules, receive, send
+        self._id = request_id.encode()
         self._size = 0
         self._whole = False
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
@@ -232,7 +238,11 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.started = True
             self.release()  # what was read is parsed by now
-            message = {**message, "headers": [*message.get("headers", ()), *self.more_headers]}
+            headers = message.get("headers", ())
+            run = next((value for name, value in headers if name == b"x-request-id"), None)
+            # OpenAI's SDK reads the first, Anthropic's the second.
+            ids = [(b"x-request-id", self._id)] * (run is None) + [(b"request-id", run or self._id)]
+            message = {**message, "headers": [*headers, *ids, *self.more_headers]}
         try:
             await self._send(message)
         except RuntimeError as error:
@@ -251,7 +261,7 @@ class _Exchange:
         if self.started:
             return
         self.refused = None
-        body = json.dumps(error_body(error, scope["path"])).encode()
+        body = json.dumps(error_body(error, scope["path"], scope[REQUEST_ID])).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if any(name.lower() == b"expect" for name, _ in scope["headers"]):
             # The body is not sent, and the next request must not be taken for it.
@@ -262,6 +272,11 @@ class _Exchange:
             headers.append((b"retry-after", f"{error.retry_after:.0f}".encode()))
         await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def new_request_id() -> str:
+    """Return an id for a request that may have no run."""
+    return f"req_{secrets.token_hex(12)}"
 
 
 def describe_error(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from conductor_cli.server.access import MAX_HEADERS, describe_error
+from conductor_cli.server.access import MAX_HEADERS, describe_error, new_request_id
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
 
@@ -157,7 +157,9 @@ class _BoundedConnection(Base):
     def _refuse(self, status: int, code: str, message: str) -> None:
         """Answer what is no request yet, and close."""
         path = getattr(self, "url", b"").decode("latin-1")
-        body = json.dumps(error_body(RequestError(status, code, message), path)).encode()
+        own = new_request_id()
+        body = json.dumps(error_body(RequestError(status, code, message), path, own)).encode()
         head = f"HTTP/1.1 {status} \r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
+        ids = f"x-request-id: {own}\r\nrequest-id: {own}\r\n"
+        self.transport.write(f"{head}{ids}connection: close\r\n\r\n".encode() + body)
         self.transport.close()

@@ -5,14 +5,11 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 
 from __future__ import annotations
 
-import re
-from codecs import BOM_UTF8
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -21,13 +18,11 @@ from starlette.routing import Route
 
 from conductor_cli import __version__
 from conductor_cli.app.traces import open_trace_store
-from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
 from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.models.off_loop import off_loop
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.access import principal_of
+from conductor_cli.server.access import REQUEST_ID, principal_of
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
@@ -35,6 +30,7 @@ from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import MessagesApi
 from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError
 from conductor_cli.server.api.responses import ResponsesApi
+from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.idempotency import idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
@@ -61,59 +57,6 @@ APIS: Final[dict[str, ClientApi]] = {
 
 MAX_TEXT: Final = 4_000_000
 """Bytes of all texts of a request, its tools and its schema: a million tokens, as many as the largest models read."""
-
-MAX_ITEMS: Final = {"messages": 10_000, "input": 10_000, "tools": 1_000}
-"""The most entries of a conversation and of its tools."""
-
-MAX_VALUES: Final = 250_000
-"""Values and names of one body. 10,000 messages of one text have 180,000; each takes some 200 bytes of memory."""
-
-_SURROGATE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-"""An escape of JSON. The group is there for one half of a surrogate pair without the other."""
-
-T = TypeVar("T")
-
-
-async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
-    """Return what `work` makes of the body of a request. Raises `RequestError`, as `work` does."""
-    encoding = http.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"", "identity"}:  # what is compressed has passed no bound on its size
-        message = f"a body is read as it is, not in {one_line(encoding)[:40]}: send it without Content-Encoding"
-        raise RequestError(415, "unsupported_encoding", message)
-    data = bytearray()  # which grows in place: to join megabytes at the end would hold up every stream
-    async for piece in http.stream():
-        data += piece
-    return await off_loop(len(data), lambda: work(read_json(data)))
-
-
-def read_json(data: bytes | bytearray) -> Mapping[str, Any]:
-    """The JSON object of a body. Raises `RequestError`.
-
-    The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is replaced, because
-    nothing could be stored or sent on. That is looked for only where the parser met one.
-    """
-    if has_more_values(data, MAX_VALUES):
-        message = f"the body has more than {MAX_VALUES:,} values or {MAX_ESCAPES:,} escapes"
-        raise RequestError(400, "invalid_json", message)
-    if data.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
-        data = data[len(BOM_UTF8) :]
-    try:
-        try:
-            body = from_json(data, allow_inf_nan=False)
-        except ValueError as error:
-            if "hex escape" not in str(error):
-                raise
-            body = from_json(_SURROGATE.sub(lambda found: b"?" if found[1] else found[0], data), allow_inf_nan=False)
-    except ValueError as error:  # the parser names what it expected and where, and quotes nothing
-        raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise RequestError(400, "invalid_json", "the body must be a JSON object")
-    for name, most in MAX_ITEMS.items():
-        if isinstance(body.get(name), list) and len(body[name]) > most:
-            raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
-    return body
 
 
 def check_size(request: ClientRequest) -> None:
@@ -145,7 +88,7 @@ class CreateAnswer:
             return
         except RequestError as error:
             self._metrics.count_refusal(api.name, error.status)
-            await send_error(send, self._path, error, {})
+            await send_error(send, self._path, error, {"x-request-id": scope[REQUEST_ID]})
             return
         self._metrics.count_request(api.name)
         await answer(scope, receive, send)
@@ -187,7 +130,7 @@ def build_app(registry: RunRegistry) -> Starlette:
         try:
             return JSONResponse(await read_body(http, MessagesApi().count_tokens))
         except RequestError as error:
-            return JSONResponse(error_body(error, http.url.path), error.status)
+            return JSONResponse(error_body(error, http.url.path, http.scope[REQUEST_ID]), error.status)
 
     async def models(http: Request) -> Response:
         """The models, in the form of the API that the headers speak."""
@@ -195,7 +138,7 @@ def build_app(registry: RunRegistry) -> Starlette:
             settings = registry.runs.settings()
         except ConductorError as error:
             failed = request_error(error.failure)
-            return JSONResponse(error_body(failed), failed.status)
+            return JSONResponse(error_body(failed, http.url.path), failed.status)
         listed = list_served_models(settings, anthropic="anthropic-version" in http.headers)
         if (name := http.path_params.get("model")) is None:
             return JSONResponse(listed)
@@ -249,4 +192,5 @@ async def _answer_error(http: Request, error: Exception) -> Response:
     said = {404: f"there is no {one_line(http.url.path)[:100]}", 405: f"{http.method} is not for this path"}
     code = {404: "not_found", 405: "method_not_allowed"}.get(status, "internal_error")
     failed = RequestError(status, code, said.get(status, "the server failed; its log says where"))
-    return JSONResponse(error_body(failed, http.url.path), status, getattr(error, "headers", None))
+    body = error_body(failed, http.url.path, http.scope[REQUEST_ID])
+    return JSONResponse(body, status, getattr(error, "headers", None))

@@ -37,9 +37,10 @@ from conductor_cli.core.errors import ConductorError, PolicyError, UsageError
 from conductor_cli.core.learning import Verdict, describe_rating
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Outcome, Trace
-from conductor_cli.server.access import NO_PAGE, Principal, principal_of, read_json
+from conductor_cli.server.access import NO_PAGE, Principal, principal_of
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import RequestError
+from conductor_cli.server.body import read_json
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.page_data import node_data, opened_step, question_data
 from conductor_cli.server.page_streams import (

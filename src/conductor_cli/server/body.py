@@ -1,0 +1,71 @@
+"""The bodies of requests: bounded before anything reads them, and read beside the event loop where they are large."""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic_core import from_json
+
+from conductor_cli.core.bounded_parsing import MAX_ESCAPES, has_more_values
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.models.off_loop import off_loop
+from conductor_cli.server.api.request import RequestError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MAX_ITEMS: Final = {"messages": 10_000, "input": 10_000, "tools": 1_000}
+"""The most entries of a conversation and of its tools."""
+
+MAX_VALUES: Final = 250_000
+"""Values and names of one body. 10,000 messages of one text have 180,000; each takes some 200 bytes of memory."""
+
+_SURROGATE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""An escape of JSON. The group is there for one half of a surrogate pair without the other."""
+
+T = TypeVar("T")
+
+
+async def read_body(http: Request, work: Callable[[Mapping[str, Any]], T]) -> T:
+    """Return what `work` makes of the body of a request. Raises `RequestError`, as `work` does."""
+    encoding = http.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"", "identity"}:  # what is compressed has passed no bound on its size
+        message = f"a body is read as it is, not in {one_line(encoding)[:40]}: send it without Content-Encoding"
+        raise RequestError(415, "unsupported_encoding", message)
+    data = bytearray()  # which grows in place: to join megabytes at the end would hold up every stream
+    async for piece in http.stream():
+        data += piece
+    return await off_loop(len(data), lambda: work(read_json(data)))
+
+
+def read_json(data: bytes | bytearray) -> Mapping[str, Any]:
+    """The JSON object of a body. Raises `RequestError`.
+
+    The parser reads bytes, up to 200 levels deep. What is no text (half of a surrogate pair) is replaced, because
+    nothing could be stored or sent on. That is looked for only where the parser met one.
+    """
+    if has_more_values(data, MAX_VALUES):
+        message = f"the body has more than {MAX_VALUES:,} values or {MAX_ESCAPES:,} escapes"
+        raise RequestError(400, "invalid_json", message)
+    if data.startswith(BOM_UTF8):  # noqa: FURB188 - `removeprefix` copies what has none
+        data = data[len(BOM_UTF8) :]
+    try:
+        try:
+            body = from_json(data, allow_inf_nan=False)
+        except ValueError as error:
+            if "hex escape" not in str(error):
+                raise
+            body = from_json(_SURROGATE.sub(lambda found: b"?" if found[1] else found[0], data), allow_inf_nan=False)
+    except ValueError as error:  # the parser names what it expected and where, and quotes nothing
+        raise RequestError(400, "invalid_json", f"the body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise RequestError(400, "invalid_json", "the body must be a JSON object")
+    for name, most in MAX_ITEMS.items():
+        if isinstance(body.get(name), list) and len(body[name]) > most:
+            raise RequestError(400, "too_many_items", f"{name} has more than {most:,} entries", param=name)
+    return body
