@@ -101,7 +101,11 @@ class Runs:
             message = "policy.approve is on: each plan must be approved on a terminal, and a server has none"
             raise PolicyError(message, hint="plan here, and run the plan on a terminal: conductor ask --resume ID")
         check_job(job)  # before anything is opened
-        run = begin_run(job, await self._open(job))
+        conductor = await self._open(job)
+        if job.settings.paths.database and conductor.daily_spend is not None:
+            # Asked on a thread; `begin_run` then knows the answer. A database that is away must stop nobody else.
+            await asyncio.to_thread(conductor.daily_spend.check)
+        run = begin_run(job, conductor)
         self.started[run.id] = None
         if len(self.started) > MAX_STARTED:
             del self.started[next(iter(self.started))]

@@ -95,6 +95,7 @@ class Database:
         self._away_until = 0.0
         self._away = AWAY
         self._started = 0.0
+        self._answered = -AWAY_SECONDS
 
     def now(self) -> datetime:
         """The time by the clock of the database, which all replicas share, in the time zone of this machine.
@@ -115,11 +116,17 @@ class Database:
             with self._connection() as connection:
                 try:
                     cursor = connection.execute(statement.encode(), values or None)
+                    self._answered = time.monotonic()
                     return cursor.fetchall() if cursor.description is not None else []
                 except psycopg.Error as error:
                     if attempt == 2 or not connection.broken:
                         self._raise(error)
         raise AssertionError
+
+    def check(self) -> None:
+        """Raise `StateUnavailable` where it does not answer. Whoever asks again within a second is told the same."""
+        if time.monotonic() - self._answered > AWAY_SECONDS:
+            self.call("SELECT 1")
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -264,6 +271,7 @@ class Database:
         if message == AWAY and not isinstance(error, psycopg.OperationalError):
             message = f"the database of the state refuses: {str(error).splitlines()[0]:.200}"
         if isinstance(error, psycopg.OperationalError):
+            self._answered = -AWAY_SECONDS
             self._away, self._away_until = message, time.monotonic() + AWAY_SECONDS
         raise StateUnavailable(message, hint=_HINT, reason="state") from None
 

@@ -88,7 +88,7 @@ class SharedSpend:
 
     def check(self) -> None:
         """Raise `StateUnavailable` where nothing can be recorded: no call is made then, with limits or without."""
-        self._database.call("SELECT 1")
+        self._database.check()
 
     def find_problem(self) -> str:
         """Why nothing can be recorded; empty where it can."""
