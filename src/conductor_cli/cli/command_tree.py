@@ -40,6 +40,7 @@ COMMANDS: Final[CommandTable] = {
     },
     "Records": {
         "trace": ("conductor_cli.cli.trace:app", "List, show, replay, rate and rerun stored runs."),
+        "state": ("conductor_cli.cli.state:state_command", "Check, move and migrate a shared database."),
         "cost": ("conductor_cli.cli.cost:cost_command", "Show what was spent, by day, provider and worker."),
     },
     "Advanced": {

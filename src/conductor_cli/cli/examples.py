@@ -107,6 +107,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Find out on questions of your own kind", "conductor try cases.jsonl --max-cost 2"),
         ("See what it prints, with the demo models", "conductor try --rehearsal"),
     ),
+    "state": (
+        ("See what the database of the setting state has", "conductor state check"),
+        ("Copy the runs and the spending of this machine into it", "conductor state import"),
+        ("Copy all of it into files", "conductor state export backup"),
+    ),
     "eval": (
         ("Compare the demo models on 40 small questions", "conductor eval rehearsal --n 40"),
         ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),

@@ -20,7 +20,7 @@ from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_duration, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
-from conductor_cli.keys.key_store import MAX_KEY, KeyStore, address, checked_key, known_provider
+from conductor_cli.keys.key_store import MAX_KEY, POSTGRESQL, KeyStore, address, checked_key, known_provider
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import is_loopback
 
@@ -50,7 +50,8 @@ def set_key_command(
         hint += 'printf %s "$KEY" | conductor keys set PROVIDER'
         raise UsageError("keys set takes a provider and no key: the key is asked for, or read from stdin", hint=hint)
     name = known_provider(provider)
-    url, store = address(name, base_url), KeyStore(app_paths(os.environ).data, os.environ)
+    store = KeyStore(app_paths(os.environ).data, os.environ)
+    url = _database_address(context) if name == POSTGRESQL else address(name, base_url)
     # Said before the key is asked for, so that the user can still stop.
     if urlsplit(url).scheme == "http" and not is_loopback(url):
         print_notice(f"{url} is not encrypted (http): others on the network can read the key")
@@ -73,10 +74,22 @@ def set_key_command(
     key = checked_key(text)
     store.set(name, url, key, plaintext=insecure_storage)
     place = f"{store.path}, which is not encrypted" if insecure_storage else "the keyring"
-    print_done(f"stored the key of {name} in {place}, for {url}; check it with: conductor keys test {name}")
+    test = "conductor state check" if name == POSTGRESQL else f"conductor keys test {name}"
+    print_done(f"stored the key of {name} in {place}, for {url}; check it with: {test}")
     if len(key) < SHORTEST:
         print_notice(f"a key of fewer than {SHORTEST} characters cannot be hidden in output and traces")
     _print_set_variables(name)
+
+
+def _database_address(context: typer.Context) -> str:
+    """The database that the setting `state` names. Raises `UsageError` where it names none."""
+    from conductor_cli.state.home import SharedState, open_state  # the other commands stay quick
+
+    state = open_state(opt.stored_settings(context).paths)
+    if not isinstance(state, SharedState):
+        hint = 'the setting state names it first: state = "postgresql://USER@HOST/DATABASE"'
+        raise UsageError("there is no database that a password is for", hint=hint)
+    return state.place
 
 
 def _print_set_variables(provider: str) -> None:

@@ -32,8 +32,11 @@ from conductor_cli.programs.bounded_child import ChildLimits, ChildStopped, run_
 MAX_KEY: Final = 1024
 """The most characters of a key: with what is stored beside it, it fits the 1280 that Windows keeps in one item."""
 
-PROVIDERS: Final = tuple(name for name in PRESETS if name != "litellm")
-"""The kinds of worker that a key can be stored for. litellm is none: it chooses the address itself."""
+POSTGRESQL: Final = "postgresql"
+"""Stands for the database that the setting `state` names, whose password is stored like a key."""
+
+PROVIDERS: Final = (*(name for name in PRESETS if name != "litellm"), POSTGRESQL)
+"""What a key can be stored for: kinds of worker, and the database. litellm is none: it chooses the address itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ def known_provider(name: str) -> str:
     if name in PROVIDERS:
         return name
     provider, equals, _ = name.partition("=")
-    of_variable = {variable: each for each in PROVIDERS for variable in PRESETS[each].keys}
+    of_variable = {variable: each for each in PROVIDERS if each in PRESETS for variable in PRESETS[each].keys}
     meant = provider if provider in PROVIDERS else of_variable.get(provider.upper(), "")
     if equals:
         hint = "your shell may have saved the line in its history: if it held a key, revoke it\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Collection
 from datetime import date
@@ -96,70 +97,71 @@ class State(Protocol):
 
 def open_state(paths: StatePlace) -> State:
     """Return the state of a user; nothing is read or created before it is used."""
-    return _shared_state(paths.database, paths.state) if paths.database else FileState(paths)
+    return _shared_state(paths.database, paths.state, paths.data) if paths.database else FileState(paths)
 
 
 class FileState:
     """The state in files and SQLite, as a single user gets it without any server."""
 
     def __init__(self, paths: StatePlace) -> None:
-        self._paths = paths
+        self.paths = paths
 
     @property
     def place(self) -> str:
-        return str(self._paths.state)
+        return str(self.paths.state)
 
     @cached_property
     def traces(self) -> TraceStore:
-        return TraceStore(self._paths.traces)
+        return TraceStore(self.paths.traces)
 
     @cached_property
     def ratings(self) -> RatingsFile:
-        return RatingsFile(self._paths.ratings)
+        return RatingsFile(self.paths.ratings)
 
     @cached_property
     def conversations(self) -> ConversationNames:
-        return ConversationNames(self._paths.state / "conversations.json")
+        return ConversationNames(self.paths.state / "conversations.json")
 
     @cached_property
     def seen_templates(self) -> SeenTexts:
-        return SeenTexts(self._paths.state / "seen-templates")
+        return SeenTexts(self.paths.state / "seen-templates")
 
     def attachments(self) -> Attachments:
-        return Attachments(self._paths.attachments)
+        return Attachments(self.paths.attachments)
 
     def spending(
         self, limits: DayLimits = NO_DAY_LIMITS.limits, *, planner: Worker | None = None, client: Spender = USER,
         waits: bool = True,
     ) -> Spending:  # fmt: skip
-        spending = DailySpend(self._paths.spending, limits, planner=planner, client=client)
+        spending = DailySpend(self.paths.spending, limits, planner=planner, client=client)
         spending.checkpoints = waits
         return spending
 
     def read_spent(self, first: date, by: Literal["worker", "key"] = "worker") -> tuple[SpentRow, ...]:
-        return read_spent(self._paths.spending, first, by)
+        return read_spent(self.paths.spending, first, by)
 
     def tidy_spending(self) -> None:
-        checkpoint(self._paths.spending)
+        checkpoint(self.paths.spending)
 
     def prune_attachments(self) -> None:
-        self.attachments().prune(self._paths.traces)
+        self.attachments().prune(self.paths.traces)
 
     def size_of_attachments(self, runs: Collection[str]) -> int:
-        return self.attachments().prunable(self._paths.traces, runs) if runs else 0
+        return self.attachments().prunable(self.paths.traces, runs) if runs else 0
 
     circuits = None
 
     def secret(self) -> bytes:
-        return load_secret(self._paths.state)
+        return load_secret(self.paths.state)
 
 
 class SharedState:
     """The state of several replicas, in a PostgreSQL database. Models, settings and caches stay in files."""
 
-    def __init__(self, url: str, state: Path) -> None:
+    def __init__(self, url: str, state: Path, data: Path) -> None:
         self._url = url
         self._state = state
+        self._data = data
 
     @property
     def place(self) -> str:
@@ -168,9 +170,10 @@ class SharedState:
     @cached_property
     def database(self) -> Database:
         """The database, open for everybody in this process."""
+        from conductor_cli.keys.key_store import POSTGRESQL, KeyStore  # only where there is a database
         from conductor_cli.state.postgres.database import Database
 
-        return Database(self._url)
+        return Database(self._url, lambda place: KeyStore(self._data, os.environ)(POSTGRESQL, place))
 
     @cached_property
     def traces(self) -> SharedTraces:
@@ -235,9 +238,9 @@ class SharedState:
 
 
 @cache
-def _shared_state(url: str, state: Path) -> SharedState:
+def _shared_state(url: str, state: Path, data: Path) -> SharedState:
     """One for each database in a process, whose connections everybody shares."""
-    return SharedState(url, state)
+    return SharedState(url, state, data)
 
 
 def load_secret(state: Path) -> bytes:

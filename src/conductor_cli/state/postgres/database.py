@@ -4,7 +4,7 @@ A call is one statement in a transaction of its own, and so one round trip; what
 so each statement that changes something does so once, however often it is said. Nothing outlives a transaction: no
 prepared statement, no setting of a session, no lock. So a PgBouncer in transaction mode may stand in between.
 
-What a client may read names neither an address nor a role: the log has these.
+What a client may read names neither an address nor a role: `conductor state check` and the log of `--debug` do.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from conductor_cli.core.errors import ConfigError, StateUnavailable
+from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,12 +80,15 @@ def storable(text: str, most: int | None = None) -> str:
 class Database:
     """The database at a URL. `place` is the URL without its password, and `owner` stands for this process.
 
-    `find_password` is asked where the URL has none, and returns None where it knows none.
+    `find_password` is asked for that of `place` where neither the URL nor the environment has one.
     """
 
-    def __init__(self, url: str, find_password: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(self, url: str, find_password: Callable[[str], str | None] = lambda _: None) -> None:
         self._url = url
         self._find_password = find_password
+        self._password: str | None = None
+        self.said = ""
+        """What PostgreSQL said last of what it would not do, with addresses, for whoever looks after it."""
         self.place = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
         self.owner = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.clock_ahead = 0.0
@@ -153,6 +157,9 @@ class Database:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def version(self) -> int:
         """The version of the tables; 0 where there are none. Raises `ConfigError` where a migration is half done."""
@@ -236,10 +243,7 @@ class Database:
         if time.monotonic() < self._away_until:
             raise StateUnavailable(self._away, hint=_HINT, reason="state")
         psycopg = _psycopg()
-        given = psycopg.conninfo.conninfo_to_dict(self._url)
-        if "password" not in given and (password := self._find_password()) is not None:
-            given["password"] = password
-        given = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000, **given}
+        given = self._parameters()
         try:
             # Prepared statements belong to a session, which PgBouncer gives to another client.
             connection: Connection = psycopg.connect(**given, autocommit=True, prepare_threshold=None)
@@ -261,11 +265,22 @@ class Database:
         self._away_until = 0.0
         return connection
 
+    def _parameters(self) -> dict[str, Any]:
+        """How to connect. The password is that of the URL, of libpq's environment and files, or a stored key."""
+        given: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": SILENT_SECONDS * 1000}
+        given |= _psycopg().conninfo.conninfo_to_dict(self._url)
+        if not ({"password", "passfile", "service"} & given.keys() or {"PGPASSWORD", "PGPASSFILE"} & os.environ.keys()):
+            if self._password is None:
+                self._password = self._find_password(self.place) or ""
+            given |= {"password": self._password} if self._password else {}
+        KNOWN_SECRETS.add(*filter(None, (given.get("password"), os.environ.get("PGPASSWORD"))))
+        return given
+
     def _raise(self, error: Exception) -> NoReturn:
         """Raise what psycopg says as an error of ours, which says no address; the log has that."""
         psycopg = _psycopg()
-        said = _without_password(" ".join(str(error).split()), self._url)
-        log.warning("%s: %s", self.place, said)
+        self.said = said = KNOWN_SECRETS.redact(" ".join(str(error).split()))
+        log.info("%s: %s", self.place, said)
         message = next((text for part, text in _SAID.items() if re.search(part, said)), AWAY)
         # What PostgreSQL says of a statement names neither an address nor a role.
         if message == AWAY and not isinstance(error, psycopg.OperationalError):
@@ -297,11 +312,6 @@ def _version(connection: Connection) -> int:
         message = "the database of the state has only some of its tables: half of a migration was undone by hand"
         raise ConfigError(message, hint="restore it, or remove what begins with conductor_; nothing was changed")
     return int(version[0])
-
-
-def _without_password(text: str, url: str) -> str:
-    found = re.search(r"//[^/@:]*:([^/@]+)@", url)
-    return text.replace(found[1], "…") if found is not None else text
 
 
 def _psycopg() -> Any:  # noqa: ANN401 - the module

@@ -38,13 +38,12 @@ CREATE TABLE conductor_totals (
 -- version 2: traces, ratings, attachments; one round trip for each hold
 
 -- Whoever makes a call numbers it, and so may say the same again where the answer was lost.
-ALTER TABLE conductor_calls ALTER COLUMN id DROP IDENTITY;
+ALTER TABLE conductor_calls ALTER COLUMN id DROP IDENTITY, DROP COLUMN imported;
 
 CREATE TABLE conductor_facts (
     name text PRIMARY KEY,
     value bytea NOT NULL
 );
-INSERT INTO conductor_facts VALUES ('identity', decode(md5(random()::text || clock_timestamp()), 'hex'));
 
 -- The totals of a call, locked in the order of their keys.
 CREATE FUNCTION conductor_lock_totals(of_day date, of_client text) RETURNS SETOF conductor_totals LANGUAGE plpgsql AS $$

@@ -217,6 +217,11 @@ class SharedTraces(StoredTraces):
             hint = f"conductor trace rm {run} deletes it"
             raise UsageError(f"{self.location(run)} has no complete event", hint=hint)
 
+    def lines_of(self, run: str) -> bytes:
+        """The trace of a run as a file has it. Raises `UsageError` where there is none."""
+        with io.BufferedReader(_Lines(self._database, run)) as file:
+            return file.read()
+
     def follow(self, run: str) -> SharedReader:
         """A reader of the events of a run, also while it is written."""
         return SharedReader(self._database, run)

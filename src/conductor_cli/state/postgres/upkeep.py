@@ -1,0 +1,271 @@
+"""Looking after a database of the state: what it has, and moving a state from files to it and back.
+
+Each record is copied whole and once, however often the same is said, so a move that was stopped goes on with the same
+command. Nothing is deleted where it came from. What is there already stays as it is; where a run differs, that is told.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.models.disk import AppendLog, make_private_directory, read_lines, write_atomically
+from conductor_cli.state.attachments import NAMED
+from conductor_cli.state.home import SECRET_BYTES, FileState, SharedState, load_secret
+from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.spending import Hold, read_holds
+from conductor_cli.state.postgres.traces import add_run, day_of
+from conductor_cli.state.ratings import parse_rating
+from conductor_cli.state.run_summary import summarize_run
+from conductor_cli.state.spending import FILE, open_database
+from conductor_cli.state.trace_file import open_trace
+
+BATCH: Final = 1000
+"""Rows of spending that are sent at once."""
+
+BLOCK: Final = 1 << 18
+"""Bytes of lines that are sent as one row."""
+
+SMALL: Final = 1 << 40
+"""Numbers of calls below this are those of one file; a database has larger ones, which are nobody else's."""
+
+_NAME: Final = re.compile(r"\w[\w.-]{0,150}")
+_CALL: Final = (
+    "id", "day", "owner", "worker", "client", "provider", "model", "worker_call", "failed", "calls", "unpriced",
+    "tokens_in", "tokens_out", "cost",
+)  # fmt: skip
+_TYPES: Final = ("bigint", "date", *["text"] * 5, *["integer"] * 2, *["bigint"] * 5)
+
+Tell = Callable[[str, int], None]
+"""Called now and then with what is being moved, and how many of it are done."""
+
+
+@dataclass(slots=True)
+class Moved:
+    """How many records of each kind are new at the other side, and what was not moved, as sentences."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, number: int = 1) -> int:
+        """Count some; returns how many of this kind there are."""
+        self.counts[kind] = self.counts.get(kind, 0) + number
+        return self.counts[kind]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedDatabase:
+    """What a database has. `clock_ahead` is by how many seconds its clock is before that of this machine."""
+
+    server: str
+    version: int
+    runs: int
+    running: int
+    clock_ahead: float
+    holds: tuple[Hold, ...]
+
+
+def check_database(database: Database) -> CheckedDatabase:
+    """Look at a database. Raises `ConfigError` and `StateUnavailable`."""
+    version = database.version()
+    ((server, runs, running),) = database.call(
+        "SELECT current_setting('server_version'), (SELECT count(*) FROM conductor_runs),"
+        " (SELECT count(*) FROM conductor_leases WHERE until > clock_timestamp())"
+    )
+    return CheckedDatabase(
+        server=server.split()[0], version=version, runs=runs, running=running, clock_ahead=database.clock_ahead,
+        holds=read_holds(database),
+    )  # fmt: skip
+
+
+def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
+    """Copy what is in files into the database. Raises `OSError`, `sqlite3.Error` and `StateUnavailable`."""
+    moved, paths = Moved(), source.paths
+    for path in sorted(paths.attachments.glob("??/*")):
+        target.attachments().put(path.read_bytes())
+        tell("attachments", moved.add("attachments"))
+    for run in reversed(source.traces.runs()):
+        why = _import_run(source, target, run)
+        if why is None:
+            tell("runs", moved.add("runs"))
+        elif why:
+            moved.left.append(f"run {run!r:.80} {why}")
+    lines = [line for line in read_lines(paths.ratings) if parse_rating(line.encode()) is not None]
+    moved.add("ratings", target.ratings.add_lines(lines))
+    known = target.conversations.read()
+    for name, run in reversed(source.conversations.read().items()):
+        if name not in known:
+            target.conversations.set(name, run)
+            moved.add("names")
+    if (path := paths.spending / FILE).is_file():
+        for rows in _read_calls(path):
+            tell("calls", moved.add("calls", _import_calls(target.database, rows)))
+    with suppress(FileNotFoundError):
+        if len(secret := (paths.state / "serve" / "call-secret").read_bytes()) == SECRET_BYTES:
+            offer = "INSERT INTO conductor_facts VALUES ('secret', %s) ON CONFLICT DO NOTHING"
+            target.database.call(offer, secret)
+    return moved
+
+
+def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
+    """Copy what is in the database into files. Raises `OSError`, `sqlite3.Error` and `StateUnavailable`."""
+    moved, paths, database = Moved(), target.paths, source.database
+    for run, size, written, live in database.call(
+        "SELECT r.run, r.size, r.written, COALESCE(l.until > clock_timestamp(), false)"
+        " FROM conductor_runs r LEFT JOIN conductor_leases l ON l.run = r.run ORDER BY r.day, r.run"
+    ):
+        why = "is being written" if live else _export_run(source, target, run, size, written)
+        if why is None:
+            tell("runs", moved.add("runs"))
+        elif why:
+            moved.left.append(f"run {run!r:.80} {why}")
+    known = set(read_lines(paths.ratings))
+    with closing(AppendLog(paths.ratings)) as log:
+        for (line,) in database.call("SELECT rating FROM conductor_ratings ORDER BY id"):
+            if line not in known:
+                log.append(line + "\n")
+                moved.add("ratings")
+    names = target.conversations.read()
+    for name, run in reversed(source.conversations.read().items()):
+        if name not in names:
+            target.conversations.set(name, run)
+            moved.add("names")
+    for (digest,) in database.call("SELECT sha256 FROM conductor_attachments ORDER BY 1"):
+        path = paths.attachments / digest[:2] / digest
+        if not path.is_file():
+            ((data,),) = database.call("SELECT data FROM conductor_attachments WHERE sha256 = %s", digest)
+            make_private_directory(path.parent)
+            write_atomically(path, bytes(data), mode=0o600)
+            tell("attachments", moved.add("attachments"))
+    with closing(open_database(paths.spending / FILE)) as calls:
+        for rows in _calls_of(database):
+            tell("calls", moved.add("calls", _export_calls(calls, rows)))
+    if not (secret := paths.state / "serve" / "call-secret").exists():
+        make_private_directory(secret.parent)
+        write_atomically(secret, source.secret(), mode=0o600)
+    load_secret(paths.state)
+    return moved
+
+
+def _import_run(source: FileState, target: SharedState, run: str) -> str | None:
+    """Copy one trace. Returns None where it is new, nothing where it is there, and else why it was left."""
+    traces = source.traces
+    if not _NAME.fullmatch(run):
+        return "has no name that a run has"
+    if traces.is_running(run):
+        return "is being written"
+    with open_trace(traces.path(run)) as file:
+        content = file.read()
+    row = summarize_run(str(traces.directory), run)._replace(size=len(content))
+    blocks, position = [], 0
+    while position < len(content):
+        end = content.rfind(b"\n", position, position + BLOCK) + 1 or content.find(b"\n", position) + 1 or len(content)
+        blocks.append(content[position:end])
+        position = end
+    target.traces.add_day(day_of(run))
+    if add_run(target.database, row, blocks, sorted({each.decode() for each in NAMED.findall(content)})):
+        return None
+    size = "SELECT size FROM conductor_runs WHERE day = %s AND run = %s"
+    return "" if target.database.call(size, day_of(run), run) == [(len(content),)] else "differs in the database"
+
+
+def _export_run(source: SharedState, target: FileState, run: str, size: int, written: int) -> str | None:
+    """Copy one trace, with the time of its file. Returns as `_import_run`."""
+    if not _NAME.fullmatch(run):
+        return "has no name that a file can have"
+    path = target.traces.path(run)
+    if path.exists():
+        with open_trace(path) as file:
+            return "" if len(file.read()) == size else "differs in the files"
+    make_private_directory(path.parent)
+    write_atomically(path, gzip.compress(source.traces.lines_of(run), compresslevel=6, mtime=0), mode=0o600)
+    os.utime(path, ns=(written, written))
+    return None
+
+
+def _read_calls(path: Path) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the calls of a file in batches, with the numbers that they have in a database."""
+    with closing(open_database(path)) as file:
+        ((mark,),) = file.execute("PRAGMA application_id").fetchall()
+        if not mark:  # it tells this file from others, also where it is moved
+            mark = 1 + secrets.randbelow(2**31 - 1)
+            file.execute(f"PRAGMA application_id = {mark}")
+        rows = file.execute(f"SELECT {', '.join(_CALL)} FROM calls ORDER BY id")  # noqa: S608 - names of columns
+        while batch := rows.fetchmany(BATCH):
+            yield [(_number_of(mark, row[0]), *row[1:]) for row in batch]
+
+
+def _number_of(mark: int, number: int) -> int:
+    """The number of a call of a file in every database: below zero, where no call of a database is."""
+    if not 0 < number < SMALL:
+        return number  # it came from a database
+    return -1 - (int.from_bytes(hashlib.sha256(f"{mark}:{number}".encode()).digest()[:8], "big") >> 1)
+
+
+def _import_calls(database: Database, rows: list[tuple[Any, ...]]) -> int:
+    """Add calls and their sums. Those that had not ended become holds that have expired, until their end is known."""
+    columns = [list(values) for values in zip(*rows, strict=True)]
+    each = ", ".join(f"%s::{kind}[]" for kind in _TYPES)
+    added = database.call(
+        f"WITH file AS (SELECT * FROM unnest({each}) AS each({', '.join(_CALL)})),"  # noqa: S608 - names of columns
+        f" added AS (INSERT INTO conductor_calls ({', '.join(_CALL)}, expires_at)"
+        " SELECT id, day, CASE WHEN owner IS NOT NULL THEN 'imported' END,"
+        f" {', '.join(_CALL[3:])}, clock_timestamp() FROM file ON CONFLICT DO NOTHING RETURNING *),"
+        " sums AS (INSERT INTO conductor_totals AS t"
+        " (day, scope, cost, tokens, calls, held_cost, held_tokens, held_calls)"
+        " SELECT day, scope, SUM(CASE WHEN owner IS NULL THEN COALESCE(cost, 0) ELSE 0 END),"
+        " SUM(CASE WHEN owner IS NULL THEN tokens_in + tokens_out ELSE 0 END),"
+        " SUM(CASE WHEN owner IS NULL THEN worker_call ELSE 0 END),"
+        " SUM(CASE WHEN owner IS NOT NULL THEN COALESCE(cost, 0) ELSE 0 END),"
+        " SUM(CASE WHEN owner IS NOT NULL THEN tokens_in ELSE 0 END),"
+        " SUM(CASE WHEN owner IS NOT NULL THEN worker_call ELSE 0 END)"
+        " FROM added, LATERAL unnest(CASE client WHEN '' THEN ARRAY[''] ELSE ARRAY['', 'key:' || client] END) scope"
+        ' GROUP BY day, scope ORDER BY day, scope COLLATE "C"'
+        " ON CONFLICT (day, scope) DO UPDATE SET cost = t.cost + excluded.cost, tokens = t.tokens + excluded.tokens,"
+        " calls = t.calls + excluded.calls, held_cost = t.held_cost + excluded.held_cost,"
+        " held_tokens = t.held_tokens + excluded.held_tokens, held_calls = t.held_calls + excluded.held_calls)"
+        " SELECT count(*), (SELECT array_agg(f.id) FROM file f JOIN conductor_calls c ON c.id = f.id"
+        " WHERE f.owner IS NULL AND c.owner = 'imported') FROM added",
+        *columns,
+    )  # fmt: skip
+    ended = set(added[0][1] or ())
+    for row in rows:
+        if row[0] in ended:  # it had not when the file was imported before
+            call = dict(zip(_CALL, row, strict=True))
+            values = [call[name] for name in ("worker_call", "calls", "unpriced", "tokens_in", "tokens_out", "cost")]
+            settle = "SELECT conductor_settle(%s, 'imported', %s, %s, %s, %s, %s, %s, %s)"
+            database.call(settle, row[0], *values, call["failed"])
+    return int(added[0][0])
+
+
+def _calls_of(database: Database) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the calls of a database in batches."""
+    last, columns = -(2**63), ", ".join(_CALL).replace("day", "day::text")
+    page = f"SELECT {columns} FROM conductor_calls WHERE id > %s ORDER BY id LIMIT %s"  # noqa: S608 - names of columns
+    while rows := database.call(page, last, BATCH):
+        yield rows
+        last = rows[-1][0]
+
+
+def _export_calls(file: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> int:
+    """Write calls into a file, but for those that came from it; returns how many were not there."""
+    ((mark,),) = file.execute("PRAGMA application_id").fetchall()
+    own = {_number_of(mark, number) for (number,) in file.execute("SELECT id FROM calls WHERE id < ?", (SMALL,))}
+    places = ", ".join("?" * len(_CALL))
+    with file:
+        file.execute("BEGIN IMMEDIATE")
+        before = file.execute("SELECT count(*) FROM calls").fetchone()[0]
+        file.executemany(
+            f"INSERT OR REPLACE INTO calls ({', '.join(_CALL)}) VALUES ({places})",  # noqa: S608 - names of columns
+            [row for row in rows if row[0] not in own],
+        )
+        return int(file.execute("SELECT count(*) FROM calls").fetchone()[0]) - int(before)

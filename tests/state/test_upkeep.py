@@ -1,0 +1,187 @@
+"""Looking after a database: moving a state from files and back, and the password."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from conductor_cli.config.files import AppPaths
+from conductor_cli.core.chat import Attachment
+from conductor_cli.core.errors import StateUnavailable
+from conductor_cli.core.learning import Rating
+from conductor_cli.core.ledger import Ledger, Reservation
+from conductor_cli.core.pool import DayLimits, Limits
+from conductor_cli.core.question import File, Question
+from conductor_cli.keys.key_store import POSTGRESQL, KeyStore
+from conductor_cli.state.home import FileState, SharedState, State
+from conductor_cli.state.postgres import upkeep
+from conductor_cli.state.postgres.upkeep import check_database, export_files, import_files
+from conductor_cli.state.spending import Spender
+from conductor_cli.state.trace_file import open_trace
+from tests.state.cluster import PASSWORD, Cluster
+from tests.state.test_run_index import put
+from tests.state.test_shared_spend import ANN, CENT
+from tests.state.test_trace_store import begun
+
+DATA = b"\0image"
+IMAGE = Attachment(name="a.png", media_type="image/png", sha256=hashlib.sha256(DATA).hexdigest(), size=len(DATA))
+LONG_AGO = date(2020, 1, 1)
+
+
+def silent(kind: str, number: int) -> None:
+    """Nobody is told."""
+
+
+def files(place: Path) -> FileState:
+    return FileState(AppPaths(config=place, state=place, data=place, cache=place))
+
+
+@pytest.fixture
+def shared(postgres: Cluster, tmp_path: Path) -> SharedState:
+    return SharedState(postgres.new_database(), tmp_path, tmp_path)
+
+
+def call(state: State, client: str = "", *, ends: bool = True) -> Reservation:
+    spend, ledger = state.spending(DayLimits(), client=Spender(name=client)), Ledger(Limits())
+    room = asyncio.run(spend.reserve(lambda today: ledger.reserve(0, 3, ANN.price, today=today), ledger.release, ANN))
+    assert room is not None
+    if ends:
+        spend.settle(room, CENT)
+    spend.close()
+    return room
+
+
+def fill(state: FileState) -> None:
+    """Runs whole, cut, damaged and large; a picture; ratings; a name; calls, one without an end; a secret."""
+    for day in (1, 2, 3):
+        put(state.traces, day, f"question {day}", until=7 if day < 3 else 4)
+    put(state.traces, 4, "large", answer="pears " * 100_000)
+    state.traces.path("20261105-100000-00000a").write_bytes(b'\xff\0 no trace\n{"cut')
+    state.traces.path("odd.name").write_bytes(b"")
+    kept, writer = state.attachments(), state.traces.open("20261106-100000-00000a")
+    kept.add(DATA)
+    writer.write(begun(Question(text="?", files=(File(name="a.png", text="", attachment=IMAGE),))))
+    writer.close()
+    kept.store([IMAGE])
+    for number in (1, 2):
+        state.ratings.add(Rating(run=f"{number}", step=0, verdict="good", by="user", time=1.0, shares=()))
+    state.conversations.set("pears", "20261101-100000-00000a")
+    for client in ("", "", "app"):
+        call(state, client)
+    call(state, "app", ends=False)
+    state.secret()
+
+
+def content(state: FileState) -> dict[str, bytes]:
+    """Every trace as its lines."""
+    found = {}
+    for run in state.traces.runs():
+        with open_trace(state.traces.path(run)) as file:
+            found[run] = file.read()
+    return found
+
+
+def facts(state: State) -> list[object]:
+    """All but the bytes of the traces. A database bounds the texts of lists."""
+    rows = [row._replace(size=0, answers=row.answers[:1000]) for row in state.traces.newest(count=20)[0]]
+    spent = state.read_spent(LONG_AGO), state.read_spent(LONG_AGO, "key"), state.spending().today()
+    names, read = list(state.conversations.read().items()), state.attachments().read(IMAGE)
+    return [*sorted(rows), *spent, state.ratings.read(), names, state.secret(), read]
+
+
+def test_a_state_moves_to_a_database_and_back_and_nothing_is_lost(shared: SharedState, tmp_path: Path) -> None:
+    """Said again, nothing is new: not in the database, nor in other files, nor where it came from."""
+    source, target = files(tmp_path / "a"), files(tmp_path / "b")
+    fill(source)
+    moved = import_files(source, shared, silent)
+    assert (moved.counts, moved.left) == (
+        {"attachments": 1, "runs": 7, "ratings": 2, "names": 1, "calls": 4}, [],
+    )  # fmt: skip
+    assert facts(source) == facts(shared)
+    assert export_files(shared, target, silent).counts == moved.counts
+    assert facts(source) == facts(target)
+    assert content(source) == content(target)
+    for again in (
+        import_files(source, shared, silent), import_files(target, shared, silent),
+        export_files(shared, target, silent), export_files(shared, source, silent),
+    ):  # fmt: skip
+        assert (sum(again.counts.values()) - again.counts.get("attachments", 0), again.left) == (0, [])
+    assert facts(source) == facts(shared)
+
+
+def test_a_move_that_was_stopped_goes_on(shared: SharedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target, steps = files(tmp_path / "a"), files(tmp_path / "b"), list[str]()
+    fill(source)
+    monkeypatch.setattr(upkeep, "BATCH", 1)
+
+    def stops(kind: str, number: int) -> None:
+        steps.append(kind)
+        if len(steps) in {3, 8, 12, 16, 20}:
+            raise KeyboardInterrupt
+
+    def until_done(move: object) -> None:
+        for _ in range(6):
+            try:
+                move()  # type: ignore[operator]
+            except KeyboardInterrupt:
+                continue
+            return
+
+    until_done(lambda: import_files(source, shared, stops))
+    until_done(lambda: export_files(shared, target, stops))
+    assert len(steps) > 20
+    assert facts(source) == facts(shared)
+    assert content(source) == content(target)
+
+
+def test_a_call_that_ends_after_its_import_is_settled_by_the_next_one(shared: SharedState, tmp_path: Path) -> None:
+    source = files(tmp_path / "a")
+    spend, ledger = source.spending(), Ledger(Limits())
+    room = asyncio.run(spend.reserve(lambda today: ledger.reserve(0, 3, ANN.price, today=today), ledger.release, ANN))
+    assert room is not None
+    import_files(source, shared, silent)
+    assert shared.spending().today().cost == Decimal("0.03")
+    assert [hold.expired for hold in check_database(shared.database).holds] == [True]
+    spend.settle(room, CENT)
+    spend.close()
+    import_files(source, shared, silent)
+    assert shared.spending().today().cost == Decimal("0.01")
+    assert check_database(shared.database).holds == ()
+
+
+def test_a_run_that_differs_is_told_and_stays(shared: SharedState, tmp_path: Path) -> None:
+    source = files(tmp_path / "a")
+    run = put(source.traces, 1, "one")
+    writer = shared.traces.open(run)
+    writer.write(begun())
+    writer.close()
+    assert import_files(source, shared, silent).left == [f"run '{run}' differs in the database"]
+    assert export_files(shared, source, silent).left == [f"run '{run}' differs in the files"]
+    going_on = source.traces.open("20261130-100000-00000a")
+    going_on.write(begun())
+    assert import_files(source, shared, silent).left[1:] == ["run '20261130-100000-00000a' is being written"]
+    going_on.close()
+
+
+def test_the_password_may_be_a_stored_key(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of this database; the environment comes first, and no message shows either."""
+    url = postgres.new_database()
+    bare = url.replace(f":{PASSWORD.replace(' ', '%20')}@", "@")
+    for variable in ("PGPASSWORD", "PGPASSFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    keys = KeyStore(tmp_path, {})
+    keys.set(POSTGRESQL, "postgresql://conductor@other/db", "swordfish", plaintext=True)
+    with pytest.raises(StateUnavailable, match="asks for a password"):
+        SharedState(bare, tmp_path, tmp_path).database.check()
+    keys.set(POSTGRESQL, bare, PASSWORD, plaintext=True)
+    SharedState(bare, tmp_path, tmp_path).database.check()
+    monkeypatch.setenv("PGPASSWORD", "swordfish")
+    with pytest.raises(StateUnavailable, match="refuses the password") as error:
+        SharedState(bare, tmp_path, tmp_path).database.check()
+    assert "swordfish" not in f"{error.value}{error.value.hint}"
