@@ -335,6 +335,15 @@ def failed_path(answers: Path) -> Path:
     return answers.with_name(f"{answers.stem}.failed{answers.suffix or '.jsonl'}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What became of a question: its `line` among the answers, or among the failures where there is a `failure`."""
+
+    line: Mapping[str, Any]
+    cost: Decimal | None = None
+    failure: Failure | None = None
+
+
 @dataclass
 class Batch:
     """A batch on disk: what is left of its input, its answers and its failures. Made by `open_batch`."""
@@ -343,29 +352,30 @@ class Batch:
     answers: Lines
     failures: Lines
     progress: BatchProgress
-    stores: bool = True
-    """Whether the runs are stored, so that an answer may name its run."""
     retries: bool = False
     """Whether failed questions are asked again: then the input does not say in which order the answers belong."""
 
-    def write(self, item: BatchItem, trace: Trace) -> None:
+    def write(self, asked: Asked) -> None:
         """Write what became of a question. Raises `UsageError` where the disk refuses it."""
-        failed, now = trace.error is not None, self.progress
+        failed, now = asked.failure is not None, self.progress
         try:
-            if trace.error is None:
-                self.answers.append(_answer_line(item, trace, named=self.stores and trace.stored))
-            else:
-                self.failures.append({**item.data, "error": _error_data(trace.error, trace.usage)})
+            (self.failures if failed else self.answers).append(asked.line)
         except OSError as error:
             hint = "free some space; the same command continues"
             raise UsageError(f"the answers cannot be written: {describe_system_error(error)}", hint=hint) from None
         self.progress = replace(
-            now, answered=now.answered + (not failed), failed=now.failed + failed, cost=now.cost + _cost(trace.usage)
-        )
+            now, answered=now.answered + (not failed), failed=now.failed + failed,
+            cost=now.cost + (asked.cost or Decimal(0)),
+        )  # fmt: skip
 
 
-def _cost(usage: Usage) -> Decimal:
-    return usage.cost or Decimal(0)
+def asked_of(item: BatchItem, trace: Trace, *, stores: bool) -> Asked:
+    """Return what became of a question by the trace of its run; its line names the run where that is stored."""
+    failure, cost = trace.error, trace.usage.cost
+    line = _answer_line(item, trace, named=stores and trace.stored)
+    if failure is not None:
+        line = {**item.data, "error": _error_data(failure, trace.usage)}
+    return Asked(line=line, cost=cost, failure=failure)
 
 
 def _answer_line(item: BatchItem, trace: Trace, *, named: bool) -> dict[str, Any]:
@@ -398,7 +408,7 @@ def _error_data(failure: Failure, usage: Usage) -> dict[str, Any]:
 
 
 @contextmanager
-def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True) -> Iterator[Batch]:
+def open_batch(source: Path, answers: Path, locks: Path) -> Iterator[Batch]:
     """Open a batch and find out what is left of it. Its lock is in the directory `locks`.
 
     Where the input is the batch's own file of failures, these are asked again. Raises `UsageError` for an input that
@@ -431,9 +441,7 @@ def open_batch(source: Path, answers: Path, locks: Path, *, stores: bool = True)
         else:
             left = (each for each in left if each.id not in failed.ids)
             progress = replace(progress, answered=done[0], failed=done[1])
-        yield Batch(
-            items=left, answers=writers[0], failures=writers[1], progress=progress, stores=stores, retries=retries
-        )  # fmt: skip
+        yield Batch(items=left, answers=writers[0], failures=writers[1], progress=progress, retries=retries)
 
 
 class _Written:
@@ -520,7 +528,7 @@ def sort_answers(source: Path, answers: Path) -> None:
 
 async def run_batch(
     batch: Batch,
-    ask: Callable[[Question], Awaitable[Trace]],
+    ask: Callable[[BatchItem], Awaitable[Asked]],
     *,
     parallel: int,
     budget: Budget,
@@ -535,16 +543,16 @@ async def run_batch(
     stopped: Failure | None = None
     unreachable = 0
 
-    def finish(item: BatchItem, trace: Trace) -> None:
+    def finish(asked: Asked) -> None:
         nonlocal stopped, unreachable
-        budget.finish(trace.usage.cost)
-        failure = trace.error
+        budget.finish(asked.cost)
+        failure = asked.failure
         unreachable = unreachable + 1 if failure is not None and failure.kind == "unreachable" else 0
         says_nothing = failure is not None and (failure.kind in STOPPING or failure.reason in DAY_LIMITS)
         if says_nothing or unreachable > MAX_UNREACHABLE * parallel:
             stopped = stopped or failure
         else:
-            batch.write(item, trace)
+            batch.write(asked)
             tell(batch.progress)
 
     async def work() -> None:
@@ -554,7 +562,7 @@ async def run_batch(
             if item is None:
                 budget.finish(None)
                 return
-            finish(item, await ask(item.question()))
+            finish(await ask(item))
 
     async def sync() -> None:
         while True:

@@ -17,7 +17,17 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from conductor_cli.app.batch import Batch, BatchProgress, failed_path, open_batch, run_batch, sort_answers
+from conductor_cli.app.batch import (
+    Asked,
+    Batch,
+    BatchItem,
+    BatchProgress,
+    asked_of,
+    failed_path,
+    open_batch,
+    run_batch,
+    sort_answers,
+)
 from conductor_cli.app.driver import begin_run, perform
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_error, print_notice
@@ -26,7 +36,6 @@ from conductor_cli.cli.session import Session
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
 from conductor_cli.core.errors import EXIT_CODES, Failure, PolicyError, UsageError
 from conductor_cli.core.formatting import format_count, format_money
-from conductor_cli.core.question import Question
 from conductor_cli.core.trace import Trace
 from conductor_cli.evals.cost import Budget, has_no_cost, unpriced_models
 from conductor_cli.run import Conductor
@@ -74,9 +83,7 @@ def batch_command(
         questions=questions, out=out, parallel=parallel, max_cost=opt.parse_cost(max_cost), yes=yes
     )  # fmt: skip
     try:
-        with open_batch(
-            questions, out, session.settings.paths.state / "batches", stores=session.stores_traces
-        ) as batch:
+        with open_batch(questions, out, session.settings.paths.state / "batches") as batch:
             gc.freeze()  # what is loaded stays: to look at it again costs a tenth of the time of a question
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 code = runner.run(_run(session, batch, request))
@@ -152,16 +159,16 @@ async def _ask_all(
 ) -> Failure | None:
     """Ask what is left, and show how far it is; returns why it stopped early."""
 
-    async def ask(question: Question) -> Trace:
-        job = session.job(question)
+    async def ask(item: BatchItem) -> Asked:
+        job = session.job(item.question())
         try:
             run = begin_run(job, conductor)
         except UsageError as error:  # too large, or of another kind than the workers read
-            return Trace(question=question, error=error.failure)
+            return asked_of(item, Trace(error=error.failure), stores=False)
         async with aclosing(perform(run, job)) as events:
             async for _ in events:
                 pass
-        return run.trace
+        return asked_of(item, run.trace, stores=session.stores_traces)
 
     task = asyncio.current_task()
     assert task is not None
