@@ -209,11 +209,13 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def exclusive_lock(path: Path, wait: Callable[[], None] = lambda: None, *, mode: int = 0o600) -> Iterator[None]:
+def exclusive_lock(
+    path: Path, wait: Callable[[], None] = lambda: None, *, mode: int = 0o600, seconds: float = 0.5
+) -> Iterator[None]:  # fmt: skip
     """Hold a lock file, which is created if there is none, and stays.
 
-    `wait` is called every half second until the lock is free, and may raise. On a disk without locks nobody waits.
-    Raises `OSError` if the file cannot be created.
+    `wait` is called every so many `seconds` until the lock is free, and may raise. On a disk without locks nobody
+    waits. Raises `OSError` if the file cannot be created.
     """
     from filelock import FileLock, Timeout  # only for commands that write something
 
@@ -222,7 +224,7 @@ def exclusive_lock(path: Path, wait: Callable[[], None] = lambda: None, *, mode:
     with suppress(NotImplementedError):
         while not lock.is_locked:
             try:
-                lock.acquire(timeout=0.5, poll_interval=POLL_SECONDS)
+                lock.acquire(timeout=seconds, poll_interval=POLL_SECONDS)
             except Timeout:
                 wait()
     try:

@@ -42,6 +42,12 @@ REQUEST_ID: Final = "conductor.request_id"
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
 
+UPLOADS: Final = "/v1/files"
+"""Where files are sent, the largest bodies by far. They go to the disk as they arrive."""
+
+MAX_UPLOAD: Final = 200_000_000
+"""Bytes of a file."""
+
 SINGLE: Final = frozenset({"host", "origin", "authorization", "x-api-key", "content-length", "content-type"})
 """Headers that may be there only once: two programs that read different ones would disagree about the request."""
 
@@ -111,7 +117,8 @@ class Access:
             length = headers.get("content-length", "0")
             if not (length.isascii() and length.isdigit()):
                 raise RequestError(400, "invalid_header", "Content-Length is not a number")
-            if int(length[:20]) > self._rules.most_body:
+            exchange.is_upload = scope["path"] == UPLOADS
+            if int(length[:20]) > exchange.most:
                 raise exchange.too_large
         except RequestError as error:
             await exchange.refuse(scope, error)
@@ -196,6 +203,7 @@ class _Exchange:
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
         self.more_headers: Sequence[Header] = ()
         self.started = self.gone = False
+        self.is_upload = False
         self.refused: RequestError | None = None
         """Why the request is refused although the application has it already."""
 
@@ -217,14 +225,21 @@ class _Exchange:
         size = len(message.get("body", b""))
         self._size += size
         self._whole = not message.get("more_body", False)
+        if self.is_upload:
+            return self._stop(self.too_large) if self._size > self.most else message
         if not self._access.hold(size):
             busy = "the server is reading too many large requests at once"
             return self._stop(RequestError(503, "overloaded", busy, retry_after=5))
-        return self._stop(self.too_large) if self._size > self._rules.most_body else message
+        return self._stop(self.too_large) if self._size > self.most else message
+
+    @property
+    def most(self) -> int:
+        """Bytes that the body may have; the form around a file takes some."""
+        return MAX_UPLOAD + 100_000 if self.is_upload else self._rules.most_body
 
     @property
     def too_large(self) -> RequestError:
-        most = self._rules.most_body // 1_000_000
+        most = self.most // 1_000_000
         return RequestError(413, "request_too_large", f"the body has more than {most} MB")
 
     def _stop(self, error: RequestError) -> Message:
@@ -253,7 +268,8 @@ class _Exchange:
 
     def release(self) -> None:
         """The body is not held any more."""
-        self._access.hold(-self._size)
+        if not self.is_upload:
+            self._access.hold(-self._size)
         self._size = 0
 
     async def refuse(self, scope: Scope, error: RequestError) -> None:

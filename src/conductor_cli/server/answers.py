@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.responses import JSONResponse
+
 from conductor_cli.core.chat import ToolCall
+from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.access import describe_error
-from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
 from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +164,24 @@ def _frames(encoder: Encoder, pieces: Sequence[Piece]) -> bytes:
             case _:
                 frames.append(encoder.event(piece))
     return b"".join(frames)
+
+
+def answering(act: Callable[[Request], Awaitable[dict[str, Any] | ASGIApp]]) -> Callable[[Request], Awaitable[ASGIApp]]:
+    """Return a route that answers with what `act` returns, and with its errors in the envelope of the path's API."""
+
+    async def answer(http: Request) -> ASGIApp:
+        try:
+            found = await act(http)
+            return JSONResponse(found) if isinstance(found, dict) else found
+        except RequestError as error:
+            failed = error
+        except ConductorError as error:
+            failed = request_error(error.failure)
+        except OSError as error:
+            failed = RequestError(507, "disk", f"the server cannot keep it: {error.strerror}")
+        return JSONResponse(error_body(failed, http.url.path), failed.status)
+
+    return answer
 
 
 async def send_error(send: Send, path: str, error: RequestError, headers: Mapping[str, str]) -> None:

@@ -5,9 +5,11 @@ A request is read and checked here, then it is a run of the registry, and `RunAn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -22,16 +24,18 @@ from conductor_cli.core.chat import text_size
 from conductor_cli.core.errors import ConductorError
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.programs.schema_check import size_of
-from conductor_cli.server.access import REQUEST_ID, principal_of
+from conductor_cli.server.access import REQUEST_ID, Principal, principal_of
 from conductor_cli.server.answers import RunAnswer, send_error
 from conductor_cli.server.api.bodies import require_schema
 from conductor_cli.server.api.chat_completions import ChatCompletionsApi
 from conductor_cli.server.api.errors import TOO_LONG, error_body, request_error
 from conductor_cli.server.api.messages import MessagesApi
-from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError
+from conductor_cli.server.api.request import ClientApi, ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import ResponsesApi
+from conductor_cli.server.batches import Batches
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
+from conductor_cli.server.files import Files
 from conductor_cli.server.idempotency import idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
@@ -44,7 +48,7 @@ from conductor_cli.server.requests import (
     holds_text,
     list_served_models,
 )
-from conductor_cli.server.run_registry import RunRegistry
+from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.server.stored_responses import StoredResponses
 
 if TYPE_CHECKING:
@@ -106,18 +110,43 @@ class CreateAnswer:
         await require_schema(request)
         served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
         if served is None:
-            stream = ResponseStream(
-                holds_text=holds_text(request), keeps_events=request.include_events,
-                sign=partial(client_calls, ids=registry.runs.call_ids),
-            )  # fmt: skip
-            purpose = classify_utility_request(request, headers)
-            build = build_demo_job if registry.runs.options.rehearsal else build_job
-            served = registry.begin(
-                key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
-                principal=principal, model=request.model,
-            )  # fmt: skip
-            served.keep_namespaces(request.tools)
+            served = begin_run(registry, request, key, principal, headers)
         return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
+
+
+def begin_run(
+    registry: RunRegistry, request: ClientRequest, key: str, principal: Principal, headers: Mapping[str, str]
+) -> ServedRun:
+    """Begin the run of a request that is like no other by this `key`. Raises `RequestError`."""
+    stream = ResponseStream(
+        holds_text=holds_text(request), keeps_events=request.include_events,
+        sign=partial(client_calls, ids=registry.runs.call_ids),
+    )  # fmt: skip
+    purpose = classify_utility_request(request, headers)
+    build = build_demo_job if registry.runs.options.rehearsal else build_job
+    served = registry.begin(
+        key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
+        principal=principal, model=request.model,
+    )  # fmt: skip
+    served.keep_namespaces(request.tools)
+    return served
+
+
+async def begin_batched(
+    registry: RunRegistry, path: str, body: dict[str, Any], principal: Principal
+) -> tuple[ServedRun, Callable[[ServedAnswer], dict[str, Any]]]:
+    """Begin the run of a request of a batch; returns it, and what writes its answer. Raises `RequestError`."""
+
+    def parse() -> ClientRequest:
+        request = APIS[path].parse(body)
+        check_size(request)
+        return request
+
+    request = await asyncio.to_thread(parse)
+    await require_schema(request)
+    served = begin_run(registry, request, f"batch {token_hex(16)}", principal, {})
+    bare = replace(request, blobs={})
+    return served, lambda answer: APIS[path].encoder(bare, served.id, served.created).whole(answer)
 
 
 def build_app(registry: RunRegistry) -> Starlette:
@@ -168,10 +197,16 @@ def build_app(registry: RunRegistry) -> Starlette:
         return Response(text, headers={"content-type": kind})
 
     answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, path) for path in APIS}
+    state = registry.runs.settings().paths.state
+    files = Files(state / "files")
+    batches = Batches(registry, files, state / "served-batches", partial(begin_batched, registry))
+    registry.batches = batches
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
             *StoredResponses(registry).routes,
+            *files.routes,
+            *batches.routes,
             Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", models),

@@ -67,6 +67,8 @@ class DeferredApp:
         await self._loaded
         if self.registry is not None:
             await self.registry.drain(0.0)
+            if self.registry.batches is not None:
+                await self.registry.batches.close()
             await self.registry.runs.close()
 
     async def _load_app(self) -> App:
@@ -83,6 +85,8 @@ class DeferredApp:
             return app
 
         self._app = await asyncio.to_thread(load)
+        if self.registry is not None and self.registry.batches is not None:
+            self.registry.batches.start()
         return self._app
 
 
@@ -109,7 +113,7 @@ DRAIN_SECONDS: Final = 30.0
 
 def check_packages() -> None:
     """Raise `ConfigError` where a package of the extra `serve` is not installed."""
-    for package in ("prometheus_client", "starlette", "uvicorn"):
+    for package in ("prometheus_client", "python_multipart", "starlette", "uvicorn"):
         if find_spec(package) is None:
             raise ConfigError(
                 f"the server needs the package {package}, which is not installed",

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from conductor_cli.app.driver import Job
 from conductor_cli.core import events as ev
@@ -60,6 +60,14 @@ BuildJob = Callable[[str], Awaitable[Job]]
 
 class AnsweredAtOnce(Exception):
     """A request is answered with this text, and no run."""
+
+
+class Background(Protocol):
+    """Work that begins with the server and ends with it."""
+
+    def start(self) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -321,6 +329,8 @@ class RunRegistry:
     runs: Runs
     limits: RegistryLimits = field(default_factory=RegistryLimits)
     observe: Callable[[ServedRun], None] = lambda _: None
+    batches: Background | None = None
+    """What goes on beside the requests of clients."""
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(self.runs)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from conductor_cli.app.driver import ALWAYS
-from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.errors import UsageError
 from conductor_cli.core.trace import Trace, fold
 from conductor_cli.server.access import principal_of
-from conductor_cli.server.answers import RunAnswer
+from conductor_cli.server.answers import RunAnswer, answering
 from conductor_cli.server.api.bodies import refused
-from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
 from conductor_cli.server.conversation import client_calls
@@ -29,9 +26,6 @@ from conductor_cli.state.home import open_state
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.types import ASGIApp
-
-    Act = Callable[[Request], Awaitable[dict[str, Any] | RunAnswer]]
 
 PATH: Final = "/v1/responses/{response}"
 
@@ -48,21 +42,10 @@ class StoredResponses:
     @property
     def routes(self) -> list[Route]:
         return [
-            Route(PATH, self._answer(self._get), methods=["GET"]),
-            Route(PATH, self._answer(self._delete), methods=["DELETE"]),
-            Route(f"{PATH}/cancel", self._answer(self._cancel), methods=["POST"]),
+            Route(PATH, answering(self._get), methods=["GET"]),
+            Route(PATH, answering(self._delete), methods=["DELETE"]),
+            Route(f"{PATH}/cancel", answering(self._cancel), methods=["POST"]),
         ]
-
-    def _answer(self, act: Act) -> Callable[[Request], Awaitable[ASGIApp]]:
-        async def answer(http: Request) -> ASGIApp:
-            try:
-                found = await act(http)
-                return JSONResponse(found) if isinstance(found, dict) else found
-            except (RequestError, ConductorError) as error:
-                failed = error if isinstance(error, RequestError) else request_error(error.failure)
-                return JSONResponse(error_body(failed, http.url.path), failed.status)
-
-        return answer
 
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
         """A response, or with `stream` its events from the beginning or after the one numbered `starting_after`."""

@@ -1,0 +1,415 @@
+"""OpenAI's Batches API: the requests of a file, each a run as any other, with their answers in another file.
+
+A batch is a record of JSON, its input and the two files that grow by a line for each request (`app/batch.py`). So a
+batch goes on where it stopped when the server is started again, and what is finished is kept when it is cancelled or
+expires. One of several servers over one directory has it, by a lock. What says nothing about a request, such as a limit
+of the day, makes the batch wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from starlette.routing import Route
+
+from conductor_cli.app.batch import (
+    MAX_ID,
+    MAX_LINE,
+    Asked,
+    Batch,
+    BatchItem,
+    BatchProgress,
+    Lines,
+    mend_last_line,
+    run_batch,
+    written_lines,
+)
+from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.terminal_text import one_line
+from conductor_cli.evals.cost import Budget
+from conductor_cli.models.disk import exclusive_lock
+from conductor_cli.server.access import Principal, describe_error, principal_of
+from conductor_cli.server.answers import answering
+from conductor_cli.server.api.bodies import refused
+from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.request import RequestError, ServedAnswer
+from conductor_cli.server.body import read_body, read_json
+from conductor_cli.server.client_keys import ClientKeys
+from conductor_cli.server.files import Files, Record, Records, shown
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from conductor_cli.server.run_registry import RunRegistry, ServedRun
+
+    Begin = Callable[[str, dict[str, Any], Principal], Awaitable[tuple[ServedRun, Callable[[ServedAnswer], Record]]]]
+    """Begins the run of a body for a path; returns it, and what writes its answer. Raises `RequestError`."""
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS: Final = ("/v1/chat/completions", "/v1/responses")
+MAX_LINES: Final = 50_000
+MAX_FAULTS: Final = 50
+"""Lines whose faults are told."""
+
+WINDOW: Final = 24 * 3600
+"""Seconds after which a batch expires."""
+
+WAIT_SECONDS: Final = 30.0
+"""How long a batch waits where going on would only fail."""
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at what its client wants, and between two records of how far it is."""
+
+SCAN_SECONDS: Final = 30.0
+"""Between two looks for batches that nobody works on."""
+
+OVER: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+
+_KINDS: Final = {
+    "upstream_key": "key", "config": "config", "planner_unusable": "conductor", "server_is_ending": "terminated",
+    "busy": "terminated", "unreachable": "unreachable",
+}  # fmt: skip
+"""What an error says that is none of the request's own, by its code."""
+
+
+class Batches:
+    """The batches of all clients."""
+
+    def __init__(self, registry: RunRegistry, files: Files, directory: Path, begin: Begin) -> None:
+        self._registry = registry
+        self._files = files
+        self._records = _BatchRecords(directory, "batch_", "batch")
+        self._begin = begin
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._scanning: asyncio.Task[None] | None = None
+        # Half of the runs that go on at once are left to requests that somebody waits for.
+        self._parallel = max(1, registry.limits.parallel // 2)
+        self._turns = asyncio.Semaphore(self._parallel)
+        files.is_used = self._uses
+
+    @property
+    def routes(self) -> list[Route]:
+        one = "/v1/batches/{batch}"
+        return [
+            Route("/v1/batches", answering(self._create), methods=["POST"]),
+            Route("/v1/batches", answering(self._list), methods=["GET"]),
+            Route(one, answering(self._get), methods=["GET"]),
+            Route(f"{one}/cancel", answering(self._cancel), methods=["POST"]),
+        ]
+
+    def start(self) -> None:
+        """Go on with the batches that are not over, also with those that another server leaves later."""
+
+        async def scan() -> None:
+            while True:
+                for record in await asyncio.to_thread(self._records.all):
+                    self._work_on(record)
+                await asyncio.sleep(SCAN_SECONDS)
+
+        self._scanning = asyncio.create_task(scan())
+
+    async def close(self) -> None:
+        """Leave the batches as they are: the next server goes on with them."""
+        tasks = [*self._tasks.values(), *([self._scanning] if self._scanning else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Requests
+
+    async def _create(self, http: Request) -> Record:
+        client, body = principal_of(http.scope), await read_body(http, dict)
+        endpoint, window = body.get("endpoint"), body.get("completion_window")
+        metadata = body.get("metadata") or {}
+        if endpoint not in ENDPOINTS:
+            raise refused("endpoint", f"must be one of {', '.join(ENDPOINTS)}")
+        if window != "24h":
+            raise refused("completion_window", "must be 24h")
+        if not isinstance(metadata, dict) or len(json.dumps(metadata)) > 16_000:
+            raise refused("metadata", "must be an object of short texts")
+        source = self._files.records.read(str(body.get("input_file_id")), client)
+        if source["purpose"] != "batch":
+            raise refused("input_file_id", "must be a file of the purpose batch")
+        now = int(time.time())
+        stamps = dict.fromkeys(
+            (
+                "in_progress_at",
+                "finalizing_at",
+                "completed_at",
+                "failed_at",
+                "expired_at",
+                "cancelling_at",
+                "cancelled_at",
+            )
+        )
+        record = {
+            "id": self._records.new_id(), "object": "batch", "endpoint": endpoint, "errors": None,
+            "input_file_id": source["id"], "completion_window": window, "status": "validating",
+            "output_file_id": None, "error_file_id": None, "created_at": now, "expires_at": now + WINDOW, **stamps,
+            "request_counts": {"total": 0, "completed": 0, "failed": 0}, "metadata": metadata, "owner": client.origin,
+        }  # fmt: skip
+        self._records.write(record)
+        self._work_on(record)
+        return shown(record)
+
+    async def _list(self, http: Request) -> Record:
+        return await asyncio.to_thread(self._records.listed, http)
+
+    async def _get(self, http: Request) -> Record:
+        return self._shown(self._records.read(http.path_params["batch"], principal_of(http.scope)))
+
+    async def _cancel(self, http: Request) -> Record:
+        record = self._records.read(http.path_params["batch"], principal_of(http.scope))
+        if record["status"] in OVER:
+            raise RequestError(409, "batch_is_over", f"the batch is {record['status']} already")
+        self._records.mark_unwanted(record["id"])
+        return self._shown(record)
+
+    def _shown(self, record: Record) -> Record:
+        if record["status"] not in OVER and self._records.is_unwanted(record["id"]):
+            record |= {"status": "cancelling", "cancelling_at": record["cancelling_at"] or int(time.time())}
+        return shown(record)
+
+    def _uses(self, name: str) -> bool:
+        return any(each["input_file_id"] == name and each["status"] not in OVER for each in self._records.all())
+
+    # Work
+
+    def _work_on(self, record: Record) -> None:
+        name = record["id"]
+        if record["status"] not in OVER and name not in self._tasks:
+            self._tasks[name] = asyncio.create_task(self._perform(name))
+            self._tasks[name].add_done_callback(lambda _: self._tasks.pop(name))
+
+    async def _perform(self, name: str) -> None:
+        """Work on a batch to its end, unless another process does."""
+
+        def busy() -> NoReturn:
+            raise BlockingIOError
+
+        try:
+            with ExitStack() as stack, suppress(BlockingIOError):
+                stack.enter_context(exclusive_lock(self._records.directory / f"{name}.lock", busy, seconds=0))
+                record = next((each for each in self._records.all() if each["id"] == name), None)
+                if record is not None and record["status"] not in OVER:
+                    await _Work(record, self._records, self._files, self._ask, self._parallel).perform()
+        except (OSError, ConductorError) as error:  # the disk is full, say: the next scan tries again
+            log.error("the batch %s cannot go on: %s", name, describe_error(error))  # noqa: TRY400 - it may quote a prompt
+
+    async def _ask(self, record: Record, item: BatchItem) -> Asked:
+        """Ask a request of a batch as if its client had sent it."""
+        try:
+            async with self._turns:
+                client = self._client(record["owner"])
+                served, write = await self._begin(record["endpoint"], item.data["body"], client)
+                try:
+                    ended = await _outcome(self._registry, served)
+                finally:
+                    self._registry.cancel(served.id)
+                    self._registry.forget(served.id)
+            if isinstance(ended, RequestError):
+                raise ended
+            cost, body = ended.usage.total.cost, write(ended)
+        except RequestError as error:
+            kind = "limit" if error.code.startswith("limit") else _KINDS.get(error.code, "worker")
+            failure = Failure(kind=kind, message=error.message, reason=error.code if kind == "limit" else "")  # type: ignore[arg-type]
+            response = {"status_code": error.status, "request_id": "", "body": error_body(error, record["endpoint"])}
+            return Asked(line=_line(item.id, response, None), failure=failure)
+        response = {"status_code": 200, "request_id": served.id, "body": body}
+        return Asked(line=_line(item.id, response, None), cost=cost)
+
+    def _client(self, owner: str) -> Principal:
+        """Return whose batch it is, with the limits that the key has now. Raises `RequestError`."""
+        if owner == Principal().origin:
+            return Principal(address="batch")
+        for key in ClientKeys(self._registry.runs.settings().paths.config).all():
+            if (client := Principal(key=key)).origin == owner:
+                return client
+        raise RequestError(401, "invalid_api_key", "the key of this batch was removed")
+
+
+class _BatchRecords(Records):
+    """Records, and a file beside each that its client wants cancelled: whoever works on it looks for that."""
+
+    def _mark(self, name: str) -> Path:
+        return self.directory / f"{name}.cancel"
+
+    def mark_unwanted(self, name: str) -> None:
+        self._mark(name).touch(mode=0o600)
+
+    def is_unwanted(self, name: str) -> bool:
+        return self._mark(name).exists()
+
+    def withdraw(self, name: str) -> None:
+        self._mark(name).unlink(missing_ok=True)
+
+
+async def _outcome(registry: RunRegistry, served: ServedRun) -> ServedAnswer | RequestError:
+    """Read a run to its end."""
+    reader = registry.open(served)
+    try:
+        while await reader.pieces() is not None:
+            reader.told()
+    finally:
+        registry.close(reader, delivered=True)
+    return served.ended or RequestError(500, "internal", "the run has no end")
+
+
+def _line(name: str, response: Record | None, error: Record | None) -> Record:
+    return {"id": f"batch_req_{name}", "custom_id": name, "response": response, "error": error}
+
+
+class _Work:
+    """One batch while somebody works on it. `record` is written after each change, and each second."""
+
+    def __init__(
+        self, record: Record, records: _BatchRecords, files: Files,
+        ask: Callable[[Record, BatchItem], Awaitable[Asked]], parallel: int,
+    ) -> None:  # fmt: skip
+        self._record = record
+        self._records = records
+        self._files = files
+        self._ask = ask
+        self._parallel = parallel
+        number = record["id"].removeprefix("batch_")
+        self._names = {"output": f"file-{number[:-1]}0", "error": f"file-{number[:-1]}1"}
+
+    async def perform(self) -> None:
+        """Work to the end, or until it is cancelled or expires."""
+        if self._record["status"] == "validating":
+            faults, total = await asyncio.to_thread(self._check)
+            self._record["request_counts"]["total"] = total
+            if faults:
+                self._record["errors"] = {"object": "list", "data": faults}
+            self._enter("failed" if faults else "in_progress")
+        if self._record["status"] == "in_progress":
+            end = await self._work_until()
+            if end == "expired":
+                await asyncio.to_thread(self._give_up)
+            self._enter(end)
+        if self._record["status"] == "finalizing":
+            self._enter("completed")
+        self._records.withdraw(self._record["id"])
+
+    def _enter(self, status: str) -> None:
+        """Write down that the batch is in another state; once it is over, its files are there."""
+        self._record |= {"status": status, f"{status}_at": int(time.time())}
+        for kind, name in self._names.items():
+            if status in OVER and (path := self._files.path(name)).exists() and path.stat().st_size:
+                self._files.add(name, self._record["owner"], f"{self._record['id']}_{kind}.jsonl", "batch_output")
+                self._record[f"{kind}_file_id"] = name
+        self._records.write(self._record)
+
+    def _check(self) -> tuple[list[Record], int]:
+        """Return what is wrong with the lines of the input, and how many requests there are."""
+        faults, seen = list[Record](), set[str]()
+        for number, raw in enumerate(self._raw_lines(), start=1):
+            fault = _fault_of(raw, self._record["endpoint"], seen) if number <= MAX_LINES else "too_many_lines"
+            if fault:
+                message = {"too_many_lines": f"there are more than {MAX_LINES:,} lines"}.get(fault, fault)
+                faults.append({"code": "invalid_line", "line": number, "message": message, "param": None})
+            if len(faults) == MAX_FAULTS or number > MAX_LINES:
+                break
+        if not seen and not faults:
+            faults.append({"code": "empty_file", "line": None, "message": "the file has no requests", "param": None})
+        return faults, len(seen)
+
+    def _raw_lines(self) -> Iterator[bytes]:
+        with self._files.path(self._record["input_file_id"]).open("rb") as file:
+            while raw := file.readline(MAX_LINE + 1):
+                if raw.strip():
+                    yield raw
+
+    def _left(self, done: set[str]) -> Iterator[BatchItem]:
+        for raw in self._raw_lines():
+            data = json.loads(raw)
+            if data["custom_id"] not in done:
+                yield BatchItem(id=data["custom_id"], form="openai", data=data)
+
+    async def _work_until(self) -> str:
+        """Ask what is left; returns the state in which the batch then is."""
+        working = asyncio.create_task(self._ask_all())
+        try:
+            while True:
+                done, _ = await asyncio.wait([working], timeout=LOOK_SECONDS)
+                if done:
+                    await working
+                    return "finalizing"
+                if self._records.is_unwanted(self._record["id"]):
+                    return "cancelled"
+                if time.time() >= self._record["expires_at"]:
+                    return "expired"
+                self._records.write(self._record)
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    async def _ask_all(self) -> None:
+        """Ask what is left, and wait as long as that only fails."""
+
+        def tell(progress: BatchProgress) -> None:
+            counts = {"total": progress.total, "completed": progress.answered, "failed": progress.failed}
+            self._record["request_counts"] = counts
+
+        async def ask(item: BatchItem) -> Asked:
+            return await self._ask(self._record, item)
+
+        while True:
+            paths = [self._files.path(name) for name in self._names.values()]
+            for path in paths:
+                mend_last_line(path)
+            ids = [{line["custom_id"] for line in written_lines(path)} for path in paths]
+            with ExitStack() as stack:
+                answers, failures = (stack.enter_context(closing(Lines(path))) for path in paths)
+                progress = BatchProgress(
+                    total=self._record["request_counts"]["total"], answered=len(ids[0]), failed=len(ids[1])
+                )
+                batch = Batch(items=self._left(ids[0] | ids[1]), answers=answers, failures=failures, progress=progress)
+                stopped = await run_batch(batch, ask, parallel=self._parallel, budget=Budget(), tell=tell)
+                tell(batch.progress)
+            if stopped is None:
+                return
+            log.warning("the batch %s waits: %s", self._record["id"], one_line(stopped.message)[:200])
+            await asyncio.sleep(WAIT_SECONDS)
+
+    def _give_up(self) -> None:
+        """Write that the requests which are left were not asked."""
+        paths = [self._files.path(name) for name in self._names.values()]
+        done = {line["custom_id"] for path in paths for line in written_lines(path)}
+        error = {"code": "batch_expired", "message": "this request was not asked before the batch expired"}
+        with closing(Lines(paths[1])) as failures:
+            for item in self._left(done):
+                failures.append(_line(item.id, None, error))
+                self._record["request_counts"]["failed"] += 1
+
+
+def _fault_of(raw: bytes, endpoint: str, seen: set[str]) -> str:
+    """Return what is wrong with a line of the input; empty where nothing is. Its id is added to `seen`."""
+    if len(raw) > MAX_LINE:
+        return f"it is longer than {MAX_LINE >> 20} MB"
+    try:
+        data = read_json(raw)
+    except RequestError as error:
+        return error.message.replace("the body", "it", 1)
+    name = data.get("custom_id")
+    if not isinstance(name, str) or not re.fullmatch(rf"[^\x00-\x1f]{{1,{MAX_ID}}}", name):
+        return f"custom_id must be a text of 1 to {MAX_ID} characters"
+    if name in seen:
+        return f"custom_id {name[:80]} is there twice"
+    if data.get("method", "POST") != "POST" or data.get("url") != endpoint:
+        return f"it is not a POST to {endpoint}"
+    if not isinstance(data.get("body"), dict):
+        return "body is not an object"
+    if data["body"].get("stream"):
+        return "stream cannot be asked for in a batch"
+    seen.add(name)
+    return ""

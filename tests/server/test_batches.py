@@ -1,0 +1,218 @@
+"""OpenAI's Files and Batches API, by the `openai` SDK."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from conductor_cli.server import batches
+from conductor_cli.server.client_keys import ClientKeys, make_key
+from tests.cli.stage import Stage, stalls
+from tests.cli.test_batch import asked_number, echo
+from tests.server.plain_api import Serving, serving
+from tests.servers import SeenStep, Wire
+
+CHAT = "/v1/chat/completions"
+OVER = {"completed", "failed", "expired", "cancelled"}
+
+
+@pytest.fixture
+def one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """One worker, which repeats the number of a question, and fails for 13. A batch looks around often."""
+    stage.configure(workers=("alpha",))
+    stage.models["alpha"] = echo
+    for name in ("LOOK_SECONDS", "WAIT_SECONDS", "SCAN_SECONDS"):
+        monkeypatch.setattr(batches, name, 0.05)
+    return stage
+
+
+def client(server: Serving, key: str = "none") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+
+
+def line(number: int, url: str = CHAT, **more: Any) -> dict[str, Any]:
+    asked = f"number {number}"
+    body = {"messages": [{"role": "user", "content": asked}]} if url == CHAT else {"input": asked}
+    return {"custom_id": f"q{number}", "method": "POST", "url": url, "body": {"model": "conductor", **body}, **more}
+
+
+def upload(at: openai.OpenAI, lines: list[Any]) -> str:
+    data = "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines)
+    return at.files.create(file=("q.jsonl", io.BytesIO(data.encode())), purpose="batch").id
+
+
+def begin(at: openai.OpenAI, lines: list[Any], url: str = CHAT) -> Any:
+    return at.batches.create(
+        input_file_id=upload(at, lines), endpoint=url, completion_window="24h", metadata={"for": "a test"}
+    )  # type: ignore[call-overload]
+
+
+def over(at: openai.OpenAI, name: str, wanted: frozenset[str] | set[str] = OVER) -> Any:
+    for _ in range(400):
+        found = at.batches.retrieve(name)
+        if found.status in wanted:
+            return found
+        time.sleep(0.05)
+    pytest.fail(f"the batch is still {found.status}")
+
+
+def lines_of(at: openai.OpenAI, name: str | None) -> dict[str, Any]:
+    return {} if name is None else {
+        each["custom_id"]: each for each in map(json.loads, at.files.content(name).text.splitlines())
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("url", [CHAT, "/v1/responses"])
+def test_a_batch_is_answered_with_its_failures_in_a_file_of_their_own(one: Stage, url: str) -> None:
+    with serving() as server, client(server) as at:
+        begun = begin(at, [line(number, url) for number in range(10, 16)], url)
+        assert (begun.status, begun.metadata) == ("validating", {"for": "a test"})
+        done = over(at, begun.id)
+        counts = done.request_counts
+        assert (done.status, counts.total, counts.completed, counts.failed) == ("completed", 6, 5, 1)
+        answers, failures = lines_of(at, done.output_file_id), lines_of(at, done.error_file_id)
+        body = answers["q10"]["response"]["body"]
+        text = body["choices"][0]["message"]["content"] if url == CHAT else body["output"][-1]["content"][0]["text"]
+        assert (answers["q10"]["response"]["status_code"], text) == (200, "10")
+        assert set(answers) == {"q10", "q11", "q12", "q14", "q15"}
+        assert failures["q13"]["response"]["status_code"] == 400
+        assert "no thirteens" in failures["q13"]["response"]["body"]["error"]["message"]
+        assert at.files.retrieve(done.output_file_id).purpose == "batch_output"
+        assert [each.id for each in at.batches.list().data] == [begun.id]
+        assert {each.id for each in at.files.list()} == {begun.input_file_id, done.output_file_id, done.error_file_id}
+        with pytest.raises(openai.ConflictError):
+            at.batches.cancel(begun.id)
+        assert at.files.delete(begun.input_file_id).deleted
+        with pytest.raises(openai.NotFoundError):
+            at.files.content(begun.input_file_id)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "no requests"),
+        (["{"], "not valid JSON"),
+        (["7"], "must be a JSON object"),
+        ([line(1), line(1)], "there twice"),
+        ([line(1, custom_id="")], "custom_id"),
+        ([line(1, url="/v1/embeddings")], "not a POST to /v1/chat/completions"),
+        ([line(1, body=[])], "not an object"),
+        ([line(1, body={"stream": True})], "stream"),
+        ([line(number) for number in range(4)], "more than 3 lines"),
+    ],
+)
+def test_a_batch_with_a_bad_line_fails_before_anything_is_asked(
+    one: Stage, monkeypatch: pytest.MonkeyPatch, lines: list[Any], said: str
+) -> None:
+    monkeypatch.setattr(batches, "MAX_LINES", 3)
+    with serving() as server, client(server) as at:
+        failed = over(at, begin(at, lines).id)
+        assert failed.status == "failed"
+        assert said in failed.errors.data[0].message
+        assert not one.asked("alpha")
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_what_is_finished_is_kept_when_a_batch_does_not_end(
+    one: Stage, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A file that a batch reads cannot be deleted meanwhile."""
+
+    async def slow_after_two(seen: SeenStep, wire: Wire) -> None:
+        await (echo if asked_number(seen) in {"1", "2"} else stalls())(seen, wire)
+
+    one.models["alpha"] = slow_after_two
+    monkeypatch.setattr(batches, "WINDOW", 3 if end == "expired" else 100)
+    with serving() as server, client(server) as at:
+        begun = begin(at, [line(number) for number in range(1, 6)])
+        while at.batches.retrieve(begun.id).request_counts.completed < 2:
+            time.sleep(0.05)
+        with pytest.raises(openai.ConflictError):
+            at.files.delete(begun.input_file_id)
+        if end == "cancelled":
+            assert at.batches.cancel(begun.id).status == "cancelling"
+        done = over(at, begun.id)
+        assert (done.status, set(lines_of(at, done.output_file_id))) == (end, {"q1", "q2"})
+        failures = lines_of(at, done.error_file_id)
+        assert set(failures) == ({"q3", "q4", "q5"} if end == "expired" else set())
+        assert all(each["error"]["code"] == "batch_expired" for each in failures.values())
+
+
+def test_a_batch_goes_on_after_a_restart_and_asks_no_finished_request_again(one: Stage) -> None:
+    async def stuck_after_three(seen: SeenStep, wire: Wire) -> None:
+        await (echo if int(asked_number(seen)) < 3 else stalls())(seen, wire)
+
+    one.models["alpha"] = stuck_after_three
+    with serving() as server, client(server) as at:
+        begun = begin(at, [line(number) for number in range(6)])
+        while at.batches.retrieve(begun.id).request_counts.completed < 3:
+            time.sleep(0.05)
+    one.models["alpha"] = echo
+    with serving() as server, client(server) as at:
+        done = over(at, begun.id)
+        assert (done.status, done.request_counts.completed) == ("completed", 6)
+        assert set(lines_of(at, done.output_file_id)) == {f"q{number}" for number in range(6)}
+    asked = [asked_number(seen) for seen in one.asked("alpha")]
+    assert all(asked.count(number) == 1 for number in "012")
+
+
+@pytest.fixture
+def keys(one: Stage) -> dict[str, str]:
+    """Two keys; the first has money for two answers a day, of 0.007 each."""
+    prices = {"alpha": "input = 0, output = 1000", "planner": "input = 0, output = 0"}
+    tables = [one.worker(name, f"price = {{ {price} }}\nmax_tokens = 7\n") for name, price in prices.items()]
+    one.configure(workers=(), more="\n".join(["[limits]", "attempts = 1", *tables]), conductor="planner")
+    found, made = ClientKeys(one.config.parent), dict[str, str]()
+    for name, most in (("ann", Decimal("0.015")), ("ben", None)):
+        key, made[name] = make_key(name)
+        found.add(replace(key, max_cost_day=most))
+    return made
+
+
+def test_each_client_sees_its_own_and_a_limit_of_the_day_lets_a_batch_wait(one: Stage, keys: dict[str, str]) -> None:
+    with serving() as server, client(server, keys["ann"]) as ann, client(server, keys["ben"]) as ben:
+        begun = begin(ann, [line(number) for number in range(3)])
+        while ann.batches.retrieve(begun.id).request_counts.completed < 2:
+            time.sleep(0.05)
+        waiting = ann.batches.retrieve(begun.id)
+        assert (waiting.status, waiting.request_counts.failed) == ("in_progress", 0)
+        for look in (ben.batches.retrieve, ben.batches.cancel):
+            with pytest.raises(openai.NotFoundError):
+                look(begun.id)
+        for read in (ben.files.retrieve, ben.files.content, ben.files.delete):
+            with pytest.raises(openai.NotFoundError):
+                read(begun.input_file_id)
+        assert (list(ben.batches.list()), list(ben.files.list())) == ([], [])
+        ann.batches.cancel(begun.id)
+        done = over(ann, begun.id)
+        assert (done.status, len(lines_of(ann, done.output_file_id))) == ("cancelled", 2)
+    assert "ann" in one.ok("cost", "--by", "key").out
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "said"),
+    [
+        ({"purpose": "assistants"}, 400, "purpose"),
+        ({}, 400, "purpose"),
+        ({"purpose": "batch"}, 413, "0 MB"),
+    ],
+)
+def test_an_upload_is_bounded_and_says_what_it_is_for(
+    one: Stage, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], status: int, said: str
+) -> None:
+    monkeypatch.setattr("conductor_cli.server.files.MAX_UPLOAD", 10)
+    with serving() as server:
+        answer = httpx.post(f"{server.url}/v1/files", data=fields, files={"file": ("a", b"x" * 11)})
+        assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True)
+        names = ("../../x", "file-" + "0" * 24)
+        assert {httpx.get(f"{server.url}/v1/files/{name}/content").status_code for name in names} == {404}
+    assert not list(Path(one.home).glob("state/conductor-llm/files/*"))
