@@ -172,7 +172,7 @@ def test_the_limit_of_a_day_holds_over_commands(stage: Stage) -> None:
     assert (done.code, done.out) == (6, "alpha answers\n")
     explained(done)
     first, second, third = done.err.splitlines()
-    assert first == "conductor: partial answer, stopped: today's limit of 3 calls (limits.calls_day)"
+    assert first == "conductor: partial answer, by step 1, stopped: today's limit of 3 calls (limits.calls_day)"
     assert second == "  wait until midnight, or run: conductor config set limits.calls_day 6"
     assert "worker calls (limits.calls_day)" in stage.inside("cost").err
     priced(stage, "calls_day = 6")

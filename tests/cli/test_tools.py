@@ -188,7 +188,7 @@ def test_a_person_allows_a_call_on_a_terminal(tools: Stage) -> None:
     tools.models["alpha"] = calls("write", text="one\x1b[31m line")
     with terminal(tools, "ask", "?", "--tools", "t") as shown:
         shown.until("n: refuse")
-        assert "Step 1 wants to call write of t:" in shown.scrolled
+        assert "alpha (step 1) wants to call write of t:" in shown.scrolled
         assert "text: one line" in shown.scrolled
         shown.program.send("y")
         shown.until("the tool says: written")

@@ -73,6 +73,8 @@ def test_rerun_starts_at_a_step(stage: Stage) -> None:
     assert done.json["run"] != one
     assert [step["worker"] for step in done.json["steps"]] == ["alpha", "beta", "beta"]
     assert f"reusing finished steps 1, 2 of run {one}" in str(done.json["notices"])
+    shown = stage.ok("trace", "show", done.json["run"]).out
+    assert (shown.count("✓ reused"), shown.count("0.0 s   0 tokens")) == (2, 0)
     assert stage.inside("trace", "show", one, "--json").json["answer"] == "alpha answers"
 
 

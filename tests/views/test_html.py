@@ -267,6 +267,8 @@ MARKDOWN_TAGS = {
         ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n"), ("3. a", '<ol start="3">\n<li>a</li>\n</ol>\n'),
         ("one\ntwo", "<p>one<br>\ntwo</p>\n"), ('```py onload="x"\na < b\n```', "<pre><code>a &lt; b\n</code></pre>\n"),
         ("a | b\n:- | -:\n1 | 2", None),
+        ("|a|\n|-:|\n|1|", '<table>\n<thead>\n<tr>\n<th class="right">a</th>\n</tr>\n</thead>\n<tbody>\n<tr>\n'
+         '<td class="right">1</td>\n</tr>\n</tbody>\n</table>\n'),
     ],
 )  # fmt: skip
 def test_the_marks_become_elements(text: str, html: str | None) -> None:
@@ -276,7 +278,7 @@ def test_the_marks_become_elements(text: str, html: str | None) -> None:
         assert found == html
     read = Reader(found)
     assert read.tags <= MARKDOWN_TAGS
-    assert read.attributes <= {"start"}
+    assert read.attributes <= {"start", "class"}
 
 
 @pytest.mark.parametrize(
@@ -310,7 +312,7 @@ def test_hostile_markup_stays_text(text: str) -> None:
     found = markdown_html(text)
     read = Reader(found)
     assert read.tags <= MARKDOWN_TAGS
-    assert read.attributes <= {"start"}
+    assert read.attributes <= {"start", "class"}
     assert read.open == []
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", found)
 
@@ -319,7 +321,7 @@ def test_hostile_markup_stays_text(text: str) -> None:
 def test_any_mixture_of_hostile_markup_is_harmless(pieces: list[str]) -> None:
     read = Reader(markdown_html("".join(pieces)))
     assert read.tags <= MARKDOWN_TAGS
-    assert read.attributes <= {"start"}
+    assert read.attributes <= {"start", "class"}
     assert read.open == []
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import select
 import stat
 from collections.abc import Callable
@@ -67,6 +68,9 @@ def read_pdf(data: bytes, limits: ChildLimits = PDF_LIMITS) -> PdfText:
 
 TEXT_LIMIT: Final = 16 * 1024 * 1024
 """Bytes of one text. More is a mistake: no worker reads it."""
+
+_BINARY: Final = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
+"""Control characters that no text has, in whatever 8-bit encoding."""
 
 TO_UTF8: Final = "convert it first, for example with: iconv -t utf-8"
 
@@ -265,6 +269,8 @@ def decode_text(data: bytes, source: str) -> str:
     except UnicodeDecodeError as error:
         if refused:
             raise UsageError(f"{source} is {refused}, which cannot be attached", hint=attachable) from None
+        if _BINARY.search(data) and not data.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16 begins so
+            raise UsageError(f"{source} is not text", hint=attachable) from None
         place = f"byte 0x{data[error.start]:02x} at offset {error.start}"
         raise UsageError(f"{source} is not UTF-8 text: {place}", hint=TO_UTF8) from None
     if "\x00" in text:

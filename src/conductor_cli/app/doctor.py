@@ -208,7 +208,7 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
         elif chosen.kind in PRESETS:
             api_key_of(chosen, settings.environ, open_key_store(settings))
     except (ModelError, ConductorUnusable) as error:
-        hint = f"{error.hint}\nor choose another: conductor model use NAME | FILE | URL | provider/model".strip()
+        hint = f"{error.hint}\nchoose another: conductor model use NAME | FILE | URL | provider/model".strip()
         raise ConductorUnusable(error.message, hint=hint) from None
     yield CheckResult(name="planner", text=found)
 
@@ -397,7 +397,7 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
     except ConductorError as error:
         return CheckResult.failed(name, error)
     if tested.state == "failed":
-        hint = f"{tested.hint}\nor leave it out: conductor config set policy.deny {worker.name}".strip()
+        hint = f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
         return replace(tested, name=name, text=f"{found}, {tested.text}", hint=hint, data={})
     answered = f"{found}, answered in {format_duration(tested.seconds or 0)}"
     return CheckResult(name=name, text=answered, seconds=tested.seconds)

@@ -291,6 +291,7 @@ async def _try(item: ConfiguredTools, settings: Settings) -> CheckResult:
             await box.close()
     return CheckResult(
         name=item.name, state="failed" if problem else "ok", text=problem, code=1 if problem else 0,
+        hint=f"start it, or change it: conductor tools add {item.name} {'URL' if item.table.url else '-- COMMAND'}",
         seconds=loop.time() - began,
         data={"problem": problem or None, "notices": [] if problem else list(notices), "tools": offered},
     )  # fmt: skip

@@ -33,6 +33,7 @@ from conductor_cli.views import ColorName, OutputContext
 from conductor_cli.views.base import Stderr, Stdout
 from conductor_cli.views.console import Printer
 from conductor_cli.views.plan_text import flow_json, flow_lines, plan_lines, stand_in_lines
+from conductor_cli.views.run_text import short_name
 from conductor_cli.views.text_layout import BLANK, Line, Screen
 
 
@@ -108,7 +109,8 @@ class ToolApprover(_Approver):
     def decide(self, offered: ToolOffered) -> ToolVerdict:
         """What the person says. Without an answer the call is refused. Blocks, so call it on its own thread."""
         screen = self._printer.screen
-        head = f"Step {offered.step} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
+        who = f"{short_name(offered.worker)} (step {offered.step})" if offered.worker else f"Step {offered.step}"
+        head = f"{who} wants to call {one_line(offered.call.name)} of {one_line(offered.server)}:"
         shown = [
             ((f"  {line}", "plain"),)
             for text in argument_lines(offered.call)

@@ -49,7 +49,7 @@ def add_tools_command(
     server: Annotated[
         list[str] | None, typer.Argument(metavar="URL|COMMAND", help="An address, or after -- a command.")
     ] = None,
-    about: Annotated[str | None, typer.Option("--about", help="What they are for, for the conductor.")] = None,
+    about: Annotated[str | None, typer.Option("--about", help="What they are for, for the planner.")] = None,
     env: opt.Env = None,
     allow: Annotated[
         str | None, typer.Option("--allow", metavar="A,B", help="Call these tools without asking; '*' for all.")
@@ -126,6 +126,7 @@ def try_tools_command(
     for result in () if json else results:
         if result.code:
             print_text(f"{result.name} failed: {one_line(result.text)}")
+            print_notice(result.hint)
             continue
         offered = format_count(len(result.data["tools"]), "tool")
         print_text(f"{result.name} offers {offered}, in {format_duration(result.seconds or 0)}")

@@ -203,7 +203,7 @@ def add_worker_command(
     model: Annotated[
         str | None, typer.Option("--model", "-m", help="The provider's model name, or a GGUF file.")
     ] = None,
-    about: Annotated[str | None, typer.Option("--about", help="What it is good at, for the conductor.")] = None,
+    about: Annotated[str | None, typer.Option("--about", help="What it is good at, for the planner.")] = None,
     base_url: Annotated[
         str | None, typer.Option("--base-url", metavar="URL", help="Address to use instead of the provider's own.")
     ] = None,

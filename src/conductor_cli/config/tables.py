@@ -221,7 +221,7 @@ def _check_values(table: Table, found: WorkerTable) -> None:
     """Check what the types do not say, and that no API key is in the file."""
     if not found.kind:
         raise table.error("", f"worker {table.name!r} has no kind", 'for example: kind = "openai"')
-    # Plans use this name for the conductor itself, so no other worker may have it.
+    # Plans use this name for the planner itself, so no other worker may have it.
     if (table.name == SELF) != (found.kind == SELF):
         message = f"worker {table.name!r} of kind {found.kind!r}: {SELF!r} means the planner itself"
         raise table.error("kind", message, "rename it")

@@ -177,13 +177,14 @@ class StepDelta(_StepEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOffered(_StepEvent):
-    """The user is asked whether a tool of `server` may be called. The call begins or is refused once they have said."""
+    """The user is asked whether `worker` may call a tool of `server`. The call begins or is refused once they said."""
 
     kind: ClassVar[str] = "tool_offered"
     attempt: int
     turn: int
     call: ToolCall
     server: str
+    worker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,8 @@ class ToolCalled(_StepEvent):
     """A worker asked for a tool in reply number `turn` of its attempt, and the call begins.
 
     `server` has the tool; it is empty where the call is not made, because it is refused or wrong. What the worker wrote
-    before it in this attempt is not its answer. `read_only` says that the call changes nothing.
+    before it in this attempt is not its answer. `read_only` says that the call changes nothing. `tool` has the name of
+    settings, `files.read_file`, whether the call is made or not; it is empty where there is no such tool.
     """
 
     kind: ClassVar[str] = "tool_called"
@@ -200,6 +202,7 @@ class ToolCalled(_StepEvent):
     call: ToolCall
     server: str
     read_only: bool = False
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

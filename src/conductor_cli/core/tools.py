@@ -31,6 +31,11 @@ class OfferedTool:
     read_only: bool = False
     allowed: bool = False
 
+    @property
+    def full_name(self) -> str:
+        """The server and the tool, as settings name it: `files.read_file`."""
+        return f"{self.server}.{self.own_name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:

@@ -129,6 +129,7 @@ class ToolRecord:
     text: str = ""
     error: bool = False
     read_only: bool = False
+    tool: str = ""
     attachments: tuple[Attachment, ...] = ()
 
 
@@ -425,7 +426,7 @@ def _with_tool_use(record: StepRecord, event: ev.ToolCalled | ev.ToolReturned) -
     if isinstance(event, ev.ToolCalled):
         use = ToolRecord(
             attempt=event.attempt, turn=event.turn, call=event.call, server=event.server, started=event.at,
-            read_only=event.read_only,
+            read_only=event.read_only, tool=event.tool,
         )  # fmt: skip
         return fast_replace(record, tools=(*record.tools, use), text="")
     ended = (event.attempt, event.turn, event.call_id)

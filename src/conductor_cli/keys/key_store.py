@@ -115,7 +115,7 @@ VARIABLE: Final = "CONDUCTOR_LLM_KEYRING_SECONDS"
 
 _HINT: Final = (
     f"unlock it (set {VARIABLE}=60 to wait longer for it), or install one: GNOME Keyring, KWallet, KeePassXC\n"
-    "or set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
+    "set the provider's variable, such as OPENAI_API_KEY, or store the key in a file: keys set --insecure-storage"
 )
 _CHILD: Final = Path(__file__).with_name("keyring_process.py")
 

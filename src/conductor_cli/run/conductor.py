@@ -167,7 +167,7 @@ class Conductor:
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: the planner {self.name} has no price",
                 hint="give it a price: conductor workers add NAME … --set price=IN,OUT, then conductor model use NAME\n"
-                "or plan with a local model, or limit tokens instead",
+                "plan with a local model, or limit tokens instead",
             )
 
     def planning_request(self, question: Question) -> Request:

@@ -117,7 +117,7 @@ class ToolLoop:
         called = ev.ToolCalled(
             at=started, step=self._number, attempt=self._attempt, turn=self._turn, call=call,
             server=tool.server if tool is not None and not problem else "",
-            read_only=tool is not None and tool.read_only,
+            read_only=tool is not None and tool.read_only, tool="" if tool is None else tool.full_name,
         )  # fmt: skip
         self._state.emit(called)
         if tool is None or problem:
@@ -156,13 +156,13 @@ class ToolLoop:
         async def ask() -> ToolVerdict:
             offered = ev.ToolOffered(
                 at=state.now(), step=self._number, attempt=self._attempt, turn=self._turn, call=call,
-                server=tool.server,
+                server=tool.server, worker=self._worker.name,
             )  # fmt: skip
             return await state.verdict_on(offered)
 
         problem = await state.resources.approvals.objection(tool, ask)
         if problem == NOBODY:
-            name = f"{tool.server}.{tool.own_name}"
+            name = tool.full_name
             state.notice(f"{name} was not called, because it may change something: --allow-tools {name}", self._number)
         return problem
 

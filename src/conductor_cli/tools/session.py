@@ -238,6 +238,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"it cannot be started or reached: {error.strerror}"
     text = one_line(str(error))
+    if type(error).__name__ in {"ConnectError", "ConnectTimeout"}:  # of httpx, which only the SDK loads here
+        text = f"its address cannot be reached: {text}"
     return f"{text:.300}" if text else type(error).__name__
 
 

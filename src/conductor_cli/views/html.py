@@ -12,7 +12,9 @@ trust it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -264,6 +266,7 @@ _BLOCKS: Final = frozenset(
 )  # fmt: skip
 """Tokens that open and close an element."""
 _SINGLE: Final = frozenset({"inline", "text", "code_inline", "code_block", "fence", "hr", "softbreak", "hardbreak"})
+_ALIGNED: Final = {"text-align:right": "right", "text-align:center": "center"}
 _DEEPER: Final = 2  # How many levels the headings of a text are below their own: the page has headings above them
 
 
@@ -305,7 +308,8 @@ def _harmless(tokens: Iterable[Token]) -> Iterator[Token]:
             yield _as_text(token, token.content)
             continue
         start = token.attrs.get("start") if kind == "ordered_list" else None
-        token.attrs = {"start": start} if isinstance(start, int) else {}
+        align = _ALIGNED.get(str(token.attrs.get("style", "")))  # a class, because a page allows no styles of texts
+        token.attrs = {"start": start} if isinstance(start, int) else {"class": align} if align else {}
         token.info = ""  # the language of a block of code would become a class
         # Entities have become characters by now, which may be unsafe ones.
         token.content = sanitize(token.content)
@@ -320,6 +324,14 @@ def _as_text(token: Token, text: str) -> Token:
     token.type, token.tag, token.nesting, token.attrs = "text", "", 0, {}
     token.content, token.children, token.block = sanitize(text), None, False
     return token
+
+
+def _moment(time: str) -> str:
+    """`26 November 2026, 15:28 UTC`; the text as it is where it is no time."""
+    with suppress(ValueError):
+        then = datetime.fromisoformat(time).astimezone(UTC)
+        return f"{then.day} {then:%B %Y, %H:%M} UTC"
+    return time
 
 
 _KEYS: Final = (
@@ -338,7 +350,7 @@ def html_page(trace: Trace, *, live: bool = False) -> str:
     )  # fmt: skip
     environment.filters["line"] = one_line
     environment.filters["markdown"] = markdown_html
-    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {trace.time}"]
+    facts = [describe_totals(trace, stored=True), f"{describe_setup(trace)}; started {_moment(trace.time)}"]
     if trace.resumed:
         facts.append(f"resumes run {trace.resumed}")
     root = run_tree(trace)

@@ -135,8 +135,10 @@ class Rendered:
         except Exception:  # noqa: BLE001 - no text that a model wrote may end a run with an error
             segments = list(console.render(Text(self._text), options))
         lines = list(trim_lines(segments))
-        while lines and not lines[-1]:  # Rich writes a blank line below a table
+        while lines and not lines[-1]:  # Rich writes a blank line below a table, and one above it
             lines.pop()
+        while lines and not lines[0]:
+            del lines[0]
         for line in lines:
             yield from line
             yield Segment.line()

@@ -109,8 +109,9 @@ def describe_call(call: ToolCall) -> str:
 
 
 def tool_name(use: ToolRecord | ev.ToolOffered | ev.ToolCalled) -> str:
-    """The server and the tool, `files.read_file`; the tool alone where the call was not made."""
-    return one_line(f"{use.server}.{use.call.name}" if use.server else use.call.name)
+    """The server and the tool, `files.read_file`; the tool alone where nothing is known of a server."""
+    full = "" if isinstance(use, ev.ToolOffered) else use.tool
+    return one_line(full or (f"{use.server}.{use.call.name}" if use.server else use.call.name))
 
 
 def running_calls(record: StepRecord) -> list[ToolRecord]:
@@ -320,8 +321,15 @@ def describe_outcome(trace: Trace, *, live: bool = False) -> str:
     """How the run ended, in one line: `finished`, `partial answer: why`, `failed: why`."""
     if not trace.ended:
         return "the run is still going on" if live else "the run was interrupted"
-    what = "partial answer" if trace.partial else trace.outcome()
+    what = _partial_answer(trace) if trace.partial else trace.outcome()
     return what if trace.error is None else _ended_by(what, trace.error)
+
+
+def _partial_answer(trace: Trace) -> str:
+    """`partial answer`, or `partial answer, by step 1` where the step that answers had written nothing."""
+    texts = {record.text: record for record in trace.steps if record.text}
+    record = texts.get(trace.answer)
+    return "partial answer" if record is None or record.last else f"partial answer, by step {record.number}"
 
 
 def _ended_by(what: str, error: Failure) -> str:
@@ -339,10 +347,10 @@ def problem_lines(trace: Trace, *, stored: bool) -> list[str]:
         return []
     partial = trace.state == "finished" and trace.partial
     if trace.error is not None:
-        what = _ended_by("partial answer", trace.error) if partial else describe_failure(trace.error)
+        what = _ended_by(_partial_answer(trace), trace.error) if partial else describe_failure(trace.error)
     else:
         what = "not every step could finish" if trace.ended else "the run was interrupted before its end"
-        what = f"partial answer: {what}" if partial else what
+        what = f"{_partial_answer(trace)}: {what}" if partial else what
     lines = [f"conductor: {what}"]
     resume = _resume_line(trace) if stored and trace.stored else ""
     flag = limit_flag(trace.error) if trace.error else ""

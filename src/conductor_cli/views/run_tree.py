@@ -229,13 +229,20 @@ def _status(record: StepRecord, run: _Run) -> str:
         return f"waits for {', '.join(missing)}" if missing else "waiting"
     if record.state == "running" and record.retry_at is not None:
         return f"again in {round(max(0.0, record.retry_at - run.now))} s"
+    if _is_reused(record, run):
+        return "reused"
     return REASONS[record.reason] if record.reason is not None else ""
+
+
+def _is_reused(record: StepRecord, run: _Run) -> bool:
+    """Whether an earlier run, which this one goes on with, had done the step: nobody was called."""
+    return bool(run.trace.resumed) and record.state == "done" and not record.usage.calls and record.nested is None
 
 
 def _figures(record: StepRecord, run: _Run) -> tuple[str, ...]:
     """Time, tokens, and cost where some worker has a price."""
     priced = any(worker.price and any(worker.price.amounts()) for worker in run.trace.pool)
-    if record.started is None:
+    if record.started is None or _is_reused(record, run):
         return ("",) * (3 if priced else 2)
     ended = record.state in ENDED
     took = format_duration(record.seconds(run.now), tenths=ended)
