@@ -219,5 +219,5 @@ def _listed_model(worker: Worker, item: Mapping[str, Any]) -> ListedModel:
     with suppress(InvalidOperation, TypeError, ValueError):
         amounts = {key: Decimal(str(value)) * MILLION for key, value in asked.items()}
         if all(0 <= amount <= MILLION for amount in amounts.values()):
-            price = Price(**amounts)
+            price = Price(input=amounts["input"], output=amounts["output"])
     return ListedModel(name=worker.model, context=context, price=FREE if costs_nothing(worker) else price)
