@@ -12,11 +12,14 @@ from typing import Any
 import pexpect
 import pytest
 
+from conductor_cli.app.keys import FoundKey
 from conductor_cli.app.setup import Findings, fitting_model, propose_limits, propose_model, propose_workers
 from conductor_cli.config import load_settings
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
-from conductor_cli.models.hardware import Memory
+from conductor_cli.models.hardware import Gpu, Memory
+from conductor_cli.models.presets import PRESETS
+from conductor_cli.models.prices import with_prices
 from tests.cli.stage import COMMAND, Stage
 from tests.cli.terminals import start_in_terminal
 from tests.cli.test_model import chosen, entry, register
@@ -74,6 +77,48 @@ def test_the_model_fits_memory_and_disk(stage: Stage, home: Path, memory: int, f
     assert (entry.name if entry else None) == name
 
 
+@pytest.mark.parametrize(
+    ("cores", "gpus", "name", "said"),
+    [
+        (2, (), "qwen2.5-1.5b-q4_k_m", "chosen for 2 cores; likely to plan worse than qwen2.5-7b-q4_k_m"),
+        (8, (), "qwen2.5-7b-q4_k_m", "qwen2.5-3b-q4_k_m (2.10 GB, not for commercial use)"),
+        (2, (Gpu(kind="cuda", name="G"),), "qwen2.5-7b-q4_k_m", "qwen2.5-0.5b-q4_k_m (491 MB)"),
+    ],
+)
+def test_few_cores_get_a_small_planner_with_a_word_on_it(
+    stage: Stage, home: Path, cores: int, gpus: tuple[Gpu, ...], name: str, said: str
+) -> None:
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    [step] = propose_model(found(home, cores=cores, gpus=gpus), settings)
+    assert step.name == name
+    assert said in step.text
+    assert "not measured" in step.text
+
+
+def test_with_a_key_its_cheapest_allowed_planner_is_proposed(stage: Stage, home: Path) -> None:
+    keys = tuple(FoundKey(provider=name, source="V", base_url="", state="set") for name in ("gemini", "openai", "xai"))
+    for policy, name in (("", "openai/gpt-6-luna"), ("deny = ['provider:openai']", "gemini/gemini-3.5-flash-lite")):
+        stage.configure(f"[policy]\n{policy}", workers=())
+        settings = load_settings(stage.environ(), {"conductor.model": ""})
+        [step] = propose_model(found(home, keys=keys), settings)
+        assert step.command == ("model", "use", name)
+    stage.configure("[policy]\nlocal_only = true", workers=())
+    settings = load_settings(stage.environ(), {"conductor.model": ""})
+    assert propose_model(found(home, keys=keys), settings)[0].name == "qwen2.5-7b-q4_k_m"
+
+
+def test_without_llama_cpp_no_local_planner_is_proposed(stage: Stage, home: Path) -> None:
+    bare = found(home, llama=False)
+    assert propose_model(bare, load_settings(stage.environ(), {"conductor.model": ""})) == []
+    assert "pip install" in bare.lines()["llama.cpp"]
+
+
+def test_each_planner_of_a_provider_has_a_price() -> None:
+    planners = [Worker(name="p", kind=kind, model=preset.planner) for kind, preset in PRESETS.items() if preset.planner]
+    assert all(each.price is not None for each in with_prices(planners)[0])
+    assert len(planners) >= 7
+
+
 def test_no_model_is_proposed_where_none_fits(stage: Stage, home: Path) -> None:
     small = found(home, memory=Memory(total=GB))
     assert propose_model(small, load_settings(stage.environ(), {"conductor.model": ""})) == []
@@ -125,7 +170,9 @@ def test_json_without_yes_only_proposes(fresh: Stage, monkeypatch: pytest.Monkey
     assert done.json["found"]["keys"] == "gemini in GEMINI_API_KEY"
     new = {step["name"]: step for step in done.json["proposal"]}
     assert new["gemini"]["command"] == "conductor workers add gemini --kind gemini --model gemini-3.8-flash"
-    assert "licence Apache-2.0" in new["qwen2.5-7b-q4_k_m"]["about"]
+    about = new["gemini/gemini-3.5-flash-lite"]["about"]
+    assert "sends each question to gemini, $0.3000 in and $2.50 out per million tokens" in about
+    assert "to plan on this machine later: conductor model pull qwen2.5-" in about
     assert not fresh.own.exists()
 
 
@@ -159,7 +206,7 @@ def test_other_steps_are_done_after_a_failure(fresh: Stage, monkeypatch: pytest.
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     read_environment()
-    done = fresh.ends(5, "setup", "--yes", "--json")
+    done = fresh.ends(5, "setup", "--yes", "--json", "--model", "qwen2.5-7b-q4_k_m")
     by = {item["step"]: item for item in done.json["done"]}
     assert by["worker"]["ok"]
     assert not by["model"]["ok"]
@@ -209,7 +256,8 @@ class Person:
         return code, self.seen.getvalue().replace("\r\n", "\n")
 
 
-NO_KEY = ("skip):", "")
+NO_KEY = ("skip):", "")  # no provider
+NO_SERVER = ("skip):", "")
 
 
 @pytest.fixture
@@ -226,7 +274,7 @@ def keyring(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_person_accepts_everything_but_the_model(fresh: Stage, columns: int) -> None:
     person = Person(fresh, columns, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
+    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", ""), ("Do these 2? [Y/n]", ""))
     person.answers(("Do this? [Y/n]", "no"), ("Run it? [Y/n]", ""), ("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
@@ -243,7 +291,7 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
     person = Person(fresh, command=COMMAND, HTTPS_PROXY="http://127.0.0.1:1")  # no provider is to be reached
     person.answers(("skip):", "mistral"), ("(not shown):", KEY))
     person.program.expect_exact("unreachable")
-    person.answers(NO_KEY, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
+    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", "y"), ("[Y/n]", "n"), ("[Y/n]", "n"), ("Run it? [Y/n]", "n"))
     person.answers(("Measure them now? [y/N]", ""))
     code, text = person.end()
     assert code == 0, text
@@ -256,7 +304,7 @@ def test_a_typed_key_is_stored_and_adds_a_worker(fresh: Stage, keyring: str) -> 
 def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: str, measured: list[str]) -> None:
     stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
     person = Person(stage, 100)
-    person.answers(NO_KEY, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
+    person.answers(NO_KEY, NO_SERVER, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
     code, text = person.end()
     assert code == 0, text
     offer = " ".join(text.split())
@@ -278,7 +326,7 @@ def test_yes_does_not_measure(stage: Stage) -> None:
 
 def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     person = Person(fresh)
-    person.answers(("skip):", "no-such-provider"), NO_KEY, ("Do this? [Y/n]", "maybe"))
+    person.answers(("skip):", "no-such-provider"), NO_KEY, NO_SERVER, ("Do this? [Y/n]", "maybe"))
     person.answers(("Do this? [Y/n]", "n"), ("Run it? [Y/n]", "n"))
     code, text = person.end()
     assert code == 0, text
@@ -286,9 +334,21 @@ def test_a_mistyped_answer_is_asked_for_again(fresh: Stage) -> None:
     assert "answer with" in text
 
 
+def test_a_server_is_added_by_its_address(fresh: Stage) -> None:
+    person = Person(fresh)
+    person.answers(NO_KEY, ("skip):", "http://127.0.0.1:1/v1"), ("skip):", fresh.url))
+    person.answers(("Model (Enter for alpha):", "beta"), NO_SERVER, ("[Y/n]", "n"))
+    person.answers(("[Y/n]", "n"), ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", ""))
+    code, text = person.end()
+    assert code == 0, text
+    assert "it offers alpha, beta" in text
+    [worker] = [item.worker for item in load_settings(fresh.environ()).workers]
+    assert (worker.name, worker.model, worker.options["base_url"]) == ("beta", "beta", fresh.url)
+
+
 def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
     person = Person(fresh, command=COMMAND, GEMINI_API_KEY=KEY)
-    person.answers(NO_KEY, ("Do this? [Y/n]", "y"))
+    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", "y"))
     person.program.expect_exact("[Y/n]")
     person.program.sendintr()
     code, text = person.end()
@@ -302,7 +362,7 @@ def test_ctrl_c_keeps_finished_steps(fresh: Stage) -> None:
 
 def test_ctrl_d_is_a_no_to_every_question(fresh: Stage) -> None:
     person = Person(fresh, GEMINI_API_KEY=KEY)
-    for question in ("skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
+    for question in ("skip):", "skip):", "Do this? [Y/n]", "Do this? [Y/n]", "Run it? [Y/n]"):
         person.program.expect_exact(question)
         person.program.sendeof()
     assert person.end()[0] == 0
@@ -345,7 +405,7 @@ def test_yes_with_json_prints_only_json(fresh: Stage, pulls: Hub) -> None:
 def test_ctrl_c_during_the_download_keeps_the_partial_file(fresh: Stage, pulls: Hub) -> None:
     pulls.faults = [Fault(kind="stall", after=100_000)] * 3
     person = Person(fresh, command=COMMAND)
-    person.answers(NO_KEY, ("Do this? [Y/n]", ""))
+    person.answers(NO_KEY, NO_SERVER, ("Do this? [Y/n]", ""))
     person.program.expect_exact("downloading")
     person.program.sendintr()
     code, text = person.end()

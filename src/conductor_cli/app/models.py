@@ -27,6 +27,7 @@ from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigE
 from conductor_cli.core.usage import Usage
 from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.llama import read_model_info
+from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
@@ -163,7 +164,7 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
 
 def first_model_to_pull(settings: Settings) -> RegistryModel | None:
     """The default model that a person should be asked about once; None where there is nothing to ask."""
-    if not has_no_model(settings) or (settings.paths.state / REFUSAL_FILE).exists():
+    if not has_no_model(settings) or not is_installed() or (settings.paths.state / REFUSAL_FILE).exists():
         return None
     model = load_registry(settings.environ)[0]
     return None if is_offline() and missing_bytes(model) else model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,14 +19,15 @@ from conductor_cli.app.workers import UNKNOWN_PRICE, describe_price
 from conductor_cli.config import Settings
 from conductor_cli.config.schema import PREFIX
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.core.formatting import format_duration, format_money, format_size
+from conductor_cli.core.formatting import format_count, format_duration, format_money, format_size
 from conductor_cli.core.pool import Worker
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.keys.key_store import probe_keyring
 from conductor_cli.models import disk
 from conductor_cli.models.command.process import installed_agents
-from conductor_cli.models.hardware import Gpu, Memory, find_gpus, read_memory
-from conductor_cli.models.presets import costs_nothing, is_local, model_of, recipient_of
+from conductor_cli.models.hardware import Gpu, Memory, find_gpus, physical_cores, read_memory
+from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
+from conductor_cli.models.presets import PRESETS, costs_nothing, is_local, model_of, recipient_of
 from conductor_cli.models.prices import with_prices
 from conductor_cli.models.weights.download import missing_bytes
 from conductor_cli.models.weights.huggingface import cache_directory
@@ -43,6 +44,11 @@ FREE_LICENCES: Final = frozenset({"Apache-2.0", "MIT"})
 SPARE_MEMORY: Final = 1 << 30
 """Bytes of memory that a proposed model leaves for everything else."""
 
+FEW_CORES: Final = 4
+"""Physical cores below which a small planner is proposed: two read a first prompt for a 7B in about 90 s."""
+SMALL: Final = 5 << 29
+"""Bytes of a small planner, of up to 3B."""
+
 LIMITS: Final = {"run": (Decimal("0.50"), 200_000), "day": (Decimal(5), 2_000_000)}
 """What is proposed for a run and a day: US dollars, or tokens where a price is not known.
 
@@ -57,12 +63,15 @@ Five steps that each read 20,000 tokens and write 2,000 at 2 and 10 dollars a mi
 class Findings:
     """What there is on this machine. Memory and `free`, the room for downloads, are in bytes, 0 where unknown.
 
+    `cores` are physical ones, 0 where unknown; `llama` says whether llama.cpp is installed, which local models need.
     `keyring` is the name of one that works, or empty. `workers` are those that a run would use where none are set up.
     `agents` are kinds of programs: they act with the user's rights, so they are only named and never added unasked.
     """
 
     memory: Memory
+    cores: int = 0
     gpus: tuple[Gpu, ...] = ()
+    llama: bool = True
     downloads: Path
     free: int
     keyring: str = ""
@@ -75,6 +84,7 @@ class Findings:
         servers = [f"{worker.model} ({worker.kind})" for worker in self.workers if is_local(worker)]
         return {
             "memory": f"{format_size(self.memory.total)}, {format_size(self.memory.available)} free",
+            **({} if self.llama else {"llama.cpp": f"not installed; models on this machine need it: {INSTALL_BUILT}"}),
             "GPU": ", ".join(gpu.name for gpu in self.gpus) or "none",
             "disk": f"{format_size(self.free)} free for models in {self.downloads}",
             "keyring": self.keyring or "none that works",
@@ -93,8 +103,8 @@ def look_around(settings: Settings) -> Findings:
         with suppress(OSError):
             free = disk.free_bytes(downloads)
         findings = Findings(
-            memory=read_memory(), gpus=find_gpus(settings.environ), downloads=downloads, free=free,
-            agents=installed_agents(settings.environ),
+            memory=read_memory(), cores=physical_cores(), gpus=find_gpus(settings.environ), llama=is_installed(),
+            downloads=downloads, free=free, agents=installed_agents(settings.environ),
         )  # fmt: skip
         findings = look_at_keys(findings, settings)
         with suppress(ConductorError):  # none works, which the caller sees by the empty name
@@ -199,11 +209,15 @@ def new_workers(findings: Findings, settings: Settings) -> list[Worker]:
     new = []
     for worker in with_prices([item for item in findings.workers if not policy_objection(settings, item)])[0]:
         if (worker.kind, worker.model) not in known:
-            # A second worker of the same name gets a number; names have at most 40 characters.
-            candidates = (worker.name, *(f"{worker.name[:36]}-{number}" for number in range(2, 99)))
-            new.append(replace(worker, name=next(name for name in candidates if name not in names)))
+            new.append(replace(worker, name=free_name(worker.name, names)))
             names.add(new[-1].name)
     return new
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name for a worker, with a number where it is taken; it has at most 40 characters."""
+    candidates = (name, *(f"{name[:36]}-{number}" for number in range(2, 99)))
+    return next(each for each in candidates if each not in taken)
 
 
 def _known_price(worker: Worker) -> Price | None:
@@ -286,23 +300,71 @@ def propose_model(findings: Findings, settings: Settings, wanted: str = "") -> l
         text = f"{stored.name}: {format_size(stored.size)}, installed but not chosen"
         return [SetupStep(kind="model", name=stored.name, text=text, command=("model", "use", stored.name))]
     model = fitting_model(findings, settings)
-    return [] if model is None else [_pull_step(model)]
+    hosted = hosted_planner(findings, settings)
+    if hosted is not None:
+        name = f"{hosted.kind}/{hosted.model}"
+        later = f"; to plan on this machine later: conductor model pull {model.name}" if model is not None else ""
+        text = f"{name}: sends each question to {recipient_of(hosted)}, {_describe_price(hosted)}{later}"
+        return [SetupStep(kind="model", name=name, text=text, command=("model", "use", name))]
+    if model is None or not findings.llama:
+        return []
+    step = _pull_step(model)
+    return [replace(step, text=step.text + _describe_size(model, findings, settings))]
+
+
+def hosted_planner(findings: Findings, settings: Settings) -> Worker | None:
+    """The cheapest model that may plan of those whose key is there and that no rule forbids; None without a key."""
+    kinds = dict.fromkeys(key.provider for key in findings.keys if key.provider in PRESETS)
+    planners = [Worker(name="conductor", kind=kind, model=PRESETS[kind].planner) for kind in kinds]
+    allowed = [each for each in planners if each.model and not policy_objection(settings, each)]
+    priced = [each for each in with_prices(allowed)[0] if each.price is not None]
+    return min(priced, key=lambda each: each.price.input + each.price.output if each.price else 0, default=None)
 
 
 def fitting_model(findings: Findings, settings: Settings) -> RegistryModel | None:
-    """The registry's default where memory and disk have room for it, else the largest that fits."""
+    """The registry's default where memory and disk have room for it, else the largest that fits.
+
+    Where there are few cores and no GPU, the largest that is small. The default was chosen by hand; others are proposed
+    under licences only that allow any use.
+    """
+    fitting = _fitting_models(findings, settings)
+    default = load_registry(settings.environ)[0].name
+    allowed = [model for model in fitting if model.name == default or model.licence in FREE_LICENCES]
+    small = [model for model in allowed if model.size <= SMALL]
+    return next(iter(small if small and _has_few_cores(findings) else allowed), None)
+
+
+def _has_few_cores(findings: Findings) -> bool:
+    return 0 < findings.cores < FEW_CORES and not findings.gpus
+
+
+def _fitting_models(findings: Findings, settings: Settings) -> list[RegistryModel]:
+    """The registry's default and all smaller models with room in memory and on the disk, the default first."""
     first, *others = load_registry(settings.environ)
-    smaller = sorted((model for model in others if model.size <= first.size), key=lambda model: -model.size)
-    for model in (first, *smaller):
+    found = []
+    for model in (first, *sorted(others, key=lambda model: -model.size)):
         fits = not findings.memory.total or model.memory + SPARE_MEMORY <= findings.memory.total
-        # The default was chosen by hand; the others are proposed under licences that allow any use only.
-        allowed = model is first or model.licence in FREE_LICENCES
-        if model.base or not model.size or not fits or not allowed:
+        if model.base or not model.size or model.size > first.size or not fits:
             continue
         missing = missing_bytes(model)
         if not missing or missing + disk.MARGIN <= findings.free:
-            return model
-    return None
+            found.append(model)
+    return found
+
+
+def _describe_size(model: RegistryModel, findings: Findings, settings: Settings) -> str:
+    """What to know about small planners before one is downloaded; empty where there is no choice."""
+    if model.size <= SMALL:
+        cores = f", chosen for {format_count(findings.cores, 'core')}" if _has_few_cores(findings) else ""
+        larger = load_registry(settings.environ)[0].name
+        return f"{cores}; likely to plan worse than {larger}, which was not measured: conductor setup --model {larger}"
+    small = [
+        f"{each.name} ({format_size(each.size)}{'' if each.licence in FREE_LICENCES else ', not for commercial use'})"
+        for each in _fitting_models(findings, settings)
+        if each.size <= SMALL
+    ]
+    how = "faster, and likely to plan worse, which was not measured"
+    return f"; {how}: {', '.join(small)}: conductor setup --model NAME" if small else ""
 
 
 def _pull_step(model: RegistryModel) -> SetupStep:

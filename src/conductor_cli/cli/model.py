@@ -106,6 +106,7 @@ def describe_pull(model: RegistryModel) -> list[str]:
     """What a pull needs: size, licence, where from and where to, and the memory beside what the machine has."""
     from conductor_cli.models import disk
     from conductor_cli.models.hardware import read_memory
+    from conductor_cli.models.llama.bindings import INSTALL_BUILT, is_installed
     from conductor_cli.models.weights.download import missing_bytes
     from conductor_cli.models.weights.huggingface import cache_directory, shown_endpoint
 
@@ -116,6 +117,8 @@ def describe_pull(model: RegistryModel) -> list[str]:
         f"{model.name}: {size}{remaining}, licence {model.licence}",
         f"from {model.repo} at {model.revision[:12]}, to {directory}, {free} free",
     ]
+    if not is_installed():
+        lines.append(f"it cannot be used yet, because llama.cpp is not installed: {INSTALL_BUILT}")
     if not model.listed:
         more = f" and {format_count(len(model.parts) - 1, 'more part')}" if len(model.parts) > 1 else ""
         lines.append(f"file {model.parts[0].file}{more}")

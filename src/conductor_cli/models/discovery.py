@@ -66,7 +66,7 @@ def workers_of_server(kind: str, listed: object, *, base_url: str) -> tuple[Work
         name for name in given if len(name) <= 200 and name.isprintable() and is_local_chat_model(name)
     )
     return tuple(
-        Worker(name=_worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
+        Worker(name=worker_name(name), kind=kind, model=name, options=options, parallel=1, price=FREE)
         for name in list(names)[:MAX_MODELS]
     )
 
@@ -95,7 +95,7 @@ def _origin(kind: str, environ: Mapping[str, str]) -> str:
     return f"http://127.0.0.1:{port}" if port.isdigit() and 0 < int(port) < 65536 else usual
 
 
-def _worker_name(name: str) -> str:
+def worker_name(name: str) -> str:
     """Return a worker's name made from its model's: without path, ending and characters that a name may not have."""
     short = name.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".gguf").removesuffix(":latest")
     # A worker's name has at most 40 characters in the settings, where the user may copy this one to.

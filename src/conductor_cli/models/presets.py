@@ -43,10 +43,10 @@ class Preset:
     """What is known about a provider.
 
     `keys` are the variables that may hold its key; the first that is set is used. `api` is a key of `CHAT_APIS`.
-    `model` is asked for by a worker that names none, empty if only the user can know. `prices` is the prefix of its
-    models in litellm's price table. `form` is the field by which it takes a grammar or a schema, `schemas` whether it
-    is known to enforce schemas, `budget` how it is told the tokens that a model may think, `features` what its server
-    takes besides text from a model that can.
+    `model` is asked for by a worker that names none, empty if only the user can know; `planner` is a cheap one that is
+    proposed to plan. `prices` is the prefix of its models in litellm's price table. `form` is the field by which it
+    takes a grammar or a schema, `schemas` whether it is known to enforce schemas, `budget` how it is told the tokens
+    that a model may think, `features` what its server takes besides text from a model that can.
     """
 
     base_url: str = ""
@@ -54,6 +54,7 @@ class Preset:
     adapter: Literal["http", "litellm"] = "http"
     api: str = "chat-completions"
     model: str = ""
+    planner: str = ""
     local: bool = False
     about: str = ""
     prices: str = ""

@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 from collections import deque
+from importlib.util import find_spec
 from typing import Any, Final
 
 from conductor_cli.core.errors import ModelError
@@ -26,6 +27,11 @@ RANGE: Final = f"llama-cpp-python>={'.'.join(map(str, OLDEST))},<{'.'.join(map(s
 """The same, as pip takes it."""
 
 _INSTALL: Final = f"install it: python -m pip install --force-reinstall '{RANGE}'"
+INSTALL_BUILT: Final = (
+    "python -m pip install --prefer-binary --extra-index-url https://abetlen.github.io/llama-cpp-python/whl/cpu "
+    f"'{RANGE}'"
+)
+"""The command that installs it without a compiler."""
 
 _ERROR: Final = 4
 _CONTINUED: Final = 5  # llama.cpp's levels of a line in the log: an error; more of the line before
@@ -50,6 +56,11 @@ def load_bindings() -> Any:  # noqa: ANN401 - a module of C functions
         if not _LOADED:
             _LOADED.extend(_import())
         return _LOADED[0]
+
+
+def is_installed() -> bool:
+    """Return whether llama-cpp-python is installed. Nothing is imported."""
+    return find_spec("llama_cpp") is not None
 
 
 def is_supported(version: str) -> bool:
@@ -121,6 +132,10 @@ def _import() -> tuple[Any, Any]:
     set_environment()
     try:
         import llama_cpp
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            "file", "llama.cpp is not installed", hint=f"models on this machine need it: {INSTALL_BUILT}"
+        ) from error
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # the last: a library without a function
         raise ModelError("file", f"llama.cpp cannot be used: {short_line(str(error))}", hint=_INSTALL) from error
     if not is_supported(llama_cpp.__version__):
