@@ -356,6 +356,27 @@ def test_what_a_killed_import_left_is_shown_and_removable(store: ModelStore, fil
     assert (store.folder("My-Model").exists(), store.damaged()) == (False, {})
 
 
+def test_what_an_import_was_not_allowed_to_delete_is_removable(
+    store: ModelStore, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a damaged model that another one has replaced."""
+    unlink = Path.unlink
+    old = take(store, file, copy=True, name="mine").manifest.path
+    os.truncate(old, 100)
+
+    def refuse(path: Path, **more: Any) -> None:
+        if path == old:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        new = take(store, make(tmp_path / "b.gguf"), copy=True, name="mine").manifest.path
+    assert (old.exists(), store.unlisted_files("mine")) == (True, [old])
+    remove_model("mine", store, None)
+    assert (new.exists(), old.exists(), store.folder("mine").exists()) == (False, False, False)
+
+
 def test_a_running_import_is_not_removed(store: ModelStore, file: Path) -> None:
     store.folder("My-Model").mkdir(parents=True)
     (store.folder("My-Model") / ".0011223344556677.new").touch()

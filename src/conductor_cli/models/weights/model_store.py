@@ -168,12 +168,17 @@ class ModelStore:
         return manifest
 
     def unlisted_files(self, name: str) -> list[Path]:
-        """What an import of this model that was stopped has left: unfinished copies, and files without a manifest."""
+        """What is in the directory of a model beside its manifest and what that names.
+
+        An import has left it that was stopped, or that was not allowed to delete the files of the model it replaced.
+        """
         folder = self.folder(name)
-        unfinished = sorted(folder.glob(".*.new"))
-        if (folder / MANIFEST).exists():
-            return unfinished
-        return [*unfinished, *sorted(path for path in folder.glob("[!.]*") if path.is_file())]
+        try:
+            manifest = self.find(name)
+        except ConductorUnusable:  # nobody knows what it names
+            return sorted(folder.glob(".*.new"))
+        named = {folder / MANIFEST, *(file.path for file in (manifest.files if manifest else ()))}
+        return sorted(path for path in folder.glob("*") if path.is_file() and path not in named)
 
     @contextmanager
     def lock(self, wait: Callable[[], None]) -> Iterator[None]:
