@@ -364,6 +364,22 @@ def test_without_limits_calls_are_written_down_anyway(place: Path) -> None:
     assert (row.usage.tokens_in, row.usage.tokens_out, row.usage.cost) == (100, 5, Decimal("0.00015"))
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_what_a_disk_refused_is_recorded_with_the_next_call_or_at_the_end(place: Path, *, closes: bool) -> None:
+    run = OneRun(place, DayLimits())
+    place.write_text("in the way")
+    run.call(written=5)
+    run.call(written=6)
+    assert "what was spent is not recorded" in run.spend.take_problem()
+    place.unlink()
+    if closes:
+        run.spend.close()
+    else:
+        run.call(written=7)
+    (row,) = read_spent(place, NOON.date())
+    assert (row.usage.calls, row.usage.tokens_out) == ((2, 11) if closes else (3, 18))
+
+
 def test_closing_leaves_only_the_database(place: Path) -> None:
     run = OneRun(place, cents(1))
     run.call(written=5)

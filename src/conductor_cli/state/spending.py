@@ -17,13 +17,14 @@ import secrets
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from conductor_cli.core.errors import ConfigError, LimitReached, describe_system_error
 from conductor_cli.core.ledger import NO_DAY_LIMITS, DayBudget, Reservation
@@ -233,6 +234,8 @@ class Spender:
     cost: Decimal | None = None
 
 
+MAX_UNRECORDED: Final = 10_000  # Calls that wait until the disk takes them; the oldest are lost
+
 USER: Final = Spender()
 """The user of this machine."""
 
@@ -243,6 +246,17 @@ def with_client(budget: DayBudget, client: Spender, spent: Decimal) -> DayBudget
     if most is None or (limit is not None and limit - budget.cost <= most - spent):
         return budget
     return replace(budget, limits=replace(budget.limits, cost=most), cost=spent)
+
+
+class _Ended(NamedTuple):
+    """A call that has ended: its row, if it has one, and what it was."""
+
+    row: int | None
+    day: date
+    reservation: Reservation
+    worker: Worker | None
+    usage: Usage
+    failed: bool
 
 
 class DailySpend:
@@ -270,6 +284,8 @@ class DailySpend:
         self._file: tuple[int, int] | None = None
         self._begun: dict[int, tuple[int | None, date, Worker | None]] = {}
         """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
+        self._unrecorded = deque[_Ended](maxlen=MAX_UNRECORDED)
+        """The calls that have ended and are not in the file, which a full disk may refuse for hours."""
 
     @property
     def cost_limit(self) -> Decimal | None:
@@ -357,18 +373,28 @@ class DailySpend:
         row, day, worker = self._begun.pop(id(reservation))
         if row is None and usage == NO_USAGE:
             return
+        self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
         try:
-            with self._transaction() as database:
-                if usage == NO_USAGE:
-                    database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
-                elif not self._end(database, row, usage, failed=failed):
-                    row = self._record_reservation(database, day, reservation, worker)
-                    self._end(database, row, usage, failed=failed)
+            self._record_ended()
         except (OSError, sqlite3.Error) as error:
             self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
 
+    def _record_ended(self) -> None:
+        """Record the calls that have ended, also those that the disk refused before."""
+        with self._transaction() as database:
+            for row, day, reservation, worker, usage, failed in self._unrecorded:
+                if usage == NO_USAGE:
+                    database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
+                elif not self._end(database, row, usage, failed=failed):
+                    new = self._record_reservation(database, day, reservation, worker)
+                    self._end(database, new, usage, failed=failed)
+        self._unrecorded.clear()
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Record what could not be recorded before, if that is possible now, and let go of the file."""
+        if self._unrecorded:
+            with suppress(OSError, sqlite3.Error):
+                self._record_ended()
         if self._database is not None:
             self._database.close()
             self._database = None
