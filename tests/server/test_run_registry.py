@@ -19,7 +19,8 @@ import pytest
 from conductor_cli.core.errors import UsageError
 from conductor_cli.server import http as http_module
 from conductor_cli.server import process, run_registry
-from conductor_cli.server.run_registry import RegistryLimits
+from conductor_cli.server.narration import AnswerText, Piece, ResponseStream
+from conductor_cli.server.run_registry import RegistryLimits, ServedRun, Subscriber
 from conductor_cli.state.trace_store import TraceStore
 from tests.cli.stage import Stage, refuses, says
 from tests.server.plain_api import PlainApi, PlainEncoder, Serving, serving
@@ -30,6 +31,42 @@ from tests.servers import Script, SeenStep, Wire, delta, usage
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
     api = PlainApi()
     monkeypatch.setitem(http_module.APIS, "/v1/chat/completions", api)
+
+
+def test_a_piece_is_written_at_once_only_to_who_has_all_before_it() -> None:
+    written, takes = list[str](), [True, False, True]
+
+    def write(piece: Piece) -> bool:
+        written.append(piece.text if isinstance(piece, AnswerText) else "")
+        return takes.pop(0)
+
+    async def read() -> None:
+        run = ServedRun("run", "key", ResponseStream())
+        reader = Subscriber(run, heartbeat=60)
+        reader.write = write
+        run.readers.add(reader)
+
+        async def add(text: str, *, at_once: bool = True) -> list[Piece]:
+            """What a client that waits gets from `pieces` when this is added."""
+            reading = asyncio.create_task(reader.pieces())
+            await asyncio.sleep(0)
+            run._add(AnswerText(text), at_once=at_once)
+            await asyncio.sleep(0)
+            if not reading.done():
+                reading.cancel()
+                return []
+            return reading.result() or []
+
+        run._add(AnswerText("early "), at_once=True)  # nobody waits yet
+        assert await reader.pieces() == [AnswerText("early ")]
+        assert await add("one ") == []
+        assert await add("refused ") == [AnswerText("refused ")]
+        assert await add("told with others ", at_once=False) == [AnswerText("told with others ")]
+        assert await add("two ") == []
+        assert reader.taken == run.size
+
+    asyncio.run(read())
+    assert written == ["one ", "refused ", "two "]
 
 
 class Gate:

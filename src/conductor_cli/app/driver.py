@@ -181,6 +181,8 @@ class RunRecorder:
         if writer is not None:
             if (writing := writer.write(event)) is not None:
                 await writing
+            if isinstance(event, ev.StepDelta) and not writer.problem:
+                return None  # the next event asks for the rest; one for each token costs too much
             if writer.problem:
                 found["trace"] = (
                     f"the trace cannot be written any more: {writer.place}: {writer.problem}; the run goes on"
@@ -249,12 +251,13 @@ class RunRecorder:
 
     def flush_in_time(self) -> None:
         """Have pieces that wait written after a second, also where nothing else comes. Call it after each event."""
-        waiting = 0 if self._writer is None else self._writer.waiting
-        if waiting < 2 and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if waiting == 1 and self._writer is not None:
-            self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._writer.flush)
+        if self._timer is None and self._writer is not None and self._writer.waiting:
+            self._timer = asyncio.get_running_loop().call_later(MAX_WAIT, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        if self._writer is not None:
+            self._writer.flush()
 
     async def close(self) -> None:
         if self._timer is not None:

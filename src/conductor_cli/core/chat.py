@@ -215,6 +215,8 @@ class ThinkingSplitter:
 
     def feed(self, piece: str) -> tuple[str, str]:
         """Return the text and the thinking that are certain after `piece`."""
+        if self._place == "text":
+            return piece, ""
         self._held += piece
         if self._place == "start":
             words = self._held.lstrip()

@@ -277,7 +277,7 @@ def fast_replace(value: Folded, **changes: Any) -> Folded:  # noqa: ANN401 - the
     """Return the same as `dataclasses.replace`, in a tenth of its time."""
     # This runs twice for every token of every step. It is also why the two classes here have no slots.
     new = object.__new__(type(value))
-    new.__dict__.update(value.__dict__, **changes)
+    object.__setattr__(new, "__dict__", value.__dict__ | changes)
     return new
 
 

@@ -130,7 +130,7 @@ def parse_frame(data: str, name: str, secrets: Secrets) -> Mapping[str, Any]:
     """Return one JSON object that a server sent. Anything else, and an error inside it, is a `ModelError`."""
     frame = _parse_json(data)
     frame = frame[0] if isinstance(frame, list) and frame else frame
-    if not isinstance(frame, Mapping):
+    if not isinstance(frame, dict):
         raise ModelError("broken", f"{name}: the answer is not a JSON object: {clean_excerpt(data, secrets)}")
     if frame.get("error") or frame.get("object") == "error":
         raise error_in_body(name, frame, secrets)

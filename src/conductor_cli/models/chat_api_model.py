@@ -256,6 +256,8 @@ class ChatApiModel:
 
 def joined_texts(chunks: list[Chunk]) -> list[Chunk]:
     """Return the chunks that arrived together with neighbouring texts joined, so that the run handles them once."""
+    if len(chunks) < 2:
+        return chunks
     joined = chunks[:1]
     for chunk in chunks[1:]:
         before = joined[-1]

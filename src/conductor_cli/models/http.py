@@ -14,7 +14,7 @@ import ssl
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -52,29 +52,26 @@ class SseParser:
         events: list[str] = []
         begin, end, rest = piece.rpartition(b"\n")
         if end:
-            lines = (bytes(self._pending) + begin).split(b"\n")
-            self._pending.clear()
-            for line in lines:
-                self._read_line(line.removesuffix(b"\r"), events)
-        self._pending += rest
-        self._check_size(len(self._pending))
+            if self._pending:
+                begin = bytes(self._pending) + begin
+                self._pending.clear()
+            for line in begin.split(b"\n"):
+                self._check_size(len(line))
+                if not self._begun:
+                    self._begun, line = True, line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901
+                name, _, value = line.removesuffix(b"\r").partition(b":")
+                if name == b"data":
+                    value = value.removeprefix(b" ")
+                    self._size += len(value) + 1
+                    self._check_size(self._size)
+                    self._data.append(value.decode("utf-8", "replace"))
+                elif line in (b"", b"\r") and self._data:  # an empty line ends an event
+                    events.append("\n".join(self._data))
+                    self._data, self._size = [], 0
+        if rest:
+            self._pending += rest
+            self._check_size(len(self._pending))
         return events
-
-    def _read_line(self, line: bytes, events: list[str]) -> None:
-        self._check_size(len(line))
-        if not self._begun:
-            self._begun, line = True, line.removeprefix(codecs.BOM_UTF8)
-        if not line:  # an empty line ends an event
-            if self._data:
-                events.append("\n".join(self._data))
-            self._data, self._size = [], 0
-            return
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            value = value.removeprefix(b" ")
-            self._size += len(value) + 1
-            self._check_size(self._size)
-            self._data.append(value.decode("utf-8", "replace"))
 
     def _check_size(self, size: int) -> None:
         if size > self._limit:
@@ -129,25 +126,23 @@ MAX_PIECE: Final = 64 * 1024  # the most bytes of a decompressed body that come 
 class HttpResponse:
     """An answer whose body is not read yet. Its header names are in lower case."""
 
-    def __init__(self, name: str, answer: OpenAnswer, ends: float | None, limit: int) -> None:
+    def __init__(self, name: str, answer: OpenAnswer, limit: int) -> None:
         self.name = name
         self.status = answer.status
         self.headers = answer.headers
         self._read = answer.piece
         self._unpack = unpacker(answer.headers.get("content-encoding", ""), name)
         self._unpacked: Iterator[bytes] = iter(())
-        self._ends = ends
         self._left = self._limit = limit
         self._parser: SseParser | None = None
 
     async def piece(self) -> bytes:
         """Return the next piece of the body as it arrives; empty at the end."""
-        while not (piece := next(self._unpacked, b"")):
-            async with asyncio.timeout_at(self._ends):
-                packed = await self._read()
-            if not packed:
-                break
-            self._unpacked = self._unpack(packed)
+        if self._unpack is None:
+            piece = await self._read()
+        else:
+            while not (piece := next(self._unpacked, b"")) and (packed := await self._read()):
+                self._unpacked = self._unpack(packed)
         self._left -= len(piece)
         if self._left < 0:
             # It would send as much again.
@@ -233,17 +228,19 @@ class HttpClient:
             sent = {**self._headers, **kind, **(headers or {})}
             async with asyncio.timeout_at(ends):
                 if isinstance(client, DirectClient):
-                    answer = await client.send(method, self.base_url + path, sent, content, self._address)
+                    answer = await client.send(method, self.base_url + path, sent, content, self._address, ends)
                 else:
-                    answer = await _send_by_httpx(client, method, self.base_url + path, sent, content, self._address)
+                    answer = await _send_by_httpx(
+                        client, method, self.base_url + path, sent, content, self._address, ends
+                    )
             try:
                 if answer.status >= 300 and not every:
-                    refusal, page = HttpResponse(self.name, answer, ends, MAX_ERROR_BODY), bytearray()
+                    refusal, page = HttpResponse(self.name, answer, MAX_ERROR_BODY), bytearray()
                     with suppress(ModelError):  # the rest of a very long error page is not needed
                         while piece := await refusal.piece():
                             page += piece
                     raise error_of_response(self.name, answer.status, answer.headers, bytes(page), self._secrets)
-                yield HttpResponse(self.name, answer, ends, limit)
+                yield HttpResponse(self.name, answer, limit)
             finally:
                 await answer.close()
         except ModelError:
@@ -276,7 +273,7 @@ class HttpClient:
 
 async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
     client: httpx.AsyncClient, method: str, url: str, headers: Mapping[str, str],
-    content: bytes | AsyncIterator[bytes], address: str,
+    content: bytes | AsyncIterator[bytes], address: str, ends: float | None,
 ) -> OpenAnswer:  # fmt: skip
     request = client.build_request(method, url, content=content or None, headers=headers)
     if address:
@@ -284,20 +281,25 @@ async def _send_by_httpx(  # noqa: PLR0913, PLR0917 - as `DirectClient.send`
         request.extensions["sni_hostname"] = request.url.host
         request.url = request.url.copy_with(host=address)
     response = await client.send(request, stream=True)
-    return OpenAnswer(
-        response.status_code, dict(response.headers), partial(anext, response.aiter_raw(), b""), response.aclose
-    )
+    pieces = response.aiter_raw()
+
+    async def piece() -> bytes:
+        async with asyncio.timeout_at(ends):
+            return await anext(pieces, b"")
+
+    return OpenAnswer(response.status_code, dict(response.headers), piece, response.aclose)
 
 
-def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]]:
+def unpacker(how: str, name: str) -> Callable[[bytes], Iterator[bytes]] | None:
     """Return what decompresses the pieces of a body that the server `name` compressed although nobody asked for that.
 
-    `how` is its `Content-Encoding`. What it gives is in pieces of bounded size: a library that decompresses a piece at
-    once makes a thousand times its size of it. Raises `ModelError`, and so does what is returned.
+    `how` is its `Content-Encoding`; None for a body that is not compressed. What is returned gives pieces of bounded
+    size: a library that decompresses a piece at once makes a thousand times its size of it. Raises `ModelError`, and so
+    does what is returned.
     """
     how = how.strip().lower()
     if how in ("", "identity"):
-        return lambda piece: iter((piece,))
+        return None
     if how not in ("gzip", "x-gzip", "deflate"):
         raise ModelError("broken", f"{name}: the body is compressed ({one_line(how):.40}), which was not asked for")
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # gzip and zlib, told apart by their heads
@@ -332,7 +334,7 @@ async def bound_response(response: httpx.Response) -> None:
             left, mark = MAX_FOREIGN_BODY, codecs.BOM_UTF8
             # Nothing else may hold this generator: a reader that goes away closes it by letting go.
             async for packed in stream:
-                for piece in unpack(packed):
+                for piece in (packed,) if unpack is None else unpack(packed):
                     left -= len(piece)
                     if left < 0:
                         raise ReadError("the server sent more than the limit for one answer")

@@ -72,12 +72,14 @@ class DirectClient:
         self._idle: dict[Origin, deque[_Connection]] = {}
         self._all: set[_Connection] = set()
 
-    async def send(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | AsyncIterator[bytes], address: str
-    ) -> OpenAnswer:
+    async def send(  # noqa: PLR0913, PLR0917 - the parts of a request
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | AsyncIterator[bytes], address: str,
+        ends: float | None = None,
+    ) -> OpenAnswer:  # fmt: skip
         """Return the answer. `address`, if given, is the one of the host to connect to.
 
-        Raises `ConnectionFailure`, and `UnicodeError` for a header that is not ASCII.
+        At `ends`, by the clock of the loop, reading the body raises `TimeoutError`. Raises `ConnectionFailure`, and
+        `UnicodeError` for a header that is not ASCII.
         """
         scheme, name, port, host, target = _parts_of(url)
         lines = [b"%s %s HTTP/1.1" % (method.encode("ascii"), target)]
@@ -90,6 +92,7 @@ class DirectClient:
         try:
             await connection.send(b"\r\n".join((*lines, b"", b"")), content)
             await connection.wait_for_head()
+            connection.end_at(ends)
         except BaseException:
             connection.abort()
             raise
@@ -168,8 +171,10 @@ class _Connection(asyncio.Protocol):
         self._register = register
         self._parser: Any = None
         """None while no request is under way."""
-        self._error: ConnectionFailure | None = None
-        self._changed = asyncio.Event()
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._end: asyncio.TimerHandle | None = None
         self._pieces: list[bytes] = []
         self._unread = self._silent = 0
         self._has_head = self._is_complete = self._may_go_on = self._is_sent = False
@@ -200,6 +205,8 @@ class _Connection(asyncio.Protocol):
     def rest(self, now: float) -> None:
         """Take it that nothing is under way any more."""
         self.idle_since, self._parser = now, None
+        if self._end is not None:
+            self._end.cancel()
 
     def abort(self) -> None:
         """Close at once."""
@@ -226,6 +233,10 @@ class _Connection(asyncio.Protocol):
                 self.transport.write(piece)
         self._is_sent = True
 
+    def end_at(self, ends: float | None) -> None:
+        """Let the answer fail at this time of the loop. One timer for all of it: one for each token costs too much."""
+        self._end = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
+
     async def wait_for_head(self) -> None:
         """Wait for the status and the headers. Raises `ConnectionFailure`."""
         while not self._has_head:
@@ -249,29 +260,32 @@ class _Connection(asyncio.Protocol):
 
     def _read_at_pace(self) -> None:
         """Leave what a quick stream sends next in the socket for a moment: reading each token by itself costs most."""
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = self._loop.time()
         self._quick_reads = self._quick_reads + 1 if now - self._last_read < QUICK_SECONDS else 0
         self._last_read = now
         if self._quick_reads >= QUICK_READS and not self._is_paused and not self.transport.is_closing():
             self.transport.pause_reading()
 
             def end_pace() -> None:
-                self._pace, self._last_read = None, loop.time()
+                self._pace, self._last_read = None, self._loop.time()
                 self._resume_reading()
 
-            self._pace = loop.call_later(PACE_SECONDS, end_pace)
+            self._pace = self._loop.call_later(PACE_SECONDS, end_pace)
 
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
-        self._changed.clear()
-        await self._changed.wait()
+        self._waiter = self._loop.create_future()
+        await self._waiter
 
-    def _fail(self, kind: str, message: str) -> None:
-        self._error = self._error or ConnectionFailure(kind, message)
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        self._error = self._error or error
         self.abort()
-        self._changed.set()
+        self._wake()
 
     # What the loop calls
 
@@ -287,29 +301,31 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail("ProtocolError", str(error))
+            self._fail(ConnectionFailure("ProtocolError", str(error)))
         if self._silent > MAX_SILENT:
-            self._fail("ProtocolError", "the headers are too long")
+            self._fail(ConnectionFailure("ProtocolError", "the headers are too long"))
         if self._unread > MAX_UNREAD and not self._is_paused and not self.transport.is_closing():
             self._is_paused = True
             self.transport.pause_reading()
         elif self._is_stream and not self._is_complete:
             self._read_at_pace()
-        self._changed.set()
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._register.discard(self)
         self._is_lost = True
-        if self._pace is not None:
-            self._pace.cancel()
+        for timer in (self._pace, self._end):
+            if timer is not None:
+                timer.cancel()
         self._may_write.set()
         if exc is None and self._has_head and self._ends_with_close:
             self._is_complete = True
-            self._changed.set()
+            self._wake()
         elif exc is not None:
-            self._fail("NetworkError", str(exc))
+            self._fail(ConnectionFailure("NetworkError", str(exc)))
         elif not self._is_complete:
-            self._fail("ProtocolError", f"server disconnected: {'incomplete' if self._has_head else 'no'} answer")
+            what = "incomplete" if self._has_head else "no"
+            self._fail(ConnectionFailure("ProtocolError", f"server disconnected: {what} answer"))
 
     def pause_writing(self) -> None:
         self._may_write.clear()

@@ -123,7 +123,7 @@ class Attempt:
         self._number = number
         self.worker = worker
         self._attempt = attempt
-        self._text = ""
+        self._said: list[str] = []  # The pieces of the reply
         self._finish: Finish = "other"
         self._announce: ev.StepStarted | None = None  # The event that the attempt begins, until it has begun
         self._conversation: Conversation | None = None
@@ -141,6 +141,10 @@ class Attempt:
         in_view = state.config.streams_nested and state.final if state.nested else True
         shown = state.config.streams_answer and not held and in_view and state.record(self._number).last
         return shown and bool(self._text.strip())
+
+    @property
+    def _text(self) -> str:
+        return "".join(self._said)
 
     async def make(self) -> None:
         """Call the worker. Raises `ModelError`, `LimitReached` or `PolicyError`; cancelled, it reports what it cost.
@@ -162,7 +166,7 @@ class Attempt:
         try:
             while (reply := await self._call(messages, tools)).calls and tools is not None:
                 messages = (*messages, *await tools.answer(reply))
-                self._text = ""
+                self._said = []
             await self._check_schema(messages, reply)
         except (asyncio.CancelledError, LimitReached) as error:
             # Where no call has begun, nothing was used.
@@ -247,7 +251,7 @@ class Attempt:
                 call.failed = True
                 call.reported = error.usage or call.reported
                 # A call that failed before its first word counts as free.
-                begun = call.reported is not None or call.written
+                begun = call.reported is not None or any(call.written)
                 usage = call.cost(request, worker) if begun else Usage(calls=1)
                 raise
             except asyncio.CancelledError:
@@ -314,15 +318,15 @@ class Attempt:
     def _take(self, call: _Call, chunk: Chunk) -> None:
         state = self._state
         if chunk.text or chunk.thinking:
-            self._text += chunk.text
-            call.written += chunk.text + chunk.thinking
+            self._said.append(chunk.text)
+            call.written += (chunk.text, chunk.thinking)
             delta = ev.StepDelta(
                 at=state.now(), step=self._number, attempt=self._attempt, text=chunk.text, thinking=chunk.thinking
             )
             state.emit(delta)
         if chunk.tool_call is not None:
             call.collector.add(chunk.tool_call)
-            call.written += chunk.tool_call.arguments
+            call.written.append(chunk.tool_call.arguments)
         if chunk.note:
             state.notice(f"{self.worker.name}: {chunk.note}", self._number)
         call.reported = chunk.usage or call.reported
@@ -350,7 +354,7 @@ class Attempt:
 class _Call:
     """One call of the model as far as it has come."""
 
-    written: str = ""
+    written: list[str] = field(default_factory=list)
     reported: Usage | None = None
     cached: bool = False
     failed: bool = False
@@ -358,7 +362,7 @@ class _Call:
     collector: CallCollector = field(default_factory=CallCollector)
 
     def cost(self, request: Request, worker: Worker) -> Usage:
-        return with_cost(self.reported or estimated_usage(request.messages, self.written), worker.price)
+        return with_cost(self.reported or estimated_usage(request.messages, "".join(self.written)), worker.price)
 
 
 def steps_seen_by(state: RunContext, step: Step) -> list[SeenStep]:

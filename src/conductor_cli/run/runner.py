@@ -127,12 +127,12 @@ class Run:
         if self._being_read:
             raise RuntimeError("the events of a run can be read only once")
         self._being_read = True
-        driver, queue = asyncio.create_task(self._drive()), self.state.queue
+        driver, state = asyncio.create_task(self._drive()), self.state
         try:
-            while (event := await queue.get()) is not None:
+            while (event := await state.next_event()) is not None:
                 # A reader that keeps up shares the run's own trace. Events that wait carry none: each trace has all
                 # the text so far, so the memory of a slow reader would grow with the square of its delay.
-                self.read_so_far = self.trace if queue.empty() else apply_event(self.read_so_far, event)
+                self.read_so_far = apply_event(self.read_so_far, event) if state.unread else state.trace
                 yield event, self.read_so_far
             await driver
         finally:
@@ -236,7 +236,7 @@ class Run:
                 if not self.state.nested:
                     await self.state.resources.close()
             finally:
-                self.state.queue.put_nowait(None)
+                self.state.put(None)
 
     def _announce_start(self) -> None:
         """Open the stream, and say who cannot be asked in this run."""

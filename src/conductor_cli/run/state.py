@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar
@@ -92,8 +93,9 @@ class RunContext:
     policy: DataPolicy = field(init=False)  # The policy, applied to this question
     media_access: MediaAccess = field(init=False)  # Who can see the images of the question
     trace: Trace = field(init=False, default_factory=Trace)
-    queue: asyncio.Queue[ev.Event | None] = field(init=False, default_factory=asyncio.Queue)
+    unread: deque[ev.Event | None] = field(init=False, default_factory=deque)
     """Events that wait to be read; None marks the end. Unbounded, so that a slow reader cannot hold up a worker."""
+    reader: asyncio.Future[None] | None = field(init=False, default=None)  # What the reader waits for
     schedule: Schedule = field(init=False)
     wake: Callable[[], None] = field(init=False, default=lambda: None)
     """Starts every step that may start now, and notices when the run is over."""
@@ -150,12 +152,25 @@ class RunContext:
     def emit(self, event: ev.Event) -> None:
         """Put an event on the stream and fold it into `trace`."""
         self.trace = apply_event(self.trace, event)
-        self.queue.put_nowait(event)
+        self.put(event)
+
+    def put(self, event: ev.Event | None) -> None:
+        """Give an event to the reader; None after the last."""
+        self.unread.append(event)
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
+
+    async def next_event(self) -> ev.Event | None:
+        """Return the next event, as soon as there is one; None after the last."""
+        while not self.unread:  # what `asyncio.Queue` does besides costs more than all the rest
+            self.reader = asyncio.get_running_loop().create_future()
+            await self.reader
+        return self.unread.popleft()
 
     def unread_events(self) -> Iterator[ev.Event]:
         """Yield the events that are left, without waiting for more."""
-        while not self.queue.empty():
-            event = self.queue.get_nowait()
+        while self.unread:
+            event = self.unread.popleft()
             if event is not None:
                 yield event
 

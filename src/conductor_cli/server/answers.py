@@ -17,6 +17,7 @@ from conductor_cli.core.errors import ConductorError
 from conductor_cli.server.access import describe_error
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
+from conductor_cli.server.connections import WRITE_BODY, WriteBody
 from conductor_cli.server.narration import AnswerText, Piece, Reasoning
 from conductor_cli.server.run_registry import RunRegistry, ServedRun, Subscriber
 
@@ -48,10 +49,12 @@ class RunAnswer:
     api: ClientApi
     request: ClientRequest
     path: str
+    _write_body: WriteBody | None = None
 
-    async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and let the registry know when the client has gone."""
         reader = self.registry.open(self.served)
+        self._write_body = scope.get(WRITE_BODY)
 
         async def watch() -> None:  # the body was read before
             while (await receive())["type"] != "http.disconnect":
@@ -115,6 +118,14 @@ class RunAnswer:
         encoder, is_end, goes_on = self._encoder(), True, True
         data = encoder.begin()
         await _send_head(send, 200, STREAM_HEADERS | self._headers)
+        write_body = self._write_body
+
+        def write(piece: Piece) -> bool:
+            with suppress(Exception):  # then `pieces` gives it, and the stream gets its end below
+                return write_body is not None and write_body(_frames(encoder, (piece,)))
+            return False
+
+        reader.write = write
         while goes_on:
             if data:
                 await _send_body(send, data, more=True)

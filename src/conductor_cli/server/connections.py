@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.server.access import MAX_HEADERS, describe_error, new_request_id
@@ -17,12 +19,21 @@ from conductor_cli.server.api.request import RequestError
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 else:
     Base = object  # uvicorn belongs to an extra, and is loaded where a server starts
 
 
 MAX_URL: Final = MAX_HEADERS // 2
 """Bytes of an address where the head of a request is too long: then the address is what is too long."""
+
+
+WRITE_BODY: Final = "conductor.write_body"
+"""Where the scope of a request has a `WriteBody`."""
+
+WriteBody = Callable[[bytes], bool]
+"""Writes a piece of a body that has begun, past all that ASGI puts around it: for a token, that takes longer than the
+rest. False where the client has to be waited for, or is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +116,8 @@ class _BoundedConnection(Base):
         self._in_head, self._head = False, 0
         self._expect(self.rules.request_seconds)
         super().on_headers_complete()
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            self.scope[WRITE_BODY] = partial(self._write_body, self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def on_message_complete(self) -> None:
         self._in_head, self._head = True, 0
@@ -132,6 +145,14 @@ class _BoundedConnection(Base):
             self._stalled.cancel()
             self._stalled = None
         super().resume_writing()
+
+    def _write_body(self, cycle: RequestResponseCycle, data: bytes) -> bool:
+        is_ready = cycle.response_started and cycle.chunked_encoding and not cycle.response_complete
+        if not is_ready or cycle.disconnected or self.flow.write_paused or self.transport.is_closing():
+            return False
+        if data:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nobody has to be told: the request is answered as any other."""

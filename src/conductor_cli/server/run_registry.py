@@ -118,8 +118,10 @@ class ServedRun:
 
     def show(self, event: ev.Event, trace: Trace) -> None:
         """Keep what an event is to a client."""
+        # What a worker writes comes in many small pieces, everything else in few, some of them together.
+        at_once = isinstance(event, ev.StepDelta)
         for piece in self.stream.read(event, trace):
-            self._add(piece)
+            self._add(piece, at_once=at_once)
         self.began.set()
 
     def answer(self, text: str) -> None:
@@ -149,14 +151,15 @@ class ServedRun:
         else:
             self.size *= 2
         self.began.set()
-        self._wake()
+        for reader in self.readers:
+            reader.woken.set()
 
     @property
     def reasoning(self) -> str:
         """All that was told of the run so far."""
         return "".join(item.text for item in self.items if isinstance(item, _Block) and item.kind is Reasoning)
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: Piece, *, at_once: bool = False) -> None:
         last = self.items[-1] if self.items else None
         if not isinstance(piece, Reasoning | AnswerText):
             self.items.append(piece)
@@ -169,12 +172,10 @@ class ServedRun:
                 last.text += piece.text
             else:
                 self.items.append(_Block(type(piece), piece.text))
-        self.pace()
-        self._wake()
-
-    def _wake(self) -> None:
         for reader in self.readers:
-            reader.woken.set()
+            if not (at_once and reader.write_now(piece)):
+                reader.woken.set()
+        self.pace()
 
 
 class Subscriber:
@@ -186,6 +187,9 @@ class Subscriber:
         self.taken = 0
         """As `ServedRun.size`: how much of it this client was given."""
         self.woken = asyncio.Event()
+        self.write: Callable[[Piece], bool] | None = None
+        """Writes a piece to the client at once, without waking a task for it. False where it cannot, for now."""
+        self._waits = False
         self._item = 0
         self._offset = 0
         self._period = heartbeat
@@ -223,8 +227,23 @@ class Subscriber:
                 return None
             if self._timer is None:
                 self._timer = self._loop.call_later(self._period, self._tick)
-            await self.woken.wait()
+            self._waits = True
+            try:
+                await self.woken.wait()
+            finally:
+                self._waits = False
         return None
+
+    def write_now(self, piece: Piece) -> bool:
+        """Write the piece that was added last, if this client has everything before it. False where `pieces` has it."""
+        if self.write is None or not self._waits or self.woken.is_set() or not self.write(piece):
+            return False
+        last = self.run.items[-1]
+        self._item = len(self.run.items) - isinstance(last, _Block)
+        self._offset = len(last.text) if isinstance(last, _Block) else 0
+        self.taken = self.run.size
+        self.told()
+        return True
 
     def _tick(self) -> None:
         # One timer for a stream, and not one for each token: it looks how long the silence has been.
