@@ -28,6 +28,7 @@ from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Card, DayLimits, Pool, Worker
+from conductor_cli.core.profile import ROUTED
 from conductor_cli.models.base import Model
 from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -206,15 +207,16 @@ async def _make_conductor(
 ) -> Conductor:  # fmt: skip
     """The conductor, which knows of every worker of the pool and has none of them open yet."""
     loaded.circuits.board = open_state(settings.paths).circuits
+    profile = await resolve_profile(settings, model)
     return Conductor(
         model=model,
         pool=pool,
         workers={},
         name=describe_planning_model(planner, open_model_store(settings)) if planner else "plan file",
-        profile=await resolve_profile(settings, model),
+        profile=profile,
         limits=settings.limits,
         timeouts=settings.timeouts,
-        mode=settings["conductor.mode"],
+        mode="mini" if profile is ROUTED else settings["conductor.mode"],
         revises=settings["conductor.revise"],
         circuits=loaded.circuits,
         provider_slots=loaded.slots_for(pool, settings.providers),

@@ -58,6 +58,7 @@ from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import can_use_gpu, load_bindings
 from conductor_cli.models.llama.gguf import check_model_file
 from conductor_cli.models.presets import PRESETS, missing_key_hint
+from conductor_cli.models.router import SUFFIX, check_encoder, read_router
 from conductor_cli.models.weights.huggingface import cache_directory
 from conductor_cli.models.weights.registry import file_memory, load_registry
 from conductor_cli.models.weights.verify import describe_hash_source, find_problems
@@ -199,8 +200,11 @@ def planner(settings: Settings) -> Iterator[CheckResult]:
     try:
         chosen = resolve_planner(settings)
         found = describe_planning_model(chosen, open_model_store(settings))
-        if chosen.kind == "llama":
-            path = Path(chosen.model)
+        path = Path(chosen.model)
+        if path.suffix == SUFFIX:
+            check_encoder(router := read_router(path))
+            found = f"{found}, a router over {', '.join(router.workers)}"
+        elif chosen.kind == "llama":
             check_model_file(path)
             manifest = planner_manifest(settings)
             known = describe_hash_source(manifest) if manifest else "never checked"

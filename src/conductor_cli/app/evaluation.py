@@ -39,7 +39,7 @@ from conductor_cli.state.home import open_state
 class EvaluationRequest:
     """What to evaluate: `source` names the set of cases, `systems` is as on the command line.
 
-    Without `systems` the default ones are compared, and the conductor is left out if there is no model that plans.
+    Without `systems` those of `default` are compared, and the conductor is left out if there is no model that plans.
 
     `max_cost` is in US dollars, for all parts of a continued evaluation together. With `rehearsal` the demo models run.
     `sandbox` names the one in which code is run; empty for the first that works. `judge` is the worker that judges
@@ -49,6 +49,7 @@ class EvaluationRequest:
     source: str
     cases: tuple[Case, ...]
     systems: str | None = None
+    default: str = DEFAULT
     workers: tuple[str, ...] = ()
     seed: int = 0
     repeat: int = 1
@@ -61,7 +62,7 @@ class EvaluationRequest:
     @property
     def names(self) -> str:
         """The systems to compare, as on the command line."""
-        return self.systems or DEFAULT
+        return self.systems or self.default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

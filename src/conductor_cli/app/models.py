@@ -28,6 +28,7 @@ from conductor_cli.core.usage import Usage
 from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.llama import read_model_info
 from conductor_cli.models.llama.bindings import is_installed
+from conductor_cli.models.router import SUFFIX
 from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
@@ -213,7 +214,8 @@ def verify_files(name: str | None, settings: Settings, report: Report) -> list[C
         checked += verify_model(manifest, environ, report)
     if settings["conductor.model"] and not stored_planner(settings):
         planner = resolve_planner(settings)
-        checked += [verify_unknown_file(Path(planner.model), report)] if planner.kind == "llama" else []
+        is_model = planner.kind == "llama" and not planner.model.endswith(SUFFIX)
+        checked += [verify_unknown_file(Path(planner.model), report)] if is_model else []
     if not checked:
         raise ConductorUnusable("no model is installed", hint="conductor model pull")
     return checked

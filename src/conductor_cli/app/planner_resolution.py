@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorUnusable, ConfigError, ModelError, suggest
 from conductor_cli.core.pool import Pool, Worker
-from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, Profile
+from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED, Profile
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
 from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, model_of, with_scheme
+from conductor_cli.models.router import SUFFIX, Router
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
 from conductor_cli.models.weights.registry import load_registry
@@ -233,6 +235,8 @@ def describe_planning_model(planner: Worker, store: ModelStore | None = None) ->
 
 
 def _describe_file(what: str, path: Path, names: Mapping[Path, str]) -> str:
+    if path.suffix == SUFFIX and path.is_file():
+        return f"{path.name} sha256:{sha256(path.read_bytes()).hexdigest()[:16]}"
     from conductor_cli.models.llama import read_model_info  # a planner behind a URL needs nothing of llama.cpp
 
     try:
@@ -247,6 +251,8 @@ async def resolve_profile(settings: Settings, model: Model | None) -> Profile:
     It is the configured profile. Where that is left to the program and nothing is known of the model, plans are JSON
     if the server can enforce a schema but no grammar.
     """
+    if isinstance(model, Router):
+        return ROUTED
     profile = configured_profile(settings)
     is_open = settings["conductor.profile"] == "auto" and profile is PROMPTED
     if is_open and isinstance(model, SupportsConstraints) and await model.constraint_support() == "schema":

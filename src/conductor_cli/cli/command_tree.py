@@ -46,6 +46,7 @@ COMMANDS: Final[CommandTable] = {
     "Advanced": {
         "pools": ("conductor_cli.cli.pools:app", "Name sets of workers and choose one of them."),
         "eval": ("conductor_cli.cli.eval:eval_command", "Compare ways of using the workers on the same cases."),
+        "tune": ("conductor_cli.cli.tune:tune_command", "Learn from cases whom to ask, and whether planning pays."),
         "serve": ("conductor_cli.cli.serve:app", "Serve the workers as one model to other programs (HTTP)."),
         "launch": ("conductor_cli.cli.serve:launch_command", "Start a coding client over a server of its own."),
         "mcp": ("conductor_cli.cli.serve:mcp_command", "Serve ask, plan, run and trace to other programs (MCP)."),

@@ -117,6 +117,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Compare your workers, for at most 2 dollars", "conductor eval cases.jsonl --max-cost 2"),
         ("See the report again", "conductor eval --show last"),
     ),
+    "tune": (
+        ("Learn from your cases, for at most 5 dollars", "conductor tune cases.jsonl --max-cost 5"),
+        ("Read the questions with a small model", "conductor tune cases.jsonl --encoder smollm2.gguf"),
+        ("Ask as the router says", "conductor ask --conductor tuned.router 'What is a monad?'"),
+    ),
     "serve": (
         ("Serve at http://127.0.0.1:8080", "conductor serve"),
         ("Use only the workers of a pool, at another port", "conductor serve --pool cheap --port 9000"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
@@ -107,6 +108,16 @@ the step needs: whom to choose is then what follows the same word in the table, 
 
 PROMPTED_JSON: Final = Profile(name="prompted-json", plan_format="json")
 """A model that writes JSON more reliably than lines."""
+
+
+def render_for_router(question: Question, _: Pool, context: PlanFormatContext) -> str:
+    """Return what a router reads, as JSON: the question, and the worker's name for each label that may be chosen."""
+    workers = {label: context.labels[label] for label in context.allowed}
+    return json.dumps({"question": question.text, "workers": workers}, ensure_ascii=False)
+
+
+ROUTED: Final = Profile(name="routed", sampling=Sampling(tries=1), render=render_for_router)
+"""A router (`conductor tune`): it is no model of language, and names the one worker that answers."""
 
 PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (PROMPTED, PUBLISHED, BRIEF, PROMPTED_JSON)}
 

@@ -26,6 +26,8 @@ from conductor_cli.models.presets import (
     model_of,
     with_scheme,
 )
+from conductor_cli.models.router import SUFFIX as ROUTER_SUFFIX
+from conductor_cli.models.router import Router
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
 
@@ -167,9 +169,12 @@ def _llama(worker: Worker) -> Model:
 
     if not worker.model:
         raise OptionError(worker, "model", "names no file", 'for example: model = "/models/some.gguf"')
+    path = Path(worker.model).expanduser()
+    if path.suffix == ROUTER_SUFFIX:
+        return Router(path)
     of_requests = ("temperature", "max_tokens")  # sent with each request; the others say how the file is loaded
     given: dict[str, Any] = {
         name: Path(value).expanduser() if name in ("adapter", "cache") else value
         for name, value in worker.options.items() if value is not None and name not in of_requests
     }  # fmt: skip
-    return Llama(Path(worker.model).expanduser(), LlamaOptions(**given))
+    return Llama(path, LlamaOptions(**given))

@@ -1,0 +1,130 @@
+"""A router: a planner that gives each question whole to one worker, chosen by what was learned from the user's cases.
+
+It reads the question with a small local model, and multiplies the hidden state by a matrix with a row for each worker.
+`conductor tune` writes the file, `conductor ask`, `chat` and `serve` use it as any other planner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.serialization import DecodeError, dump, load
+from conductor_cli.core.usage import FREE, Usage, with_cost
+from conductor_cli.models.base import NO_FEATURES, Features
+
+SUFFIX: Final = ".router"
+MAX_FILE_SIZE: Final = 64_000_000  # Bytes: 100 workers and a hidden state of 16,000 floats
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterFile:
+    """What `conductor tune` has learned.
+
+    `encoder` is the GGUF file that reads questions, `identity` the hash of its ends. `mean` and `scale` are those of
+    the hidden states, `basis` has the directions that count, and `weights` a row for each of `workers`: a constant, and
+    a factor for each direction. `proof` says how it did on cases that it was not made from.
+    """
+
+    format: int = FORMAT
+    encoder: str
+    identity: str
+    workers: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    basis: tuple[tuple[float, ...], ...]
+    weights: tuple[tuple[float, ...], ...]
+    proof: str = ""
+
+    def scores(self, state: Any) -> dict[str, float]:  # noqa: ANN401 - numpy is slow to import
+        """Return how well each worker is expected to do, by the hidden state of the question."""
+        import numpy as np
+
+        seen = np.asarray(self.basis) @ ((state - np.asarray(self.mean)) / np.asarray(self.scale))
+        found = np.asarray(self.weights) @ np.concatenate(([1.0], seen))
+        return dict(zip(self.workers, map(float, found), strict=True))
+
+
+def write_router(router: RouterFile) -> str:
+    """Return the text of the file."""
+    return json.dumps(dump(router), allow_nan=False) + "\n"
+
+
+def read_router(path: Path) -> RouterFile:
+    """Return what a file holds, which may be anybody's. Raises `ModelError` of kind `file`."""
+    try:
+        if path.stat().st_size > MAX_FILE_SIZE:
+            raise ValueError(f"it has more than {MAX_FILE_SIZE:,} bytes")
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"it has the format {data['format']!r:.20}, and this version reads {FORMAT}")
+        router = load(RouterFile, data)
+        size, directions = len(router.mean), len(router.basis)
+        fits = len(router.scale) == size and all(len(row) == size for row in router.basis)
+        fits = fits and len(router.weights) == len(router.workers) > 0 and all(router.scale)
+        if not fits or any(len(row) != directions + 1 for row in router.weights):
+            raise ValueError("its tables do not fit each other")
+    except (OSError, ValueError, RecursionError, DecodeError) as error:
+        hint = "make it again: conductor tune CASES.jsonl"
+        raise ModelError("file", f"{path} is no router that can be used: {error}", hint=hint) from None
+    return router
+
+
+@dataclass
+class Router:
+    """The router in a file, as a model."""
+
+    path: Path
+    features: Features = NO_FEATURES
+    _loaded: tuple[RouterFile, Any] | None = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        """Yield the label of the best worker on offer. The message is what `core.profile.render_for_router` writes."""
+        asked = json.loads(request.messages[-1].content)
+        async with self._turn:
+            scores, tokens = await asyncio.to_thread(self._score, asked["question"])
+        labels = {label: scores[name] for label, name in asked["workers"].items() if name in scores}
+        if not labels:
+            hint = "conductor tune learns about the workers of today"
+            raise ModelError("refused", "the router knows none of the workers on offer", hint=hint)
+        best = max(labels, key=labels.__getitem__)
+        yield Chunk(text=next((choice for choice in request.choices if choice.strip() == best), best))
+        yield Chunk(usage=with_cost(Usage(tokens_in=tokens, calls=1), FREE), finish="stop")
+
+    async def close(self) -> None:
+        if self._loaded is not None:
+            loaded, self._loaded = self._loaded, None
+            await asyncio.to_thread(loaded[1].close)
+
+    def _score(self, question: str) -> tuple[dict[str, float], int]:
+        """Return the score of each worker, and about how many tokens were read."""
+        from conductor_cli.models.llama.encoder import MAX_TOKENS, Encoder  # a planner behind a URL needs no llama.cpp
+
+        if self._loaded is None:
+            router = read_router(self.path)
+            check_encoder(router)
+            encoder = Encoder(Path(router.encoder))
+            if encoder.size != len(router.mean):
+                encoder.close()
+                raise ModelError("file", f"{router.encoder} has hidden states of another size than {self.path} expects")
+            self._loaded = router, encoder
+        router, encoder = self._loaded
+        return router.scores(encoder.encode(question)), min(len(question) // 4, MAX_TOKENS)
+
+
+def check_encoder(router: RouterFile) -> None:
+    """Raise `ModelError` where the model that reads questions is not the one that the router was made with."""
+    from conductor_cli.models.llama import read_model_info
+
+    path = Path(router.encoder)
+    if not path.is_file() or read_model_info(path).identity != router.identity:
+        message = f"the router reads questions with {path}, which is missing or has changed"
+        raise ModelError("file", message, hint="make it again: conductor tune CASES.jsonl")
