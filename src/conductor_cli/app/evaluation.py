@@ -43,7 +43,8 @@ class EvaluationRequest:
 
     `max_cost` is in US dollars, for all parts of a continued evaluation together. With `rehearsal` the demo models run.
     `sandbox` names the one in which code is run; empty for the first that works. `judge` is the worker that judges
-    answers, beside the rules where a case has one; empty for none.
+    answers, beside the rules where a case has one; empty for none. With `reuses`, an evaluation of the same that has
+    ended is taken as it is, instead of a new one.
     """
 
     source: str
@@ -58,6 +59,7 @@ class EvaluationRequest:
     rehearsal: bool = False
     sandbox: str = ""
     judge: str = ""
+    reuses: bool = False
 
     @property
     def names(self) -> str:
@@ -142,7 +144,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         spec = _make_spec(request, opened, systems, judge, tuple(notes))
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
         done = stored.judged() if stored is not None else set()
-        if len(done) >= spec.runs:  # the newest of the same is finished
+        if len(done) >= spec.runs and not request.reuses:  # the newest of the same is finished
             stored, done = None, set()
         outcomes = stored.outcomes() if stored is not None else ()
         planned = any(system.plan is None for system in systems)

@@ -68,7 +68,7 @@ def tune_command(
     reader = find_encoder(settings, encoder)
     # The planner takes part where there is one, and is left out without a word where there is none.
     request = EvaluationRequest(
-        source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, default=f"{ALONE},{PLAN}",
+        source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, default=f"{ALONE},{PLAN}", reuses=True,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
     )  # fmt: skip
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
