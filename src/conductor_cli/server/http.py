@@ -36,7 +36,8 @@ from conductor_cli.server.batches import Batches
 from conductor_cli.server.body import read_body
 from conductor_cli.server.conversation import client_calls
 from conductor_cli.server.files import Files
-from conductor_cli.server.idempotency import idempotency_key, says_retry, session_of
+from conductor_cli.server.followed_runs import FollowedRuns
+from conductor_cli.server.idempotency import IDENTITY, idempotency_key, says_retry, session_of
 from conductor_cli.server.metrics import Metrics
 from conductor_cli.server.narration import ResponseStream
 from conductor_cli.server.openapi import describe_api
@@ -78,8 +79,9 @@ def check_size(request: ClientRequest) -> None:
 class CreateAnswer:
     """POST to an API: the answer to a request, streamed or whole."""
 
-    def __init__(self, registry: RunRegistry, metrics: Metrics, path: str) -> None:
+    def __init__(self, registry: RunRegistry, followed: FollowedRuns, metrics: Metrics, path: str) -> None:
         self._registry = registry
+        self._followed = followed
         self._metrics = metrics
         self._path = path
 
@@ -90,7 +92,8 @@ class CreateAnswer:
             answer = await self._answer(api, Request(scope, receive))
         except ClientDisconnect:
             return
-        except RequestError as error:
+        except (RequestError, ConductorError) as failed:
+            error = failed if isinstance(failed, RequestError) else request_error(failed.failure)
             self._metrics.count_refusal(api.name, error.status)
             await send_error(send, self._path, error, {"x-request-id": scope[REQUEST_ID]})
             return
@@ -107,17 +110,27 @@ class CreateAnswer:
             return request, idempotency_key(principal.origin, api.name, body, request, headers)
 
         request, key = await read_body(http, parse)
+        if "call_ids" not in vars(registry.runs):  # their secret may be in a database, for which nobody else waits
+            await asyncio.to_thread(getattr, registry.runs, "call_ids")
         await require_schema(request)
         served = registry.join(key, is_retry=says_retry(headers), in_session=bool(session_of(headers)))
+        run = ""
+        if served is None and headers.get(IDENTITY):
+            claimed = await self._followed.claim(principal, headers[IDENTITY], key)
+            served, run = (None, claimed) if isinstance(claimed, str) else (claimed, "")
         if served is None:
-            served = begin_run(registry, request, key, principal, headers)
+            served = begin_run(registry, request, key, principal, headers, run=run)
         return RunAnswer(registry, served, api, replace(request, blobs={}), self._path)
 
 
-def begin_run(
-    registry: RunRegistry, request: ClientRequest, key: str, principal: Principal, headers: Mapping[str, str]
-) -> ServedRun:
-    """Begin the run of a request that is like no other by this `key`. Raises `RequestError`."""
+def begin_run(  # noqa: PLR0913 - what a request and its headers say
+    registry: RunRegistry, request: ClientRequest, key: str, principal: Principal, headers: Mapping[str, str],
+    *, run: str = "",
+) -> ServedRun:  # fmt: skip
+    """Begin the run of a request that is like no other by this `key`, as `run` if that is given.
+
+    Raises `RequestError`.
+    """
     stream = ResponseStream(
         holds_text=holds_text(request), keeps_events=request.include_events,
         sign=partial(client_calls, ids=registry.runs.call_ids),
@@ -126,8 +139,9 @@ def begin_run(
     build = build_demo_job if registry.runs.options.rehearsal else build_job
     served = registry.begin(
         key, lambda run: build(registry.runs, request, run, principal.key, purpose), stream,
-        principal=principal, model=request.model,
+        principal=principal, run=run,
     )  # fmt: skip
+    served.model = request.model
     served.keep_namespaces(request.tools)
     return served
 
@@ -196,7 +210,8 @@ def build_app(registry: RunRegistry) -> Starlette:
         text, kind = metrics.render(len(registry.going_on))
         return Response(text, headers={"content-type": kind})
 
-    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, metrics, path) for path in APIS}
+    followed = FollowedRuns(registry)
+    answers: dict[str, ASGIApp] = {path: CreateAnswer(registry, followed, metrics, path) for path in APIS}
     state = registry.runs.settings().paths.state
     files = Files(state / "files")
     batches = Batches(registry, files, state / "served-batches", partial(begin_batched, registry))
@@ -204,7 +219,7 @@ def build_app(registry: RunRegistry) -> Starlette:
     return Starlette(
         routes=[
             *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
-            *StoredResponses(registry).routes,
+            *StoredResponses(registry, followed).routes,
             *files.routes,
             *batches.routes,
             Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),

@@ -25,7 +25,7 @@ _SESSIONS: Final = ("thread-id", "x-claude-code-session-id", "x-session-id")
 
 LONG: Final = 1 << 16  # Characters of a text that its hash stands for
 
-_IDENTITY: Final = "idempotency-key"
+IDENTITY: Final = "idempotency-key"
 """The header by which a client names one request, however often it sends it (IETF httpapi-idempotency-key-header)."""
 
 
@@ -38,7 +38,7 @@ def idempotency_key(
     # A block that a client puts before its system text differs with each attempt.
     if isinstance(system, list) and isinstance(first := next(iter(system), None), Mapping):
         same["system"] = system[1:] if str(first.get("text", "")).startswith(BILLING) else system
-    sender = [client, session_of(headers), headers.get(_IDENTITY, "")]
+    sender = [client, session_of(headers), headers.get(IDENTITY, "")]
     text = json.dumps([sender, api, request.include_events, _shortened(same)], sort_keys=True, separators=(",", ":"))
     return _hash(text)
 
@@ -58,7 +58,7 @@ def _hash(text: str) -> str:
 
 def says_retry(headers: Mapping[str, str]) -> bool:
     """Whether a client says that an equal request is the same one. Header names are in lower case."""
-    return bool(headers.get(_IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in ("", "0")
+    return bool(headers.get(IDENTITY)) or headers.get("x-stainless-retry-count", "0") not in ("", "0")
 
 
 def session_of(headers: Mapping[str, str]) -> str:

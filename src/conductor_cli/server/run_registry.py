@@ -390,16 +390,19 @@ class RunRegistry:
         return min(found, key=lambda served: len(served.readers), default=None)
 
     def begin(
-        self, key: str, build_job: BuildJob, stream: ResponseStream, *, principal: Principal, model: str = ""
+        self, key: str, build_job: BuildJob, stream: ResponseStream, *, principal: Principal, run: str = ""
     ) -> ServedRun:  # fmt: skip
-        """Begin a run. Those that wait for their turn are taken from each owner in turn. Raises `RequestError`."""
+        """Begin a run, with the id `run` if that was announced. Those that wait are taken from each owner in turn.
+
+        Raises `RequestError`.
+        """
         if self._is_ending:
             raise RequestError(503, "server_is_ending", "the server is about to end", retry_after=RETRY_SECONDS)
         place = self._queue.take(principal.owner)
         if place is None:
             message = f"the server is busy: {self._queue.waiting} requests are waiting for their turn"
             raise RequestError(429, "busy", message, retry_after=RETRY_SECONDS)
-        served = ServedRun(new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin, model=model)
+        served = ServedRun(run or new_run_id(datetime.now(UTC)), key, stream, origin=principal.origin)
         self._by_id[served.id] = served
         self._by_key.setdefault(key, []).append(served)
         served.task = asyncio.create_task(self._perform(served, build_job, place))

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.routing import Route
 
 from conductor_cli.app.driver import ALWAYS
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.trace import Trace, fold
+from conductor_cli.core.trace import Trace
 from conductor_cli.server.access import principal_of
 from conductor_cli.server.answers import RunAnswer, answering
 from conductor_cli.server.api.bodies import refused
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 from conductor_cli.server.api.responses import RESPONSE, ResponsesApi, ResponsesEncoder
-from conductor_cli.server.conversation import client_calls
-from conductor_cli.server.narration import ResponseStream
+from conductor_cli.server.followed_runs import FollowedRuns
 from conductor_cli.server.run_registry import RunRegistry, ServedRun
 from conductor_cli.state.home import open_state
 
@@ -29,15 +26,13 @@ if TYPE_CHECKING:
 
 PATH: Final = "/v1/responses/{response}"
 
-_MODELS: Final = {"mini": "conductor-mini", "ultra": "conductor-ultra"}
-"""The model that a run of a mode is said to come from, where only its trace is left."""
-
 
 class StoredResponses:
-    """The routes for one response. A run that has ended is read from its trace."""
+    """The routes for one response. One that this server does not drive is read from its trace."""
 
-    def __init__(self, registry: RunRegistry) -> None:
+    def __init__(self, registry: RunRegistry, followed: FollowedRuns) -> None:
         self._registry = registry
+        self._followed = followed
 
     @property
     def routes(self) -> list[Route]:
@@ -49,10 +44,7 @@ class StoredResponses:
 
     async def _get(self, http: Request) -> dict[str, Any] | RunAnswer:
         """A response, or with `stream` its events from the beginning or after the one numbered `starting_after`."""
-        run = _run_of(http)
-        served = self._served(http, run)
-        if served is None:
-            served = await asyncio.to_thread(self._replayed, http, run)
+        served = await self._found(http)
         if http.query_params.get("stream") == "true":
             after = http.query_params.get("starting_after", "-1")
             if not re.fullmatch(r"-1|\d{1,15}", after, re.ASCII):
@@ -73,15 +65,17 @@ class StoredResponses:
         return {"id": f"{RESPONSE}{run}", "object": "response", "deleted": True}
 
     async def _cancel(self, http: Request) -> dict[str, Any]:
-        run = _run_of(http)
-        served = self._served(http, run)
-        if served is not None and self._registry.cancel(run):
+        served = await self._found(http)
+        if self._registry.cancel(served.id):
             return _encoder(served).response("cancelled")
-        return _told(served if served is not None else await asyncio.to_thread(self._replayed, http, run))
+        return _told(served)
 
-    def _served(self, http: Request, run: str) -> ServedRun | None:
-        served = self._registry.find(run)
-        return served if served is not None and served.origin == principal_of(http.scope).origin else None
+    async def _found(self, http: Request) -> ServedRun:
+        """The run of a request, also one of another replica. Raises `RequestError`."""
+        run = _run_of(http)
+        if (served := await self._followed.find(run, principal_of(http.scope))) is None:
+            raise _unknown(run)
+        return served
 
     def _stored(self, http: Request, run: str) -> Trace:
         store = open_state(self._registry.runs.settings().paths).traces
@@ -92,19 +86,6 @@ class StoredResponses:
         if trace.run != run or not principal_of(http.scope).asked_for(trace):
             raise _unknown(run)
         return trace
-
-    def _replayed(self, http: Request, run: str) -> ServedRun:
-        """A run that only its trace is left of, as its clients read it."""
-        trace = self._stored(http, run)
-        stream = ResponseStream(sign=partial(client_calls, ids=self._registry.runs.call_ids))
-        served = ServedRun(run, "", stream, model=_MODELS.get(trace.mode, "conductor"))
-        served.created = int(datetime.fromisoformat(trace.time).timestamp())
-        if (talk := trace.question.conversation) is not None:
-            served.keep_namespaces(talk.tools)
-        for event, after in fold(open_state(self._registry.runs.settings().paths).traces.events(run)):
-            served.show(event, after)
-        served.end(stream.outcome(served.reasoning))
-        return served
 
 
 def _run_of(http: Request) -> str:

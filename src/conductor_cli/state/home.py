@@ -91,6 +91,13 @@ class State(Protocol):
     def size_of_attachments(self, runs: Collection[str]) -> int:
         """Return how many bytes would be deleted with the traces of these runs."""
 
+    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:
+        """Return the run that answers the request of a key, and for how many seconds it is to do so.
+
+        That is `run` where there was none, or only the failed one `instead_of`. Raises `UsageError` where the key was
+        used for another request. All of them are hashes. Files know nothing of the requests of other processes.
+        """
+
     def secret(self) -> bytes:
         """Return what the servers of this state sign with; made on first use. Raises `OSError`, `StateUnavailable`."""
 
@@ -150,6 +157,9 @@ class FileState:
         return self.attachments().prunable(self.paths.traces, runs) if runs else 0
 
     circuits = None
+
+    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:  # noqa: ARG002
+        return run, 0.0
 
     def secret(self) -> bytes:
         return load_secret(self.paths.state)
@@ -230,6 +240,11 @@ class SharedState:
 
     def size_of_attachments(self, runs: Collection[str]) -> int:
         return self.attachments().prunable(runs) if runs else 0
+
+    def claim_request(self, key: str, request: str, run: str, instead_of: str = "") -> tuple[str, float]:
+        from conductor_cli.state.postgres.records import claim_request
+
+        return claim_request(self.database, key, request, run, instead_of)
 
     def secret(self) -> bytes:
         from conductor_cli.state.postgres.records import shared_secret

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from conductor_cli.core.chat import Attachment
-from conductor_cli.core.errors import ConductorError, ConfigError, ModelError
+from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.serialization import dump
 from conductor_cli.state.conversations import MAX_NAMES
@@ -202,20 +202,11 @@ class SharedCircuits:
             return []
 
 
-def claim_request(database: Database, key: str, request: str, run: str) -> str:
-    """Return the run that answers the request of this key: `run`, or that of the first one that was sent.
-
-    Both `key` and `request` are hashes. Raises `ConfigError` where the key was used for another request.
-    """
-    statement = (
-        "INSERT INTO conductor_requests VALUES (%s, %s, %s, clock_timestamp() + make_interval(secs => %s))"
-        " ON CONFLICT (key) DO UPDATE SET"
-        " request = CASE WHEN old.until < clock_timestamp() THEN excluded.request ELSE old.request END,"
-        " run = CASE WHEN old.until < clock_timestamp() THEN excluded.run ELSE old.run END,"
-        " until = CASE WHEN old.until < clock_timestamp() THEN excluded.until ELSE old.until END"
-        " RETURNING request, run"
-    ).replace("INTO conductor_requests", "INTO conductor_requests AS old")
-    ((first, found),) = database.call(statement, key, request, run, REQUEST_SECONDS)
+def claim_request(database: Database, key: str, request: str, run: str, instead_of: str) -> tuple[str, float]:
+    """Return the run that answers the request of a key, and for how long. See `State.claim_request`."""
+    ((first, found, age),) = database.call(
+        "SELECT * FROM conductor_claim(%s, %s, %s, %s, %s)", key, request, run, instead_of, REQUEST_SECONDS
+    )
     if first != request:
-        raise ConfigError("this Idempotency-Key was used for another request")
-    return str(found)
+        raise UsageError("this Idempotency-Key was used for another request", hint="use a new one for each request")
+    return str(found), float(age)

@@ -266,6 +266,22 @@ CREATE TABLE conductor_requests (
     key text PRIMARY KEY,
     request text NOT NULL,
     run text NOT NULL,
-    until timestamptz NOT NULL
+    begun timestamptz NOT NULL
 );
-CREATE INDEX conductor_requests_until ON conductor_requests (until);
+CREATE INDEX conductor_requests_begun ON conductor_requests (begun);
+
+-- The run that answers a request: the new one where there is none, only an old one, or the one that has failed.
+CREATE FUNCTION conductor_claim(
+    of_key text, new_request text, new_run text, failed text, seconds float8,
+    OUT request text, OUT run text, OUT age float8
+) LANGUAGE plpgsql AS $$
+DECLARE
+    oldest CONSTANT timestamptz := clock_timestamp() - make_interval(secs => seconds);
+BEGIN
+    DELETE FROM conductor_requests r WHERE r.begun < oldest;
+    INSERT INTO conductor_requests AS r VALUES (of_key, new_request, new_run, clock_timestamp())
+        ON CONFLICT (key) DO UPDATE SET run = excluded.run, request = excluded.request, begun = excluded.begun
+        WHERE r.run = failed;
+    SELECT r.request, r.run, extract(epoch FROM clock_timestamp() - r.begun)
+        INTO request, run, age FROM conductor_requests r WHERE r.key = of_key;
+END $$;

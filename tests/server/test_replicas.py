@@ -1,0 +1,144 @@
+"""Two servers over one database: what one of them does, the other one knows; and what both do while it is away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from conductor_cli.state import home
+from conductor_cli.state.postgres import database as module
+from tests.cli.stage import Stage, says, stalls
+from tests.server.plain_api import Serving, serving
+from tests.state.cluster import Cluster
+from tests.state.conftest import postgres
+
+__all__ = ["postgres"]
+
+
+@pytest.fixture
+def replicas(stage: Stage, postgres: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Serving, Serving]]:
+    """Each has a state of its own, as two processes have."""
+    monkeypatch.setenv("CONDUCTOR_LLM_STATE", postgres.new_database())
+    monkeypatch.setattr(module, "AWAY_SECONDS", 0.2)
+    with ExitStack() as stack:
+        yield stack.enter_context(serving()), stack.enter_context(serving())
+    home._shared_state.cache_clear()
+
+
+def respond(server: Serving, key: str = "", **more: Any) -> httpx.Response:
+    headers = {"idempotency-key": key} if key else {}
+    body = {"model": "conductor-mini", "input": "Why?", **more}
+    return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=30)
+
+
+def events(stream: str) -> list[dict[str, Any]]:
+    return [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
+
+
+def text_of(response: dict[str, Any]) -> str:
+    return str(response["output"][-1]["content"][0]["text"])
+
+
+def test_a_response_is_there_on_every_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+    """It is read, streamed on, continued, listed on the page and deleted where it was not made."""
+    one, two = replicas
+    made = respond(one).json()
+    place = f"{two.url}/v1/responses/{made['id']}"
+    read = httpx.get(place).json()
+    assert (text_of(read), read["status"], read["model"]) == ("alpha answers", "completed", "conductor-mini")
+    streamed = events(httpx.get(place, params={"stream": "true"}).text)
+    rest = events(
+        httpx.get(place, params={"stream": "true", "starting_after": streamed[-1]["sequence_number"] - 1}).text
+    )
+    assert [each["type"] for each in rest] == ["response.completed"]
+    runs = httpx.get(f"{two.url}/v1/conductor/runs").json()["runs"]
+    assert [run["run"] for run in runs] == [made["id"].removeprefix("resp_")]
+    more = respond(two, input="And?", previous_response_id=made["id"])
+    assert more.json()["previous_response_id"] == made["id"]
+    assert b"Why?" in stage.asked("alpha")[-1].body
+    assert httpx.delete(place).json()["deleted"] is True
+    assert httpx.get(place).status_code == 404
+
+
+def test_a_run_that_goes_on_is_followed_from_another_replica(stage: Stage, replicas: tuple[Serving, Serving]) -> None:
+    """It is in progress there until it ends where it is driven."""
+    one, two = replicas
+    stage.models["alpha"] = stalls("First ")
+    threading.Thread(target=respond, args=(one,), kwargs={"stream": True}, daemon=True).start()
+    while not (going := [served.id for served in one.registry.going_on]) or not stage.asked("alpha"):
+        time.sleep(0.02)
+    place = f"{two.url}/v1/responses/resp_{going[0]}"
+    for _ in range(100):
+        if (read := httpx.get(place)).status_code == 200:
+            break
+        time.sleep(0.05)
+    assert read.json()["status"] == "in_progress"
+    seen = ""
+    with httpx.stream("GET", place, params={"stream": "true"}, timeout=20) as answer:
+        for line in answer.iter_lines():
+            seen += f"{line}\n"
+            if "output_text.delta" in line and line.startswith("data: "):
+                one.registry.cancel(going[0])
+    kinds = [each["type"] for each in events(seen)]
+    assert (kinds[0], kinds[-1]) == ("response.created", "response.incomplete")
+    assert [each["delta"] for each in events(seen) if each["type"] == "response.output_text.delta"] == ["First "]
+
+
+def test_a_request_with_an_idempotency_key_is_one_run_on_all_replicas(
+    stage: Stage, replicas: tuple[Serving, Serving]
+) -> None:
+    """Sent to both at once or later; for another request the key is refused, and a run that failed is tried again."""
+    one, two = replicas
+    made = list[dict[str, Any]]()
+    threads = [
+        threading.Thread(target=lambda server=server: made.append(respond(server, "k1").json())) for server in replicas
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made.append(respond(two, "k1").json())
+    assert len({each["id"] for each in made}) == 1
+    assert [text_of(each) for each in made] == ["alpha answers"] * 3
+    assert len(stage.asked("alpha")) == 1
+    refused = respond(two, "k1", input="Else?")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
+    stage.models["alpha"] = stage.models["beta"] = says("")
+    assert respond(one, "k2").status_code >= 500
+    stage.models["alpha"] = stage.models["beta"] = says("now")
+    assert text_of(respond(two, "k2").json()) == "now"
+
+
+def test_while_the_database_is_away_requests_get_503_and_others_go_on(
+    stage: Stage, replicas: tuple[Serving, Serving], postgres: Cluster
+) -> None:
+    """Never 401, no call of a worker, no address; ready within seconds of its return, also where it was away first."""
+    one, _ = replicas
+    assert respond(one).status_code == 200
+    called = len(stage.asked("alpha"))
+    postgres.control("stop", "--mode", "immediate")
+    try:
+        home._shared_state.cache_clear()
+        with serving() as late:
+            for server in (one, late):
+                for answer in (respond(server), respond(server, stream=True), httpx.get(f"{server.url}/readyz")):
+                    assert answer.status_code == 503
+                    assert not any(word in answer.text for word in ("127.0.0.1", str(postgres.port), "postgresql://"))
+                assert respond(server).headers["retry-after"] == "2"
+                assert httpx.get(f"{server.url}/livez").status_code == 200
+            assert httpx.get(f"{one.url}/v1/conductor/runs").status_code == 503
+            assert len(stage.asked("alpha")) == called
+            postgres.control("start")
+            back = time.monotonic()
+            while {respond(server).status_code for server in (one, late)} != {200}:
+                assert time.monotonic() - back < 5
+    finally:
+        if httpx.get(f"{one.url}/readyz").status_code != 200:
+            postgres.control("start")
