@@ -16,7 +16,7 @@ from conductor_cli.core.profile import PROFILES, PROMPTED, PROMPTED_JSON, ROUTED
 from conductor_cli.core.usage import FREE
 from conductor_cli.models.base import ChoosesModel, Model
 from conductor_cli.models.command.programs import PROGRAMS, command_of, describe_program
-from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, model_of, with_scheme
+from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, holds_password, model_of, with_scheme
 from conductor_cli.models.router import SUFFIX, Router
 from conductor_cli.models.structured_output import SupportsConstraints
 from conductor_cli.models.weights.model_store import Manifest, ModelStore
@@ -43,7 +43,7 @@ def resolve_planner(settings: Settings) -> Worker:
     if _is_url(text):
         url, _, model = text.partition("#")
         # The URL is stored in traces and shown, so it must not hold a password.
-        if "@" in url.partition("://")[2].partition("/")[0]:
+        if holds_password(url):
             hint = "configure it as a worker with key_env instead"
             raise ConfigError("the planner's URL holds a password", hint=hint)
         planner = Worker(name="conductor", kind="openai-compatible", model=model, options={"base_url": url})

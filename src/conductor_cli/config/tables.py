@@ -21,7 +21,7 @@ from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import DecodeError, load
 from conductor_cli.core.usage import FREE, Price
 from conductor_cli.models.command.programs import PROGRAMS
-from conductor_cli.models.presets import costs_nothing, shipped_pools
+from conductor_cli.models.presets import costs_nothing, holds_password, shipped_pools
 from conductor_cli.models.worker_options import OptionError, check_options
 
 T = TypeVar("T")
@@ -232,7 +232,7 @@ def _check_values(table: Table, found: WorkerTable) -> None:
         # An API key in a settings file would be shown and backed up.
         names = [key, *(value if isinstance(value, Mapping) and key == "headers" else ())]
         is_url = isinstance(value, str) and key == "base_url"
-        has_password = is_url and "@" in value.partition("://")[2].partition("/")[0]
+        has_password = is_url and holds_password(value)
         if has_password or any(_SECRET.fullmatch(name) for name in names):
             raise table.error(key, f"{key}: keys do not belong in a file", 'name a variable: key_env = "MY_KEY"')
     variable = table.values.get("key_env", "KEY")

@@ -25,13 +25,17 @@ UNKNOWN_PROVIDER: Final = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Party:
-    """A worker or the conductor as policies know it: `recipient` gets what it is sent, `local` means this machine."""
+    """A worker or the conductor as policies know it: `recipient` gets what it is sent, `local` means this machine.
+
+    Where one of several addresses gets it, they are its `parts`, and a rule has to allow each of them.
+    """
 
     name: str
     recipient: str
     kind: str = ""
     local: bool = False
     tags: tuple[str, ...] = ()
+    parts: tuple[Party, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,8 @@ class Policy:
 
         `allow` is about workers: a conductor on this machine need not be in it.
         """
+        if party.parts:
+            return next(filter(None, (self.denial_reason(part, plans=plans) for part in party.parts)), "")
         if self.local_only and not party.local:
             is_unknown = party.recipient == UNKNOWN_PROVIDER
             elsewhere = "who reads this is unknown" if is_unknown else f"{party.recipient} is not"
@@ -67,7 +73,11 @@ class Policy:
 
     def allows_files(self, party: Party) -> bool:
         """Return whether attached files may be sent to `party`."""
-        return all(any(selector_matches(selector, party) for selector in group) for group in self.files_only)
+        return all(
+            any(selector_matches(selector, part) for selector in group)
+            for part in party.parts or (party,)
+            for group in self.files_only
+        )
 
 
 NO_POLICY: Final = Policy()

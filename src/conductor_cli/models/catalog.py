@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.core.errors import ConfigError, KeyMissing
 from conductor_cli.core.pool import Worker
@@ -20,16 +20,22 @@ from conductor_cli.models.command.programs import PROGRAMS
 from conductor_cli.models.presets import (
     OPENAI_APIS,
     PRESETS,
+    at_url,
     base_url_of,
     is_own_address,
     missing_key_hint,
     model_of,
+    urls_of,
     with_scheme,
 )
 from conductor_cli.models.router import SUFFIX as ROUTER_SUFFIX
 from conductor_cli.models.router import Router
 from conductor_cli.models.structured_output import is_cloud_model
 from conductor_cli.models.worker_options import OptionError, check_options, unknown_kind
+
+if TYPE_CHECKING:
+    from conductor_cli.models.chat_api_model import ChatApiModel
+    from conductor_cli.models.several_servers import SeveralServers
 
 StoredKeys = Callable[[str, str], str | None]
 """The key that is stored for a kind of worker at an address, or None.
@@ -125,7 +131,15 @@ def secrets_around(worker: Worker, environ: Mapping[str, str]) -> list[str]:
     return [*values, *(value.rpartition(" ")[2] for value in values)]
 
 
-def _http(worker: Worker, key: str, secrets: Secrets) -> Model:
+def _http(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel | SeveralServers:
+    if len(urls := urls_of(worker)) == 1:
+        return _at_server(worker, key, secrets)
+    from conductor_cli.models.several_servers import SeveralServers
+
+    return SeveralServers([_at_server(at_url(worker, url), key, secrets) for url in urls])
+
+
+def _at_server(worker: Worker, key: str, secrets: Secrets) -> ChatApiModel:
     from conductor_cli.models.chat_api_model import ChatApiModel
 
     base_url, model, preset = base_url_of(worker), model_of(worker), PRESETS[worker.kind]
@@ -149,6 +163,8 @@ def _http(worker: Worker, key: str, secrets: Secrets) -> Model:
 def _litellm(worker: Worker, key: str, secrets: Secrets) -> Model:
     from conductor_cli.models.litellm import LiteLLM, preload_litellm
 
+    if len(urls_of(worker)) > 1:
+        raise OptionError(worker, "base_url", "litellm takes one address", "leave out the others")
     if worker.options.get("ca_file"):
         hint = "set SSL_CERT_FILE in the environment instead"
         raise OptionError(worker, "ca_file", "litellm does not support ca_file", hint)

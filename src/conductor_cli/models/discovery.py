@@ -20,7 +20,7 @@ from conductor_cli.models.api_errors import ApiError
 from conductor_cli.models.base import table_of, tables_in, text_of
 from conductor_cli.models.chat_apis import CHAT_APIS
 from conductor_cli.models.http import HttpClient, preload_http
-from conductor_cli.models.presets import PRESETS, base_url_of, costs_nothing, table_name
+from conductor_cli.models.presets import PRESETS, costs_nothing, table_name, urls_of
 from conductor_cli.models.prices import load_prices
 from conductor_cli.models.structured_output import is_local_chat_model
 
@@ -184,7 +184,7 @@ async def list_models(worker: Worker, key: str, *, seconds: float) -> list[Liste
     ca_file = str(worker.options.get("ca_file") or "")
     headers = {**api.headers(key), **worker.options.get("headers", {})}
     secrets = Secrets(key, *secrets_in(headers))
-    server = HttpClient(base_url_of(worker), headers=headers, secrets=secrets, ca_file=ca_file)
+    server = HttpClient(urls_of(worker)[0], headers=headers, secrets=secrets, ca_file=ca_file)
     try:
         listed = await server.list_json(LISTS.get(worker.kind, "/models"), seconds=seconds)
     finally:

@@ -94,6 +94,21 @@ def base_url_of(worker: Worker) -> str:
     return str(worker.options.get("base_url") or preset.base_url).rstrip("/")
 
 
+def urls_of(worker: Worker) -> list[str]:
+    """Return each address that a worker's questions may be sent to: several servers may have the same model."""
+    return [url.strip().rstrip("/") for url in base_url_of(worker).split(",")]
+
+
+def holds_password(urls: str) -> bool:
+    """Whether an address, or one of several, has a password in it."""
+    return any("@" in url.partition("://")[2].partition("/")[0] for url in urls.split(","))
+
+
+def at_url(worker: Worker, url: str) -> Worker:
+    """Return the worker as it is at one of its addresses."""
+    return replace(worker, options={**worker.options, "base_url": url})
+
+
 def model_of(worker: Worker) -> str:
     """Return the model that a worker asks for: its own, else its provider's first; empty if its server chooses."""
     if worker.model or worker.kind not in PRESETS:
@@ -144,7 +159,7 @@ def is_local(worker: Worker) -> bool:
     if is_cloud_model(worker.model):
         return False
     preset = PRESETS.get(worker.kind)
-    return preset is not None and preset.adapter == "http" and is_loopback(base_url_of(worker))
+    return preset is not None and preset.adapter == "http" and all(map(is_loopback, urls_of(worker)))
 
 
 THIS_MACHINE: Final = "this machine"  # who reads what a local worker is sent
@@ -158,6 +173,8 @@ def recipient_of(worker: Worker) -> str:
     """
     if is_local(worker):
         return THIS_MACHINE
+    if len(urls := urls_of(worker)) > 1:
+        return ", ".join(dict.fromkeys(recipient_of(at_url(worker, url)) for url in urls))
     if worker.kind in PROGRAMS:
         return recipient_of_program(worker)
     url = base_url_of(worker)
@@ -200,10 +217,11 @@ def account_of(worker: Worker) -> tuple[str, ...]:
 
 def party_of(worker: Worker) -> Party:
     """Return a worker as policies know it."""
-    recipient = recipient_of(worker)
+    recipient, urls = recipient_of(worker), urls_of(worker)
     return Party(
-        name=worker.name, recipient=recipient, kind=worker.kind, local=recipient == THIS_MACHINE, tags=worker.tags
-    )
+        name=worker.name, recipient=recipient, kind=worker.kind, local=recipient == THIS_MACHINE, tags=worker.tags,
+        parts=tuple(party_of(at_url(worker, url)) for url in urls) if len(urls) > 1 else (),
+    )  # fmt: skip
 
 
 def costs_nothing(worker: Worker) -> bool:

@@ -1,0 +1,151 @@
+"""One model behind several servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.policy import Policy
+from conductor_cli.core.pool import Worker
+from conductor_cli.models import several_servers
+from conductor_cli.models.catalog import open_model
+from conductor_cli.models.presets import party_of
+from conductor_cli.models.several_servers import SeveralServers
+from tests.models.kit import text
+from tests.models.test_structured import FIELDS, GRAMMAR, owned
+from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, saying, usage
+
+
+async def busy(seen: SeenStep, wire: Wire) -> None:
+    await wire.json({"error": {"message": "no room"}}, 503)
+
+
+async def breaks_off(seen: SeenStep, wire: Wire) -> None:
+    await wire.head()
+    await wire.frames(delta("Half "))
+    wire.cut()
+
+
+async def refuses(seen: SeenStep, wire: Wire) -> None:
+    await wire.json({"error": {"message": "no such thing", "type": "invalid_request_error"}}, 404)
+
+
+def answers(word: str) -> Script:
+    return owned("vllm", saying(delta(word), delta(finish="stop"), usage()))
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Loopback]]:
+    monkeypatch.setattr(several_servers, "LOOK_SECONDS", 0.05)
+    with ExitStack() as stack:
+        yield [stack.enter_context(loopback(answers(word))) for word in ("one", "two")]
+
+
+def worker_at(*servers: Loopback) -> Worker:
+    urls = ",".join(f"{server.url}/v1" for server in servers)
+    return Worker(name="w", kind="openai-compatible", model="m", options={"base_url": urls})
+
+
+async def ask(model: SeveralServers) -> str:
+    return text([chunk async for chunk in model.stream(GRAMMAR)])
+
+
+def opened(*servers: Loopback) -> SeveralServers:
+    found = open_model(worker_at(*servers), environ={})
+    assert isinstance(found, SeveralServers)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("owner", "field"),
+    [("vllm", "structured_outputs"), ("llamacpp", "grammar"), ("sglang", "ebnf"), ("library", None)],
+)
+def test_each_server_is_sent_the_grammar_in_its_own_field(two: list[Loopback], owner: str, field: str | None) -> None:
+    two[0].script = owned(owner, saying(delta("one"), delta(finish="stop"), usage()))
+
+    async def both() -> list[str]:
+        model = opened(*two)
+        said = list(await asyncio.gather(ask(model), ask(model)))
+        await model.close()
+        return said
+
+    assert sorted(asyncio.run(both())) == ["one", "two"]
+    sent = [next((name for name in FIELDS if name in server.requests[-1].json), None) for server in two]
+    assert sent == [field, "structured_outputs"]
+
+
+def test_calls_go_to_the_server_with_the_fewest(two: list[Loopback]) -> None:
+    async def many() -> None:
+        model = opened(*two)
+        await asyncio.gather(*(ask(model) for _ in range(8)))
+        await model.close()
+
+    asyncio.run(many())
+    assert [sum(seen.method == "POST" for seen in server.requests) for server in two] == [4, 4]
+
+
+@pytest.mark.parametrize("fault", [busy, None], ids=["no room", "not there"])
+def test_a_server_that_fails_is_left_out_until_it_answers(two: list[Loopback], fault: Script | None) -> None:
+    async def while_away_and_back() -> list[str]:
+        model, said = opened(*two), list[str]()
+        if fault is None:
+            two[0].close()
+        else:
+            two[0].script = fault
+        said += [await ask(model) for _ in range(3)]
+        asked = len(two[0].requests)
+        said.append(await ask(model))
+        assert sum(seen.method == "POST" for seen in two[0].requests[asked:]) == 0
+        if fault is not None:
+            two[0].script = answers("back")
+            async with asyncio.timeout(10):
+                while await ask(model) != "back":
+                    pass
+        await model.close()
+        return said
+
+    assert asyncio.run(while_away_and_back()) == ["two"] * 4
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"), [((breaks_off, None), "broken"), ((refuses, None), "missing"), ((busy, busy), "overloaded")]
+)
+def test_an_answer_that_has_begun_a_refusal_and_the_last_failure_are_told(
+    two: list[Loopback], faults: tuple[Script | None, Script | None], reason: str
+) -> None:
+    """None of them is asked for again where another server would answer the same, or where there is no other."""
+    for server, fault in zip(two, faults, strict=True):
+        server.script = fault or server.script
+
+    async def once() -> None:
+        model = opened(*two)
+        try:
+            await ask(model)
+        finally:
+            await model.close()
+
+    with pytest.raises(ModelError) as caught:
+        asyncio.run(once())
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        (Policy(), True),
+        (Policy(local_only=True), False),
+        (Policy(deny=("provider:b.example",)), False),
+        (Policy(allow=(("provider:a.example",),)), False),
+        (Policy(allow=(("provider:a.example", "provider:b.example"),)), True),
+    ],
+)
+def test_a_rule_has_to_allow_each_address(policy: Policy, allowed: bool) -> None:
+    urls = "http://a.example/v1,http://b.example/v1"
+    party = party_of(Worker(name="w", kind="openai-compatible", options={"base_url": urls}))
+    assert party.recipient == "a.example, b.example"
+    assert (not policy.denial_reason(party)) == allowed
+    assert Policy(files_only=policy.allow).allows_files(party) == (not policy.allow or allowed)
