@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import stat
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -383,3 +384,95 @@ def test_bytes_that_cannot_be_stored_are_told_or_refused(
     seeing.ends(code, "ask", "What?", "-f", chart, told="the attached files cannot be stored")
     assert len(seeing.asked("alpha")) == (code == 0)
     assert len(list(seeing.traces.glob("*.jsonl"))) == (code == 0)
+
+
+# Documents that are read as text
+
+PAGE = """<!DOCTYPE html><html><head><title>T</title><style>p {}</style></head><body>
+<h1>Terms</h1><script>steal()</script><p>Notice: <b>3 months</b>.</p><img src="a.png"><img src="b.png">
+<table><tr><th>City</th><th>Fee</th></tr><tr><td>Rome</td><td>7</td></tr></table></body></html>"""
+
+
+def word_document(path: Path, body: str) -> Path:
+    """A Word document with this body, and a picture that is a link to a file of this machine."""
+    link = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    parts = {
+        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"/>',
+        "_rels/.rels": f'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        f'<Relationship Id="r1" Type="{link}/officeDocument" Target="word/document.xml"/></Relationships>',
+        "word/_rels/document.xml.rels": "<Relationships xmlns="
+        f'"http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r2" Type="{link}/image" '
+        'Target="file:///etc/passwd" TargetMode="External"/></Relationships>',
+        "word/document.xml": "<w:document xmlns:w="
+        f'"http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{body}</w:body></w:document>',
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return path
+
+
+def paragraph(text: str) -> str:
+    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+PICTURE = (
+    '<w:p><w:r><w:drawing><wp:inline xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing">'
+    '<a:graphic xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:graphicData><pic:pic '
+    'xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture"><pic:blipFill><a:blip r:link="r2" '
+    'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"/></pic:blipFill></pic:pic>'
+    "</a:graphicData></a:graphic></wp:inline></w:drawing></w:r></w:p>"
+)
+
+
+def test_a_page_is_read_as_its_text_and_in_a_tree_as_source(stage: Stage, tmp_path: Path) -> None:
+    pytest.importorskip("markdownify")
+    (tmp_path / "site").mkdir()
+    page = tmp_path / "site/terms.html"
+    page.write_text(PAGE)
+    done = stage.ok("ask", "What is the fee?", "-f", page)
+    sent = text_of(sent_to(stage, "alpha"))
+    assert "# Terms" in sent
+    assert "| Rome | 7 |" in sent
+    assert "steal()" not in sent
+    assert "terms.html is read as text: about 2" in done.err
+    assert "left out: 1 scripts, 2 images" in done.err
+    stage.ok("ask", "What does the script do?", "-f", tmp_path / "site")
+    assert "steal()" in text_of(sent_to(stage, "alpha"))
+
+
+def test_a_page_of_the_web_is_read_as_its_text(stage: Stage) -> None:
+    pytest.importorskip("markdownify")
+
+    async def script(seen: SeenStep, wire: Wire) -> None:
+        await wire.head(200, "text/html")
+        await wire.send(PAGE)
+
+    with loopback(script) as web:
+        stage.ok("ask", "What is the fee?", "-f", f"{web.url}/terms")
+    assert "**3 months**" in text_of(sent_to(stage, "alpha"))
+
+
+def test_a_word_document_is_read_as_its_text_and_opens_no_file(stage: Stage, tmp_path: Path) -> None:
+    pytest.importorskip("mammoth")
+    path = word_document(tmp_path / "contract.docx", f"{paragraph('Notice: 3 months.')}{PICTURE}")
+    done = stage.ok("ask", "How long?", "-f", path)
+    sent = text_of(sent_to(stage, "alpha"))
+    assert "Notice: 3 months." in sent
+    assert "root:" not in sent
+    assert "contract.docx is read as text" in done.err
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("<w:p>" * 3000, "cannot be read"),
+        ("", "cannot be read"),
+        ("<w:p/>" * 2_000_000, "cannot be read"),  # gigabytes of elements from a small file
+    ],
+    ids=["broken", "empty", "bomb"],
+)
+def test_a_word_document_that_cannot_be_read_is_an_error(stage: Stage, tmp_path: Path, body: str, said: str) -> None:
+    pytest.importorskip("mammoth")
+    stage.fails(2, "ask", "How long?", "-f", word_document(tmp_path / "contract.docx", body), told=said)
+    assert stage.server.requests == []

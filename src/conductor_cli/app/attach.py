@@ -34,6 +34,18 @@ from conductor_cli.state.interfaces import AttachmentStore
 PDF_LIMITS: Final = ChildLimits(seconds=20, memory=1 << 30, cpu_seconds=30)
 """Of reading one document: 32 MB of ordinary text take about 10 s and 200 MB."""
 
+_REASONS: Final = {
+    "time": "reading it took too long",
+    "memory": "reading it took too much memory or time",
+    "damaged": "it is damaged",
+    "length": "it is very long",
+}
+_WORD: Final = b"word/document.xml"
+"""The part of a Word document that has its text; a ZIP archive has the names of its parts in plain letters."""
+_HTML: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.{0,1000}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+
 PdfProblem = Literal["", "damaged", "encrypted", "memory", "length", "time"]
 
 
@@ -104,8 +116,11 @@ class Attacher:
     settings: Settings
     tell: Callable[[str], None] = lambda _: None
 
-    def attach(self, path: Path) -> File:
-        """The file at a path, an image, a PDF or a text. Raises `UsageError`."""
+    def attach(self, path: Path, *, pages: bool = True) -> File:
+        """The file at a path, an image, a PDF, a Word document or a text. Raises `UsageError`.
+
+        With `pages`, one that is called HTML is read as a page, and not as the source of one.
+        """
         path = path.expanduser()
         try:
             with self._open(path) as file:
@@ -119,7 +134,7 @@ class Attacher:
             raise UsageError(f"{path} cannot be read: {error.strerror}", hint="check its name") from None
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise UsageError(f"{path} changed while it was read", hint="attach it again when nobody writes it")
-        return self.take(data, path.name)
+        return self.take(data, path.name, page=pages and path.suffix.lower() in {".html", ".htm"})
 
     def attach_all(self, name: str) -> list[File]:
         """The file of this name, or those of a directory or of a pattern (`src/**/*.py`). Raises `UsageError`.
@@ -139,7 +154,7 @@ class Attacher:
         files, size, other = list[File](), 0, 0
         for each in found:
             try:
-                file = self.attach(each)
+                file = self.attach(each, pages=False)  # in a tree it is source code
             except UsageError:
                 other += 1
                 continue
@@ -170,13 +185,13 @@ class Attacher:
 
         limits = [int(self.settings[f"attachments.{kind}_mb"]) * _MB for kind in ("image", "pdf")]
         found = asyncio.run(fetch(url, limit=max(TEXT_LIMIT, *limits)))
-        file = self.take(found.data, found.name)
+        file = self.take(found.data, found.name, page=bool(_HTML.match(found.data)))
         what = NAMES[file.attachment.media_type] if file.attachment else "text"
         self.tell(f"fetched {one_line(found.url)} ({what}, {format_size(len(found.data))})")
         return file
 
-    def take(self, data: bytes, name: str) -> File:
-        """These bytes as a file of this name. Raises `UsageError`."""
+    def take(self, data: bytes, name: str, *, page: bool = False) -> File:
+        """These bytes as a file of this name, or as what a web page says. Raises `UsageError`."""
         found = media_type_of(data)
         claimed = SUFFIXES.get(name.rpartition(".")[2].lower(), "")
         if not data and claimed:
@@ -187,6 +202,8 @@ class Attacher:
             self.tell(f"{name} is a {NAMES[found]}, and is attached as such")
         if not found:
             self._check_size(name, found, len(data))
+            if page or (data.startswith(b"PK") and _WORD in data):
+                return self._take_document(data, name)
             text = decode_text(data, name)
             return File(name=name, text=_notebook_text(text) if name.endswith(".ipynb") else text)
         self._check_size(name, found, len(data))
@@ -214,6 +231,26 @@ class Attacher:
             name=name, media_type=PDF, sha256=self.attachments.add(data), size=len(data), pages=found.pages
         )
         return File(name=name, text=found.text, attachment=attachment)
+
+    def _take_document(self, data: bytes, name: str) -> File:
+        """A Word document or a web page as its text, with a line on what was left out."""
+        try:
+            lines = run_child(Path(__file__).with_name("document_process.py"), data, PDF_LIMITS)
+        except ChildStopped as stopped:
+            lines = [{"end": "time" if stopped.why == "time" else "memory"}]
+        found = {key: value for line in lines for key, value in line.items()}
+        text, end = found.get("text", ""), found.get("end", "memory")
+        if not text.strip():
+            if end == "missing":
+                raise UsageError(f"{name} needs two libraries", hint="pip install mammoth markdownify")
+            raise UsageError(f"{name} cannot be read: {_REASONS.get(end, 'it holds no text')}", hint="save it as text")
+        left_out = [f"{count:,} {what}" for what, count in found["left_out"].items()]
+        left_out += [f"the end, because {_REASONS[end]}"] if end else []
+        self.tell(
+            f"{name} is read as text: about {int(len(text) / CHARS_PER_TOKEN):,} tokens"
+            + (f"; left out: {', '.join(left_out)}" if left_out else "")
+        )
+        return File(name=name, text=text)
 
     def _open(self, path: Path) -> BinaryIO:
         """A file, or a pipe as a shell makes it of `<(…)`. Raises `UsageError` or `OSError`."""
@@ -343,15 +380,9 @@ def _notebook_text(text: str) -> str:
 
 def _remark_on(found: PdfText) -> str:
     """What the user should know about a PDF whose text was not read as a whole; else empty."""
-    reasons = {
-        "time": "reading it took too long",
-        "memory": "reading it took too much memory or time",
-        "damaged": "it is damaged",
-        "length": "it is very long",
-    }
     if found.problem:
         read = f"only the text of {found.read} of {format_count(found.pages, 'page')} was read"
-        why = reasons.get(found.problem, found.problem)
+        why = _REASONS.get(found.problem, found.problem)
         return f"{read}: {why}" if found.read else f"its text cannot be read: {why}"
     return "" if found.text else "it holds no text, as scanned documents do; only workers that accept PDFs can read it"
 

@@ -69,7 +69,7 @@ Files = Annotated[
         "--file",
         "-f",
         metavar="PATH|URL...",
-        help="Attach texts, images, PDFs, directories: -f a.txt src/; - is stdin.",
+        help="Attach texts, images, PDFs, .docx, pages, directories; - is stdin.",
     ),
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System text for every worker.")]

@@ -30,7 +30,7 @@ SUFFIXES: Final = {
 _PDF_HEAD: Final = 1024  # Bytes in which a PDF's first line may stand (ISO 32000-2, annex I.2)
 
 _REFUSED: Final = (
-    (b"PK\x03\x04", 0, "a ZIP archive, as .docx and .xlsx files are"),
+    (b"PK\x03\x04", 0, "a ZIP archive, as .xlsx and .pptx files are"),
     (b"\xd0\xcf\x11\xe0", 0, "an old Microsoft Office file"),
     (b"\x1f\x8b", 0, "a gzip archive"),
     (b"\x7fELF", 0, "a program"),
