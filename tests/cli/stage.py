@@ -9,16 +9,21 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
+import typer.main
 
 from conductor_cli.cli import entry
 from tests.servers import Loopback, Script, SeenStep, Wire, delta, loopback, usage
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COMMAND = (sys.executable, "-m", "conductor_cli")
+
+# Typer makes the commands anew at each call, which took a quarter of a command that runs in this process.
+typer.main.get_command = cache(typer.main.get_command)
 PLANNER = "planner"
 
 ONE = "alpha | - | Answer it."

@@ -80,7 +80,9 @@ class CommandGroup(TyperGroup):
         """Return the command of this name; its module is imported the first time."""
         target = self._targets.pop(cmd_name, None)
         if target is not None:
-            command = self.commands[cmd_name] = load_command(cmd_name, target)
+            command = load_command(cmd_name, target)
+            command.rich_help_panel = getattr(self.commands[cmd_name], "rich_help_panel", None)
+            self.commands[cmd_name] = command
             accept_everywhere([option for option in self.params if option.name in self.everywhere], command)
         return super().get_command(ctx, cmd_name)
 
