@@ -221,7 +221,7 @@ def spending(settings: Settings) -> Iterator[CheckResult]:
     """Whether the record of today's spending has all calls that today's traces have; silent where it has."""
     with suppress(OSError):  # the check of directories says why
         if lost := find_lost_calls(settings):
-            hint = "see docs/reliability.md, and set lower limits for the rest of the day"
+            hint = "set lower limits for the rest of the day"
             yield CheckResult(name="spending", state="warning", text=lost, hint=hint)
 
 

@@ -52,10 +52,7 @@ def ask_command(
     ] = None,
     check: opt.Check = None,
 ) -> None:
-    """Ask a question: plan it, run the plan over the workers, print the answer.
-
-    docs/using.md says how --mode, --max-steps and --recursion go together, and which command runs what again.
-    """
+    """Ask a question: plan it, run the plan over the workers, print the answer."""
     if resume is not None and (template or question or file or system or schema or continued or continue_from):
         raise UsageError(
             "--resume takes no question: it finishes the stored one",

@@ -119,12 +119,12 @@ def _server_options(context: typer.Context, options: opt.RunOptions) -> ServerOp
 def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
 
-    A client starts this command; docs/mcp.md says how for some of them. The options hold for every call, which can
-    only narrow them.
+    A client starts this command, which its settings name as a server. The options hold for every call, which can only
+    narrow them.
     """
     check_sdk()
     if sys.stdin.isatty() and not context.obj.quiet:
-        print_notice("waiting for an MCP client on standard input; a client starts this command itself: docs/mcp.md")
+        print_notice("waiting for an MCP client on standard input; a client whose settings name it starts it")
     raise typer.Exit(serve_stdio(_server_options(context, options), __version__))
 
 

@@ -245,7 +245,7 @@ def rate_command(
 ) -> None:
     """Rate the answer of a stored run; the cards of its workers change with it. The last rating of a run counts.
 
-    docs/learning.md says how much. Nothing is sent anywhere.
+    Nothing is sent anywhere.
     """
     from conductor_cli.app.learning import rate_run  # the other commands stay quick
 

@@ -50,10 +50,7 @@ def try_command(
     ] = False,
     yes: opt.YesToCost = False,
 ) -> None:
-    """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan.
-
-    docs/eval.md says how to measure it well.
-    """
+    """Find out on a few questions whether a plan pays: your best worker alone, one chosen worker, and a plan."""
     flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)

@@ -216,8 +216,8 @@ def add_worker_command(
 ) -> None:
     """Add a worker, or change one that was added.
 
-    --set takes every other setting of a worker, which docs/workers.md lists: temperature=0.2, price=1.25,10,
-    accepts=image,pdf or key_env=NAME.
+    --set takes every other setting of a worker, such as temperature=0.2, price=1.25,10, accepts=image,pdf or
+    key_env=NAME; a name that it does not know is answered with the names that it knows.
     """
     settings = opt.stored_settings(context)
     assigned = opt.parse_assignments(more, lists=("accepts", "args", "command", "env", "tags", "tools"))
