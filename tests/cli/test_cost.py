@@ -267,7 +267,7 @@ def test_a_price_table_that_cannot_be_read_stops_nothing(
 
 
 def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
-    """By doctor and when a server starts: the file, and what differs. A run that was resumed counts once."""
+    """By doctor, when a server starts, and by ask: the file, and what differs. A run that was resumed counts once."""
     stage.plan, stage.models = TWO, {"beta": breaks()}
     stage.inside("ask", "How are you?")
     stage.models.clear()
@@ -288,6 +288,13 @@ def test_a_record_that_lacks_calls_of_the_traces_is_named(stage: Stage) -> None:
         server.stdout.readline()
         server.terminate()
         assert b"has lost calls: it has 36 tokens" in server.communicate()[1]
+    assert "has lost calls: it has 36 tokens" in stage.inside("mcp").err
+    file.unlink()  # a single question looks at the newest run alone, where a limit of the day depends on it
+    assert "has lost calls" not in stage.ok("ask", "How are you?").err
+    file.unlink()
+    stage.ok("config", "set", "limits.calls_day", "9")
+    assert "has lost calls: it has 0 tokens" in stage.ok("ask", "How are you?").err
+    assert "has lost calls" not in stage.ok("ask", "How are you?").err
 
 
 def test_no_command_opens_a_file_of_sqlite_by_itself(stage: Stage) -> None:

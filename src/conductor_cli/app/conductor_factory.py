@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Protocol
 
 from conductor_cli.app.keys import open_key_store
@@ -38,6 +39,8 @@ from conductor_cli.run import Conductor
 from conductor_cli.run.circuits import Circuits
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import AttachmentStore, Spending
+from conductor_cli.state.spending import FILE, local_now
+from conductor_cli.state.stored_run import SEPARATOR, RunQuery
 
 
 class OpenSpend(Protocol):
@@ -248,3 +251,28 @@ def _open_workers(pool: Pool, settings: Settings, loaded: LoadedModels) -> tuple
     if first is not None and not workers:
         raise first if isinstance(first, KeyMissing) else ConfigError(first.message, hint=first.hint)
     return workers, absent
+
+
+def find_lost_calls(settings: Settings, *, newest_only: bool = False) -> str:
+    """Return what the record of today's spending lacks of the calls in today's traces; empty where it lacks nothing.
+
+    It may have more than the traces, which need not be kept, but never less, unless the file was damaged or replaced.
+    What the demo models did is in no record. With `newest_only` one trace is read, which a single question has time
+    for. Raises `ConfigError`, `UsageError` and `OSError`.
+    """
+    today, state, demo = local_now().date(), open_state(settings.paths), set(rehearsal_pool().names)
+    since = f"{local_now().replace(hour=0, minute=0, second=0).astimezone(UTC):%Y%m%d-%H%M%S}"
+    if newest_only:
+        newest = [state.traces.trace(run, pieces=False) for run in state.traces.runs()[:1] if run >= since]
+        found = [(trace.usage.tokens, {record.worker for record in trace.steps}) for trace in newest]
+    else:
+        rows, _ = state.traces.newest(RunQuery(since=since), -1)
+        found = [(row.tokens, set(filter(None, row.workers.split(SEPARATOR)))) for row in rows]
+    traced = sum(tokens for tokens, workers in found if not workers <= demo)
+    recorded = sum(row.usage.tokens for row in state.read_spent(today))
+    if recorded >= traced:
+        return ""
+    return (
+        f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, the traces of today"
+        f" have {traced:,}; limits of the day leave too much"
+    )

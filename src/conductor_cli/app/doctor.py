@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from conductor_cli import __version__
 from conductor_cli.app.check_results import CheckResult
-from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.conductor_factory import find_lost_calls, open_conductor
 from conductor_cli.app.keys import key_state, open_key_store
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
@@ -33,7 +33,6 @@ from conductor_cli.app.planner_resolution import (
     resolve_planner,
 )
 from conductor_cli.app.rehearsal import DEMO_QUESTION
-from conductor_cli.app.traces import find_lost_calls
 from conductor_cli.app.worker_probes import run_worker_test
 from conductor_cli.app.worker_selection import discovered_workers, offered_workers, policy_objection
 from conductor_cli.config import Settings

@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from conductor_cli.app.rehearsal import rehearsal_pool
-from conductor_cli.config import Settings, app_paths, load_settings
+from conductor_cli.config import app_paths, load_settings
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.chat import MediaKind
 from conductor_cli.core.disclosures import Disclosure, disclosures_of, expected_disclosures, planning_disclosure
@@ -28,8 +27,7 @@ from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import recipient_of
 from conductor_cli.state.home import open_state
 from conductor_cli.state.interfaces import Traces
-from conductor_cli.state.spending import FILE, local_now
-from conductor_cli.state.stored_run import SEPARATOR, RunQuery, StoredRun, normalize_terms
+from conductor_cli.state.stored_run import RunQuery, StoredRun, normalize_terms
 from conductor_cli.state.trace_check import CheckedTraces, TraceCheck
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.html import html_page
@@ -94,25 +92,6 @@ def make_run_query(state: RunState | None, worker: str | None, since: str | None
         state=state or "", worker=worker or "",
         since=earliest_run_id(since, datetime.now(UTC)) if since else "", terms=words,
     )  # fmt: skip
-
-
-def find_lost_calls(settings: Settings) -> str:
-    """Return what the record of today's spending lacks of the calls in today's traces; empty where it lacks nothing.
-
-    It may have more than the traces, which need not be kept, but never less, unless the file was damaged or replaced.
-    What the demo models did is in no record. Raises `ConfigError` and `OSError`.
-    """
-    today, state = local_now().date(), open_state(settings.paths)
-    runs, _ = state.traces.newest(make_run_query(None, None, str(today), ()), -1)
-    demo = set(rehearsal_pool().names)
-    traced = sum(run.tokens for run in runs if not demo.issuperset(filter(None, run.workers.split(SEPARATOR))))
-    recorded = sum(row.usage.tokens for row in state.read_spent(today))
-    if recorded >= traced:
-        return ""
-    return (
-        f"{settings.paths.spending / FILE} has lost calls: it has {recorded:,} tokens of today, the traces of today"
-        f" have {traced:,}; limits of the day leave too much"
-    )
 
 
 # Verifying

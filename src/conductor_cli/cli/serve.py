@@ -18,10 +18,10 @@ from typing import Annotated
 import typer
 
 from conductor_cli import __version__
-from conductor_cli.app.traces import find_lost_calls
+from conductor_cli.app.conductor_factory import find_lost_calls
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text
-from conductor_cli.config import app_paths
+from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_money, format_time
@@ -115,6 +115,12 @@ def _server_options(context: typer.Context, options: opt.RunOptions) -> ServerOp
     )  # fmt: skip
 
 
+def _tell_lost_calls(settings: Settings) -> None:
+    with suppress(ConductorError, OSError):  # who may not read the record is told so by the first run
+        if lost := find_lost_calls(settings):
+            print_notice(lost)
+
+
 @opt.with_run_options(omit=NOT_FOR_A_SERVER)
 def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     """Serve ask, plan, run and trace as tools to an MCP client, over standard input and output.
@@ -125,7 +131,10 @@ def mcp_command(context: typer.Context, options: opt.RunOptions) -> None:
     check_sdk()
     if sys.stdin.isatty() and not context.obj.quiet:
         print_notice("waiting for an MCP client on standard input; a client whose settings name it starts it")
-    raise typer.Exit(serve_stdio(_server_options(context, options), __version__))
+    server = _server_options(context, options)
+    with suppress(ConductorError):  # broken settings are told by each call
+        _tell_lost_calls(server.settings())
+    raise typer.Exit(serve_stdio(server, __version__))
 
 
 app = typer.Typer(invoke_without_command=True)
@@ -160,9 +169,7 @@ def serve_command(
     check_packages()
     server = _server_options(context, options)
     settings = server.settings()
-    with suppress(ConductorError, OSError):  # who may not read the record is told so by the first run
-        if lost := find_lost_calls(settings):
-            print_notice(lost)
+    _tell_lost_calls(settings)
     access = access_rules(settings, host)
     opened = listen_at(host, port)
     shown, number = opened.getsockname()[:2]

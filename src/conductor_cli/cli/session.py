@@ -16,7 +16,7 @@ from signal import SIGINT
 from typing import Any, BinaryIO, Final
 
 from conductor_cli.app.attach import SILENCE, TEXT_LIMIT, TO_UTF8, Attacher, decode_text
-from conductor_cli.app.conductor_factory import open_conductor
+from conductor_cli.app.conductor_factory import find_lost_calls, open_conductor
 from conductor_cli.app.driver import Job, RunResult, begin_run, check_job, open_store, run_to_end
 from conductor_cli.app.learning import SETTING, check_command, check_learning, check_run
 from conductor_cli.app.rehearsal import is_rehearsal_run
@@ -30,9 +30,10 @@ from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
 from conductor_cli.config import Settings, format_value, load_settings, with_lower_limits
 from conductor_cli.core.continuation import continue_conversation
-from conductor_cli.core.errors import UsageError
+from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.media import SUFFIXES
 from conductor_cli.core.plan import Plan
+from conductor_cli.core.pool import DayLimits
 from conductor_cli.core.question import File, Question
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
@@ -137,6 +138,10 @@ class Session:
         streams = self.output == "answer" and sys.stdout.isatty() and not plan_only
         job = self.job(question, plan=plan, resume=resume, plan_only=plan_only, streams=streams)
         check_job(job)
+        if self.settings.day_limits != DayLimits() and not job.rehearsal:
+            with suppress(ConductorError, OSError):  # who may not read the record is told so by the run
+                if lost := find_lost_calls(self.settings, newest_only=True):
+                    self.tell(lost)
         if job.plans and not job.rehearsal:  # a person is offered a model where none plans
             offer_model(self.settings, quiet=self.quiet)
         stored = (*resume.pool.names, *needs) if resume is not None else ()
