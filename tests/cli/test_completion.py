@@ -21,8 +21,8 @@ from tests.cli.stage import SOURCE, Stage
 TABLE = json.loads(Path(PLACES[1], "words.json").read_text())
 FILES = [":files"]
 LINES = [
-    ("tr|", ["trace", "train"]),
-    ("-q --color always tr|", ["trace", "train"]),
+    ("tr|", ["try", "trace", "train"]),
+    ("-q --color always tr|", ["try", "trace", "train"]),
     ("--color |", ["auto", "always", "never"]),
     ("--color=al|", ["--color=always"]),
     ("--color = al|", ["always"]),  # as bash has it

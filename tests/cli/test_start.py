@@ -97,7 +97,7 @@ def test_many_options_stand_under_headings(stage: Stage) -> None:
 
 
 def test_what_few_people_need_stands_apart(stage: Stage) -> None:
-    assert {"pools", "eval", "serve", "launch", "mcp", "train"} == COMMANDS["Advanced"].keys()
+    assert {"pools", "eval", "serve", "launch", "mcp", "train", "tune"} == COMMANDS["Advanced"].keys()
     shown = stage.inside("workers", "--help").out
     assert shown.index("Commands:") < shown.index("  test ") < shown.index("Advanced:") < shown.index("  calibrate ")
     assert "\nExamples:\n  # Add a model of Ollama\n  conductor workers add fast" in shown

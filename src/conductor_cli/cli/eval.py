@@ -58,9 +58,9 @@ def eval_command(
     cases: Annotated[
         str | None,
         typer.Argument(
-            metavar="SET|SUITE|CASES.jsonl",
+            metavar="rehearsal|basics|everyday|SUITE|FILE",
             show_default=False,
-            help="A built-in set (rehearsal, basics, everyday), a published suite, or a file of cases. The set rehearsal runs the demo models, all "
+            help="A built-in set, a published suite, or a file of cases. The set rehearsal runs the demo models, all "
             "others your workers.",
         ),
     ] = None,
