@@ -248,8 +248,7 @@ def test_keys_are_tested_with_each_providers_word(stage: Stage) -> None:
     assert words["mistral"].endswith("; replace this key (file)")
     assert "start the server" in words["groq"]
     assert table.code == 0
-    assert table.out.splitlines()[0].split() == ["PROVIDER", "SOURCE", "WORKERS", "STATE", "TIME", "MESSAGE"]
-    assert "good" in table.out
+    assert table.out.startswith("good     openai: file, ")
 
 
 def test_the_same_key_of_two_providers_at_one_address_is_tested_for_both(stage: Stage) -> None:

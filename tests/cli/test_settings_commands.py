@@ -95,7 +95,7 @@ def test_a_worker_that_could_not_be_used_is_not_added(stage: Stage, what: str) -
 
 def test_workers_are_tested_with_a_call_each(stage: Stage) -> None:
     done = stage.ok("workers", "test")
-    assert sorted(line.split()[:2] for line in done.out.splitlines()[1:]) == [["alpha", "ok"], ["beta", "ok"]]
+    assert sorted(line.split()[:2] for line in done.out.splitlines()) == [["ok", "alpha:"], ["ok", "beta:"]]
     stage.models = {"alpha": refuses(401), "beta": replies("<html>Log in</html>", "text/html")}
     done = stage.inside("workers", "test", "alpha", "--json")
     assert (done.code, done.json[0]["state"], done.json[0]["error"]["kind"]) == (4, "failed", "key")

@@ -50,7 +50,8 @@ def found(stage: Stage, *more: str) -> Mapping[str, tuple[str, str]]:
 def test_what_a_model_reads_is_shown_by_what_only_the_file_says(stage: Stage) -> None:
     stage.models["alpha"] = model(image=says("It is 4,", "817."), pdf=says("6035"), tools=calls)
     done = stage.inside("workers", "test", "alpha", "--features")
-    assert (done.code, done.out.split()[-6:]) == (0, ["image:", "yes;", "pdf:", "yes;", "tools:", "yes"])
+    assert done.code == 0
+    assert done.out.startswith("ok       alpha: image: yes; pdf: yes; tools: yes (")
     assert [feature(seen) for seen in stage.asked("alpha")] == ["", "image", "pdf", "tools"]
     assert not stage.own.exists()
 

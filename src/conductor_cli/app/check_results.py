@@ -32,11 +32,6 @@ class CheckResult:
             name=name, state="failed", text=error.message, hint=error.hint, code=error.exit_code, seconds=seconds
         )
 
-    @property
-    def message(self) -> str:
-        """The text and the hint in one line."""
-        return "; ".join(filter(None, (self.text, self.hint)))
-
     def to_json(self, name: str = "name") -> dict[str, Any]:
         """For `--json`; `name` is what its name is called there."""
         seconds = None if self.seconds is None else round(self.seconds, 3)

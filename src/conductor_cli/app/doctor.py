@@ -402,8 +402,7 @@ async def _check_worker(worker: Worker, settings: Settings, stored: KeyStore, *,
     if tested.state == "failed":
         hint = f"{tested.hint}\nleave it out: conductor config set policy.deny {worker.name}".strip()
         return replace(tested, name=name, text=f"{found}, {tested.text}", hint=hint, data={})
-    answered = f"{found}, answered in {format_duration(tested.seconds or 0)}"
-    return CheckResult(name=name, text=answered, seconds=tested.seconds)
+    return CheckResult(name=name, text=f"{found}, answered", seconds=tested.seconds)
 
 
 async def check_planning(settings: Settings) -> CheckResult:
@@ -424,7 +423,7 @@ async def check_planning(settings: Settings) -> CheckResult:
         return _planning_failed(trace.error or Failure(kind="conductor", message="the model wrote no plan"))
     first = next((event.at for event in events if isinstance(event, StepPlanned)), 0.0)
     steps = format_count(len(trace.plan.steps), "step")
-    found = f"planned {steps} in {format_duration(seconds)}, the first step after {format_duration(first)}"
+    found = f"planned {steps}, the first step after {format_duration(first)}"
     if any(isinstance(event, PlanRejected) for event in events):
         hint = "try another profile: conductor config set conductor.profile prompted-json"
         found = f"{found}; its first reply was not a valid plan"
@@ -473,5 +472,5 @@ async def check_demo(settings: Settings) -> CheckResult:
         return CheckResult.failed(name, trace.error)
     steps = format_count(len(trace.steps), "step")
     # On another CPU these small models may write another word, which is no fault: the answer is only shown.
-    found = f"the demo models planned {steps} and answered {trace.answer.strip()!r:.60} in {format_duration(seconds)}"
+    found = f"the demo models planned {steps} and answered {trace.answer.strip()!r:.60}"
     return CheckResult(name=name, text=found, seconds=seconds)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.core.errors import KeyMissing, UsageError
+from conductor_cli.core.formatting import format_list
 from conductor_cli.keys.key_store import KeyStore, StoredKey, checked_key, same_address
 from conductor_cli.models.discovery import KeyVerdict, check_key
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
@@ -154,9 +155,11 @@ async def _check_one(found: FoundKey, stored: StoredKey | None) -> CheckResult:
         else:
             verdict = await check_key(found.provider, base_url, key, seconds=CHECK_SECONDS, ca_file=found.ca_file)
     refused = verdict.state == "wrong"
+    who = [f"of {format_list(found.workers)}"] if found.workers else []
     checked = CheckResult(
-        name=found.provider, state=verdict.state, text=verdict.message,
+        name=found.provider, state=verdict.state, text=", ".join((found.source, *who, verdict.message)),
         hint=f"replace this key ({found.source})" if refused else verdict.hint.partition("\n")[0],
         code=_EXIT_CODES.get(verdict.state, 0), seconds=verdict.seconds,
     )  # fmt: skip
-    return replace(checked, data={**found.data(), "state": checked.state, "message": checked.message})
+    message = "; ".join(filter(None, (verdict.message, checked.hint)))
+    return replace(checked, data={**found.data(), "state": checked.state, "message": message})

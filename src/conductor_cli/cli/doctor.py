@@ -18,7 +18,7 @@ from conductor_cli.app.doctor import (
     workers_to_check,
 )
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_finding, print_json, print_notice, print_text
+from conductor_cli.cli.output import print_check, print_json, print_notice, print_text
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import load_settings
 from conductor_cli.core.formatting import format_count, format_list
@@ -45,7 +45,7 @@ def doctor_command(
             checks.append(check)
             with running.finished(check.name):
                 if not json:
-                    print_finding(check.state, f"{check.name}: {check.text}", check.hint)
+                    print_check(check)
 
         running.start("this machine")
         for check in check_machine(settings, demo_only=rehearsal):

@@ -14,10 +14,10 @@ import typer
 
 from conductor_cli.app import keys
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_done, print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import print_check, print_done, print_json, print_line, print_notice, print_table
 from conductor_cli.config import app_paths
 from conductor_cli.core.errors import UsageError
-from conductor_cli.core.formatting import UNKNOWN, format_duration, format_time
+from conductor_cli.core.formatting import UNKNOWN, format_time
 from conductor_cli.core.redact import SHORTEST
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.keys.key_store import MAX_KEY, POSTGRESQL, KeyStore, address, checked_key, known_provider
@@ -146,16 +146,8 @@ def check_keys_command(
     if json:
         print_json([check.to_json("provider") for check in checks])
     else:
-        rows = [
-            [check.name, check.data["source"], ", ".join(check.data["workers"]) or UNKNOWN, check.state,
-             format_duration(check.seconds or 0), check.message]
-            for check in checks
-        ]  # fmt: skip
-        columns = (
-            Column("PROVIDER", shrink=12), Column("SOURCE", shrink=12, drop=1), Column("WORKERS", shrink=12, drop=3),
-            "STATE", Column("TIME", drop=2),
-        )  # fmt: skip
-        print_table((*columns, "MESSAGE"), rows)
+        for check in checks:
+            print_check(check)
     # That a key is refused, or cannot be read, counts for more than a provider that cannot be reached.
     codes = {check.code for check in checks}
     raise typer.Exit(4 if 4 in codes else max(codes, default=0))

@@ -21,10 +21,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from conductor_cli.core.errors import ConductorError, Failure
+from conductor_cli.core.formatting import format_duration
 from conductor_cli.core.terminal_text import Column, escape_json, one_line, render_table, sanitize
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 
 if TYPE_CHECKING:
+    from conductor_cli.app.check_results import CheckResult
     from conductor_cli.views.console import OutputContext
     from conductor_cli.views.text_layout import Line
 
@@ -100,6 +102,12 @@ def print_finding(state: str, text: str, more: str) -> None:
     print_text(f"{state:7}  {text}")
     for line in more.splitlines():
         print_text(f"{'':7}  {line}")
+
+
+def print_check(check: CheckResult) -> None:
+    """Print what was checked and what was found, how long that took, and the hint below it."""
+    took = "" if check.seconds is None else f" ({format_duration(check.seconds)})"
+    print_finding(check.state, f"{check.name}: {check.text}{took}", check.hint)
 
 
 def print_page(lines: Sequence[Line], context: OutputContext) -> None:

@@ -13,7 +13,7 @@ import typer
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.training import Training, TrainingRequest
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_finding, print_json, print_line, print_notice
+from conductor_cli.cli.output import print_check, print_json, print_line, print_notice
 from conductor_cli.cli.terminal_input import confirm_cost
 from conductor_cli.config import load_settings
 from conductor_cli.core.errors import UsageError
@@ -173,7 +173,7 @@ def _print_checks(checks: Sequence[CheckResult], *, json: bool) -> None:
         print_json({"ok": not any(check.code for check in checks), "checks": [check.to_json() for check in checks]})
         return
     for check in checks:
-        print_finding(check.state, f"{check.name}: {check.text}", check.hint)
+        print_check(check)
 
 
 def _finish(training: Training) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,7 +17,14 @@ from conductor_cli.app.learning import SWITCH, list_cards, read_learned
 from conductor_cli.app.worker_probes import accepts_seen, run_worker_tests, workers_to_test
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table, print_text, terminal_width
+from conductor_cli.cli.output import (
+    print_check,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+    print_text,
+)
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.tables import find_pool
@@ -26,7 +32,7 @@ from conductor_cli.core.errors import ConductorError, UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column, crop_text, render_rows
+from conductor_cli.core.terminal_text import Column
 from conductor_cli.models.presets import model_of, recipient_of
 
 if TYPE_CHECKING:
@@ -47,9 +53,6 @@ WORKER_COLUMNS: Final = (
     Column("NAME", shrink=12), Column("MODEL", shrink=26), Column("ENABLED", drop=1), Column("TAGS", drop=5),
     Column("ACCEPTS", drop=4), Column("PRICE IN / OUT", drop=3), Column("KEY", drop=2),
 )  # fmt: skip
-
-MAX_NAME_WIDTH: Final = 16
-"""Cells of a name in the table of tests on a terminal."""
 
 app = typer.Typer(help="List, add and test the models that answer.", no_args_is_help=True)
 
@@ -307,18 +310,15 @@ def try_workers_command(
     settings = opt.stored_settings(context)
     members = () if pool is None else find_pool(settings.pools, pool).workers
     tested = workers_to_test(settings, list(dict.fromkeys((*(names or ()), *members))))
-    table = ResultTable([worker.name for worker in tested])
     with show_running(quiet=context.obj.quiet) as running:
 
         def report(result: CheckResult) -> None:
             with running.finished(result.name):
                 if not json:
-                    table.print(result)
+                    print_check(result)
 
         for worker in tested:
             running.start(worker.name)
-        if not json:
-            table.print_head()
         results = run_worker_tests(settings, tested, report, features=features)
     if json:
         print_json([result.to_json() for result in results])
@@ -340,28 +340,6 @@ def _save_accepts(settings: Settings, results: Sequence[CheckResult]) -> None:
             print_notice(f"nothing is stored for {result.name}: {error.message}")
         else:
             print_notice(f"stored for {result.name}: accepts {', '.join(accepts) or 'text only'}")
-
-
-class ResultTable:
-    """Prints the results of tests one by one, so its columns have their widths before any result is known."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        widths = {"NAME": min(MAX_NAME_WIDTH, max(map(len, names))), "STATE": len("failed"), "TIME": len("99.9 s")}
-        name, state, time = (head.ljust(width) for head, width in widths.items())
-        # A heading as wide as its column is asked to be keeps the columns of all rows in line.
-        self._columns = [Column(name), Column(state), Column(time, drop=1), Column(f"{'MESSAGE':20}", wrap=True)]
-
-    def print_head(self) -> None:
-        self._print([])
-
-    def print(self, result: CheckResult) -> None:
-        name = crop_text(result.name, MAX_NAME_WIDTH) if terminal_width(sys.stdout) else result.name
-        self._print([name, result.state, format_duration(result.seconds or 0), result.message])
-
-    def _print(self, cells: Sequence[str]) -> None:
-        head, rows, _ = render_rows(self._columns, [cells] if cells else [], terminal_width(sys.stdout))
-        for line in rows[0] if rows else head:
-            print_line(line)
 
 
 @app.command("calibrate", rich_help_panel="Advanced")
