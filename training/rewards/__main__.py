@@ -13,21 +13,20 @@ from training.stages import DONE, Stage, Workspace, add_options, print_line, run
 
 OUT: Final = Path("build/rewards")
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
-SECONDS: Final = (100, 100)  # of the processor: the start, and each other arm
+SECONDS: Final = (175, 100)  # of the processor: the start, and each other arm
 
 
 def plan(out: Path, seeds: int, seconds: tuple[float, float], minutes: float) -> Iterator[Stage]:
-    """All stages below `out`: for each seed the start, and then the arms side by side."""
-    for arm in ARMS:
-        for seed in range(1, seeds + 1):
-            yield Stage(
-                name=f"{arm}-{seed}", makes=f"{seed}/{arm}.json",
-                needs=() if arm == "start" else (f"{seed}/start.json",),
-                command=(
-                    sys.executable, "-m", "training.rewards.arms", arm, "--seed", str(seed),
-                    "--out", str(out / str(seed)), "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}",
-                ),
-            )  # fmt: skip
+    """All stages below `out`: the supervised start, and the other arms of each seed."""
+    for name in ("start-0", *(f"{arm}-{seed}" for seed in range(1, seeds + 1) for arm in ARMS[1:])):
+        arm, _, seed = name.rpartition("-")
+        yield Stage(
+            name=name, makes=f"{name}.json", needs=() if arm == "start" else ("start-0.json",),
+            command=(
+                sys.executable, "-m", "training.rewards.arms", arm, "--seed", seed, "--out", str(out),
+                "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}",
+            ),
+        )  # fmt: skip
 
 
 def main() -> int:
@@ -40,7 +39,7 @@ def main() -> int:
     seeds, seconds = (1, (5, 5)) if given.trial else (3, SECONDS)
 
     def finish() -> int:
-        table = "\n".join(lines(read(out, ARMS)))
+        table = "\n".join(lines(read(out, ARMS, seeds)))
         write(out / "table.md", table + "\n")
         print_line(table)
         return DONE

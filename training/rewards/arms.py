@@ -48,6 +48,9 @@ with require("torch"):
     from torch.nn.functional import cross_entropy
 
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
+START: Final = "start-0.pt"
+"""The weights of the one supervised start: all arms of all seeds begin with them."""
+
 GROUP: Final = 8
 LUCK: Final = 4  # draws of luck for a reward, and for an answer that is measured
 ROUNDS: Final = 2
@@ -272,7 +275,7 @@ def train(
     arm: str, seed: int, course: Course, out: Path, *, minutes: float, say: Callable[[str], None]
 ) -> Training | None:
     """The arm once its time is used up, with its best weights; None if the minutes are over before that."""
-    training, state = opened(arm, seed, course, out), out / f"{arm}.state"
+    training, state = opened(arm, seed, course, out), out / f"{arm}-{seed}.state"
     began, kept = time.monotonic(), time.monotonic()
     while training.used < course.seconds:
         at = time.process_time()
@@ -308,10 +311,10 @@ def opened(arm: str, seed: int, course: Course, out: Path) -> Training:
     words = Words()
     model = new_planner(words, seed)
     if arm != "start":
-        model.load_state_dict(torch.load(out / "start.pt", weights_only=True))
+        model.load_state_dict(torch.load(out / START, weights_only=True))
     optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.99), weight_decay=0.0)
     training = Training(arm, seed, model, words, optimizer)
-    if (path := out / f"{arm}.state").exists():
+    if (path := out / f"{arm}-{seed}.state").exists():
         state = torch.load(path, weights_only=True)
         model.load_state_dict(state.pop("model"))
         optimizer.load_state_dict(state.pop("optimizer"))
@@ -335,9 +338,9 @@ def main() -> int:
     """Train one arm of one seed for some minutes; measure it once it is done."""
     parser = argparse.ArgumentParser(prog="python -m training.rewards.arms", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("arm", choices=ARMS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True, help="the directory of the seed")
-    parser.add_argument("--seconds", type=float, nargs=2, default=(240.0, 240.0), metavar=("START", "ARM"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="the directory of all files")
+    parser.add_argument("--seconds", type=float, nargs=2, default=(100.0, 100.0), metavar=("START", "ARM"))
     parser.add_argument("--minutes", type=float, default=1e6)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -346,16 +349,18 @@ def main() -> int:
     done = train(given.arm, given.seed, course, given.out, minutes=given.minutes, say=print_line)
     if done is None:
         return UNFINISHED
-    torch.save(done.model.state_dict(), given.out / f"{given.arm}.pt")
+    name = f"{given.arm}-{given.seed}"
+    torch.save(done.model.state_dict(), given.out / f"{name}.pt")
     found = {
-        name: examine(done.model, done.words, tasks, 1)
-        for name, tasks in (("test", questions("test", TEST)), (HELD_OUT, questions("test", VALIDATION, held_out=True)))
+        place: examine(done.model, done.words, tasks, 1)
+        for place, tasks in (
+            ("test", questions("test", TEST)),
+            (HELD_OUT, questions("test", VALIDATION, held_out=True)),
+        )
     }
     figures = {"arm": given.arm, "seed": given.seed, "steps": done.step, "seconds": done.used, "log": done.log, **found}
-    write(given.out / f"{given.arm}.json", json.dumps(figures))
-    print_line(
-        f"{given.arm}: {mean([each['right'] for each in found['test']]):.3f} right, {time.monotonic() - began:.0f} s"
-    )
+    write(given.out / f"{name}.json", json.dumps(figures))
+    print_line(f"{name}: {mean([each['right'] for each in found['test']]):.3f} right, {time.monotonic() - began:.0f} s")
     return DONE
 
 

@@ -33,17 +33,22 @@ LONGEST: Final = 60  # tokens of a plan; the longest true one has 50
 
 
 def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
-    """The prompt: a line for each subject that a worker claims to be strong at, after its mark, and the question."""
-    rows = [
-        f"{worker.about} {subject} {context.label(worker.name)}".strip()
+    """The prompt: what each worker claims to be strong at, with its letter and after its mark; and the question."""
+    claims = [
+        f"{worker.about} {label_of(context, worker.name, subject)}".strip()
         for worker in pool
         for subject in SUBJECTS
         if worker.card.strengths[subject] >= SHOWN
     ]
-    return "\n".join([*rows, question.text, ""])
+    return f"{' '.join(claims)}\n{question.text}\n"
 
 
-PROFILE: Final = replace(BRIEF, name="rewards", render=render)
+def label_of(context: PlanFormatContext, name: str, subject: str) -> str:
+    """The label of a worker for a subject: `historyB`."""
+    return next(label for label, known in context.labels.items() if known == name and label[:-1] == subject)
+
+
+PROFILE: Final = replace(BRIEF, name="rewards", render=render, labels="entries", cards="lines")
 
 
 @lru_cache(maxsize=1024)
@@ -58,13 +63,13 @@ def prompt_of(task: Task) -> str:
     return render(Question(text=task.case.question), task.pool, format_context(task, PROFILE))
 
 
-def text_of(plan: Plan, task: Task, profile: Profile = PROFILE) -> str:
-    """A plan of the true steps as the planner writes it: each worker with the subject of its step."""
-    context = format_context(task, profile)
-    lines = PLAN_FORMATS[profile.plan_format].render(plan, context).splitlines()
-    cells = [line.rpartition(context.bar) for line in lines]
-    pairs = zip(cells, task.case.steps, strict=True)
-    return "\n".join(f"{head}{bar}{step.skill} {label}" for (head, bar, label), step in pairs)
+def text_of(plan: Plan, task: Task) -> str:
+    """A plan of the true steps as the planner writes it: each worker by its label for the subject of its step."""
+    context, lines = format_context(task, PROFILE), list[str]()
+    for step, true in zip(plan.steps, task.case.steps, strict=True):
+        access = " ".join(map(str, step.access)) or "-"
+        lines.append(context.bar.join((step.subtask, access, label_of(context, step.worker, true.skill))))
+    return "\n".join(lines)
 
 
 def read_plan(text: str, task: Task, profile: Profile = PROFILE) -> Plan | None:
@@ -80,13 +85,32 @@ def read_plan(text: str, task: Task, profile: Profile = PROFILE) -> Plan | None:
 # Words and weights
 
 
+class Marking(torch.nn.Embedding):
+    """Embeddings of words. A number above the words stands for a word with the mark, whose vector is added to it.
+
+    The vector is 0 before the training, and it is the only thing that tells a marked claim from another one.
+    """
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__(count, width)
+        self.mark = torch.nn.Parameter(torch.zeros(width))
+
+    def forward(self, tokens: Any) -> Any:
+        marked = (tokens >= self.num_embeddings)[..., None]
+        return super().forward(tokens % self.num_embeddings) + marked * self.mark
+
+
 class Words:
-    """A token for each word of the world. `encode` and `decode` are inverse but for blanks."""
+    """A token for each word of the world, and another one for the word after a mark.
+
+    `encode` and `decode` are inverse for texts without a mark, but for blanks.
+    """
 
     pad, end = 0, 1
 
     def __init__(self) -> None:
-        texts = [*FRAMES, *IN_A_ROW, *SUBJECTS, MARK, "A B C D E F G | - , . ? and", "\n"]
+        texts = [*FRAMES, *IN_A_ROW, "1 2 3 4 5 | - , . ? and", "\n"]
+        texts += [f"{subject}{letter}" for subject in SUBJECTS for letter in "ABCDEFG"]
         texts += [text for operation in OPERATIONS for text in (operation.told, *operation.nouns)]
         texts += [*map(str, NUMBERS), *(key for table in FACTS.values() for key in table)]
         words = dict.fromkeys(word for text in texts for word in self._split(text))
@@ -101,7 +125,10 @@ class Words:
         return re.findall(r"\n|[^\s{}]+", text)
 
     def encode(self, text: str) -> list[int]:
-        return [self._numbers[word] for word in self._split(text)]
+        words = self._split(text)
+        marked = (before == MARK for before in ("", *words))
+        pairs = zip(words, marked, strict=False)
+        return [self._numbers[word] + len(self) * after for word, after in pairs if word != MARK]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return " ".join(self._words[token] for token in tokens if token > self.end)
@@ -115,7 +142,12 @@ def new_planner(words: Words, seed: int, *, width: int = 64, layers: int = 2) ->
         num_key_value_heads=4, intermediate_size=3 * width, max_position_embeddings=256, tie_word_embeddings=True,
         pad_token_id=words.pad, bos_token_id=None, eos_token_id=words.end,
     )  # fmt: skip
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    words_of = Marking(len(words), width)
+    words_of.weight.data.copy_(model.get_input_embeddings().weight.data)
+    model.set_input_embeddings(words_of)
+    model.tie_weights()
+    return model
 
 
 def padded(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:

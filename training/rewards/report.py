@@ -29,11 +29,14 @@ def right(row: Mapping[str, Any]) -> float:
     return float(row["right"])
 
 
-def read(out: Path, arms: Sequence[str]) -> dict[str, dict[int, dict[str, Any]]]:
-    """The figures of each arm by training seed, for the seeds that have all arms."""
-    seeds = sorted(int(path.name) for path in out.iterdir() if path.name.isdigit())
-    whole = [seed for seed in seeds if all((out / str(seed) / f"{arm}.json").exists() for arm in arms)]
-    return {arm: {seed: json.loads((out / str(seed) / f"{arm}.json").read_text()) for seed in whole} for arm in arms}
+def read(out: Path, arms: Sequence[str], seeds: int) -> dict[str, dict[int, dict[str, Any]]]:
+    """The figures of each arm by training seed. The start is the same for all."""
+    names = {arm: "start-0" if arm == "start" else f"{arm}-{{}}" for arm in arms}
+    numbers = range(1, seeds + 1)
+    return {
+        arm: {seed: json.loads((out / f"{name.format(seed)}.json").read_text()) for seed in numbers}
+        for arm, name in names.items()
+    }
 
 
 def interval(values: Sequence[Sequence[float]]) -> tuple[float, float, float]:
