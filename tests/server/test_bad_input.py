@@ -237,7 +237,10 @@ def test_no_log_has_a_key_or_a_prompt(
         answer = send(server, request(PATHS[0], body_of(PATHS[0]), f"Authorization: Bearer {key}"))
         send(server, request(PATHS[0], b"{" + PROMPT.encode(), f"x-api-key: wrong-{PROMPT}"))
         send(server, f"POST /{PROMPT} HTTP/1.1\r\nContent-Length: -1\r\nx-api-key: {key}\r\n\r\n".encode())
+        send(server, request(f"/v1/models/{PROMPT}?search={PROMPT}", b"", f"x-api-key: {key}"))
     assert status(answer) == 500
+    assert re.search(r"POST /v1/chat/completions 500, .* s, key \w+ \w+\n", caplog.text)
+    assert re.search(r"POST /v1/models/\{model\} 405", caplog.text)
     assert "ValueError at test_bad_input.py:" in caplog.text
     assert key not in caplog.text
     assert PROMPT not in caplog.text

@@ -162,7 +162,7 @@ def serve_command(
     """Serve the workers as one model to other programs: the APIs of OpenAI and Anthropic over HTTP.
 
     The models are conductor, conductor-mini, conductor-ultra and each named pool. The options hold for every request,
-    which can only narrow them.
+    which can only narrow them. With --debug each request is logged in a line, without its texts.
     """
     if context.invoked_subcommand is not None:
         return

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import secrets
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from urllib.parse import urlsplit
 
 from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.events import RunStarted
+from conductor_cli.core.formatting import format_count, format_duration
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
 from conductor_cli.server.api.errors import error_body
 from conductor_cli.server.api.request import RequestError
@@ -38,6 +41,9 @@ CLIENT_KEY: Final = "conductor.client_key"
 
 REQUEST_ID: Final = "conductor.request_id"
 """Where the scope of a request has its id; an answer that a run gives has the run's id instead."""
+
+TOKENS: Final = "conductor.tokens"
+"""Where the scope of a request has the tokens of its run, once that has ended."""
 
 OPEN_PATHS: Final = frozenset({"/", "/health", "/livez", "/readyz", "/openapi.json", "/favicon.ico"})
 """What needs no key: it says nothing about runs, and load balancers and browsers cannot send one."""
@@ -101,7 +107,14 @@ class Access:
         if scope["type"] != "http":
             return  # the server speaks no WebSocket
         scope[REQUEST_ID] = new_request_id()
-        exchange = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send)
+        exchange, begun = _Exchange(self, self._rules, scope[REQUEST_ID], receive, send), time.monotonic()
+        try:
+            await self._answer(scope, exchange)
+        finally:
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s", _request_line(scope, exchange.status, time.monotonic() - begun))
+
+    async def _answer(self, scope: Scope, exchange: _Exchange) -> None:
         try:
             headers = _read_headers(scope["headers"])
             origin = headers.get("origin", "")
@@ -203,6 +216,7 @@ class _Exchange:
         self._end = asyncio.get_running_loop().time() + rules.body_seconds
         self.more_headers: Sequence[Header] = ()
         self.started = self.gone = False
+        self.status = 0
         self.is_upload = False
         self.refused: RequestError | None = None
         """Why the request is refused although the application has it already."""
@@ -251,7 +265,7 @@ class _Exchange:
         if self.refused is not None and not self.started:
             return
         if message["type"] == "http.response.start":
-            self.started = True
+            self.started, self.status = True, message["status"]
             self.release()  # what was read is parsed by now
             headers = message.get("headers", ())
             run = next((value for name, value in headers if name == b"x-request-id"), None)
@@ -293,6 +307,16 @@ class _Exchange:
 def new_request_id() -> str:
     """Return an id for a request that may have no run."""
     return f"req_{secrets.token_hex(12)}"
+
+
+def _request_line(scope: Scope, status: int, seconds: float) -> str:
+    """`16:20:05 POST /v1/responses 200, 1.2 s, key laptop 12ab, 240 tokens`: no text of a request, nor its query."""
+    path = scope["path"] if "endpoint" in scope else "an unknown path"
+    for name, value in scope.get("path_params", {}).items():  # a client may have put a text there
+        path = path.replace(str(value), f"{{{name}}}") if value else path
+    asked = f"{time.strftime('%H:%M:%S')} {scope['method']} {path} {status or 'no answer'}"
+    parts = [asked, format_duration(seconds), one_line(principal_of(scope).owner)]
+    return ", ".join([*parts, format_count(scope[TOKENS], "token")] if TOKENS in scope else parts)
 
 
 def describe_error(error: BaseException) -> str:

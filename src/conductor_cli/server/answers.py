@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from conductor_cli.core.chat import ToolCall
 from conductor_cli.core.errors import ConductorError
-from conductor_cli.server.access import describe_error
+from conductor_cli.server.access import TOKENS, describe_error
 from conductor_cli.server.api.errors import error_body, request_error
 from conductor_cli.server.api.request import ClientApi, ClientRequest, Encoder, RequestError, ServedAnswer
 from conductor_cli.server.connections import WRITE_BODY, WriteBody
@@ -68,6 +68,8 @@ class RunAnswer:
         finally:
             watching.cancel()
             self.registry.close(reader, delivered=delivered)
+            if isinstance(ended := self.served.ended, ServedAnswer):
+                scope[TOKENS] = ended.usage.total.tokens
 
     @property
     def _headers(self) -> dict[str, str]:
