@@ -543,7 +543,8 @@ def test_a_trial_compares_the_best_worker_with_a_plan_and_advises(stage: Stage, 
     cases.write_text("\n".join(map(json.dumps, lines)))
     done = stage.ok("try", cases, "--yes")
     assert "5 questions of cases.jsonl" in done.out
-    assert "b alone, the best" in done.out
+    assert "alone:b" in done.out
+    assert "alone:a" not in done.out
     assert "Cannot say from 5 cases whether a plan pays: +0 points against b" in done.out
     stage.fails(2, "try", cases, "--n", "1")
 

@@ -136,97 +136,23 @@ def test_a_signal_ends_a_pull_in_a_pipe(stage: Stage, pulled: Hub, number: signa
     assert "Traceback" not in done.err
 
 
-# the one question
+# without a planner
 
 
-def test_ask_downloads_the_model_after_a_yes(stage: Stage, pulled: Hub) -> None:
-    with terminal(stage, "ask", "How many?", "--seed", "3") as shown:
-        screen = shown.until("Download it now, about 0 s at 10.0 MB/s? [Y/n]")
-        assert "small: 264 kB, licence Apache-2.0" in screen
-        assert "from acme/small at main, to\n" in screen  # a path stays whole, in a line of its own
-        shown.program.sendline("")
-        assert shown.end() == 0
-        assert "answers" in shown.scrolled
-        assert shown.scrolled.count("[Y/n]") == 1
-    assert chosen(stage) == "small"
-
-
-def test_a_no_is_remembered(stage: Stage, pulled: Hub) -> None:
-    """Exit code 5 with the command to run; nobody is asked again."""
-    for answer, command in (("n\n", "ask"), ("\x04", "plan")):
-        with terminal(stage, "plan", "How many?") as shown:
-            shown.until("[Y/n]")
-            shown.program.send(answer)
-            assert shown.end() == 5
-            assert "conductor model pull" in shown.screen
-        with terminal(stage, command, "How many?") as shown:
-            assert shown.end() == 5
-            assert "[Y/n]" not in shown.screen
-            assert "conductor model pull" in shown.screen
-        assert pulled.front.requests == []
-        assert stage.inside("model", "pull", "nobody").code == 5  # an unknown name does not forget the no
-        assert no(stage).exists()
-        no(stage).unlink()
-
-
-def test_a_chat_says_at_its_start_that_no_model_plans(stage: Stage, pulled: Hub) -> None:
-    with terminal(stage, command=COMMAND) as shown:
-        screen = shown.until("Download it now, about 0 s at 10.0 MB/s? [Y/n]")
-        for command in ("conductor setup", "conductor model pull", "conductor chat --rehearsal"):
-            assert f"  {command}  " in screen
-        shown.program.send("\r")
-        shown.until("2 workers")
-        shown.program.send("How many?\r")
-        shown.until("answers")
-        assert shown.scrolled.count("[Y/n]") == 1
-        shown.until(lambda screen: screen.splitlines()[-1].startswith("\u203a"))
-        shown.program.send("\x04")
-        assert shown.end() == 0
-    assert chosen(stage) == "small"
-
-
-def test_a_chat_without_a_model_goes_on_after_a_no(stage: Stage, pulled: Hub) -> None:
-    for answer in ("\x03", "n\r"):
-        with terminal(stage, command=COMMAND) as shown:
-            shown.until("[Y/n]")
-            shown.program.send(answer)
-            shown.until("$0.00")
-            shown.program.send("\x04")
-            assert shown.end() == 0
+def test_without_a_planner_setup_is_named(stage: Stage, pulled: Hub) -> None:
+    """Nobody is asked to download anything: setup knows the keys, the memory and the cores."""
+    with terminal(stage, "plan", "How many?") as shown:
+        assert shown.end() == 5
+        assert "conductor setup" in shown.screen
     with terminal(stage, command=COMMAND) as shown:
         shown.until("$0.00")
-        assert "conductor setup" in shown.screen
-        assert "[Y/n]" not in shown.screen
+        for command in ("conductor setup", "conductor model pull", "conductor chat --rehearsal"):
+            assert f"  {command}  " in shown.screen
         shown.program.send("How many?\r")
         shown.until("no planner is chosen")
         shown.program.send("\x04")
         assert shown.end() == 0
     assert pulled.front.requests == []
-
-
-def test_a_question_typed_ahead_is_no_answer_to_the_download(stage: Stage, pulled: Hub) -> None:
-    with terminal(stage, command=COMMAND) as shown:
-        shown.until("\u203a")
-        shown.program.send("How many?")
-        shown.until(lambda screen: "$0.00" in screen and "\u203a How many?" in screen)
-        assert "conductor setup" in shown.screen
-        assert "[Y/n]" not in shown.screen
-        shown.program.send("\r")
-        shown.until("[Y/n]")
-    assert pulled.front.requests == []
-
-
-def test_an_unclear_answer_is_asked_again(stage: Stage, pulled: Hub) -> None:
-    with terminal(stage, "plan", "How many?") as shown:
-        shown.until("[Y/n]")
-        shown.program.sendline("maybe")
-        shown.until(lambda screen: screen.count("[Y/n]") == 2)
-        assert not no(stage).exists()
-        shown.program.sendline("NO")
-        assert shown.end() == 5
-        text = " ".join(shown.screen.split())
-        assert "you will not be asked again; to download it later: conductor model pull" in text
-    assert no(stage).exists()
 
 
 def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: Hub, tiny: Path) -> None:
@@ -242,11 +168,6 @@ def test_a_partial_download_is_listed_and_can_be_removed(stage: Stage, pulled: H
     assert row(stage, "small")["state"] == "not installed"
     assert not repo_folder("acme/small").exists()
     assert stage.inside("model", "rm", "small", "--yes").code == 2
-
-
-def no(stage: Stage) -> Path:
-    """Where a no is kept."""
-    return stage.home / "state/conductor-llm/no-model-wanted"
 
 
 def test_nothing_is_asked_without_a_terminal(stage: Stage, pulled: Hub) -> None:

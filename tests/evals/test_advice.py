@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from conductor_cli.evals.advice import advice_table, advise
+from conductor_cli.evals.advice import advise, shown_ways
 from conductor_cli.evals.cases import EVERYDAY_FILE, is_correct, read_cases
 from conductor_cli.evals.summary import Summary, summarize
 from tests.evals.sample_outcomes import outcomes
@@ -42,11 +42,11 @@ def test_a_planner_without_a_valid_plan_is_not_advised() -> None:
 
 
 def test_the_page_shows_the_best_worker_beside_the_plan() -> None:
-    rows = advice_table(summary(MIXED, RIGHT, MIXED, WRONG)).rows
-    assert [row[:2] for row in rows] == [
-        ["two alone, the best", "12 of 12"],
-        ["one worker, chosen", "6 of 12"],
-        ["a plan", "0 of 12"],
+    shown = shown_ways(summary(MIXED, RIGHT, MIXED, WRONG)).systems
+    assert [(way.name, way.accuracy.right) for way in shown] == [
+        ("alone:two", 12),
+        ("conductor-mini", 6),
+        ("conductor", 0),
     ]
 
 

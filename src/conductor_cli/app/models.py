@@ -16,7 +16,6 @@ from typing import Any, Final, Literal
 
 from conductor_cli.app.conductor_factory import open_conductor
 from conductor_cli.app.planner_resolution import (
-    has_no_model,
     open_model_store,
     planner_manifest,
     resolve_planner,
@@ -25,20 +24,16 @@ from conductor_cli.config import Settings
 from conductor_cli.config.files import set_value
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, ModelError, UsageError
 from conductor_cli.core.usage import Usage
-from conductor_cli.models.disk import make_private_directory
 from conductor_cli.models.llama import read_model_info
-from conductor_cli.models.llama.bindings import is_installed
 from conductor_cli.models.router import SUFFIX
 from conductor_cli.models.weights.download import (
     Removal,
     find_stopped_pulls,
-    missing_bytes,
     plan_removal,
     remove_model,
     unfinished_files,
 )
 from conductor_cli.models.weights.hub_model import find_hub_model, parse_reference
-from conductor_cli.models.weights.huggingface import is_offline
 from conductor_cli.models.weights.model_store import MANIFEST, Manifest
 from conductor_cli.models.weights.registry import (
     RegistryModel,
@@ -51,8 +46,6 @@ from conductor_cli.models.weights.verify import CheckedFile, Report, find_proble
 
 USUAL_RATE: Final = 10_000_000
 """Bytes a second that an estimate of a download's time assumes."""
-
-REFUSAL_FILE: Final = "no-model-wanted"
 
 ModelState = Literal["installed", "not installed", "partial", "damaged", "elsewhere"]
 """A model `elsewhere` plans, and is not in the model store: a file, a server, or a provider's model."""
@@ -161,22 +154,6 @@ def find_installed(model: RegistryModel, settings: Settings) -> Manifest | None:
         return None
     pairs = zip(model.parts, manifest.files, strict=True)
     return manifest if all(part.sha256 in {"", file.sha256} for part, file in pairs) else None
-
-
-def first_model_to_pull(settings: Settings) -> RegistryModel | None:
-    """The default model that a person should be asked about once; None where there is nothing to ask."""
-    if not has_no_model(settings) or not is_installed() or (settings.paths.state / REFUSAL_FILE).exists():
-        return None
-    model = load_registry(settings.environ)[0]
-    return None if is_offline() and missing_bytes(model) else model
-
-
-def remember_refusal(settings: Settings) -> None:
-    """Do not ask again whether to download the default model."""
-    path = settings.paths.state / REFUSAL_FILE
-    with suppress(OSError):  # then it is asked again
-        make_private_directory(path.parent)
-        path.touch()
 
 
 # Choosing

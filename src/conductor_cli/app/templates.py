@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,14 +37,7 @@ about = ""
 question = """
 $question
 """
-# system = "…"
-# workers = ["…"]
-# params = { lang = "rust" }      # the value of $lang, unless -p lang=… names another
-# limits = { cost = 0.50 }        # these lower yours
-# schema = { type = "object" }    # a JSON Schema of the answer
-# [[steps]]                       # a plan, instead of one by the planner
-# worker = "…"
-# subtask = "…"
+# system, workers, [params], [limits], [schema] and [[steps]]: docs/templates.md
 '''
 
 
@@ -78,6 +72,11 @@ class TemplateFile:
     def source(self) -> Source:
         """The file. Raises `ConfigError`."""
         return read_toml(self.path, required=True)
+
+    @property
+    def hash(self) -> str:
+        """The SHA-256 of its text. Raises `ConfigError`."""
+        return sha256(self.source.text.encode()).hexdigest()
 
     def read(self) -> Template:
         """Return what it says. Raises `UsageError` or `ConfigError`."""
@@ -126,13 +125,13 @@ def find_template(settings: Settings, name: str) -> TemplateFile:
 
 def is_unseen(file: TemplateFile, settings: Settings) -> bool:
     """Whether somebody else wrote this text and the user was not shown it yet. Raises `ConfigError`."""
-    return file.origin == "project" and file.source.text not in open_state(settings.paths).seen_templates
+    return file.origin == "project" and file.hash not in open_state(settings.paths).seen_templates.read()
 
 
 def note_seen(file: TemplateFile, settings: Settings) -> None:
     """Remember that the user was shown this text. Raises `ConfigError`."""
     if is_unseen(file, settings):
-        open_state(settings.paths).seen_templates.add(file.source.text)
+        open_state(settings.paths).seen_templates.set(file.hash, str(file.path))
 
 
 def fill_template(template: Template, name: str, given: Mapping[str, str], words: str) -> Template:

@@ -142,27 +142,3 @@ def keep_typed_text(*, echo: bool = True) -> AbstractContextManager[None]:
     if sys.platform == "win32":
         return nullcontext()
     return _terminal_mode(sys.stdin.fileno(), end=_NO_KEY, echo=echo, drops=echo)
-
-
-def has_typed_text() -> bool:
-    """Whether the terminal holds what was typed and not read yet, be it a whole line or the beginning of one."""
-    if sys.platform == "win32":
-        return False
-    import termios
-
-    file = sys.stdin.fileno()
-    try:
-        before = termios.tcgetattr(file)
-        # Only without lines does a terminal report the beginning of one.
-        termios.tcsetattr(file, termios.TCSANOW, [*before[:3], before[3] & ~termios.ICANON, *before[4:]])
-        try:
-            return bool(select.select([file], [], [], 0)[0])
-        finally:
-            termios.tcsetattr(file, termios.TCSANOW, before)
-    except termios.error:
-        return False
-
-
-def end_on_ctrl_d() -> AbstractContextManager[None]:
-    """Have Ctrl-D end what is typed, as usual: for a question that is asked without a prompt."""
-    return nullcontext() if sys.platform == "win32" else _terminal_mode(sys.stdin.fileno())

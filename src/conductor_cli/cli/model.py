@@ -26,7 +26,6 @@ from conductor_cli.app.models import (
 )
 from conductor_cli.app.planner_resolution import (
     describe_planning_model,
-    has_no_model,
     open_model_store,
     planner_manifest,
     resolve_planner,
@@ -148,37 +147,6 @@ def describe_model_files(manifest: Manifest, *, named: bool = False) -> list[str
     compared = describe_hash_source(manifest)
     first = [f"installed {manifest.name}:"] if named else []
     return first + [line for file in manifest.files for line in (f"{file.path}", f"SHA-256 {file.sha256}: {compared}")]
-
-
-def offer_model(settings: Settings, *, quiet: bool, explained: bool = False) -> None:
-    """Ask a person once whether to download the default model if none plans, and download it.
-
-    `explained`: it was said already that none is there.
-
-    Without a terminal, or after a no, nothing happens here: opening the conductor says what to run.
-    """
-    if quiet or not can_ask() or not has_no_model(settings):
-        return
-    from conductor_cli.app.models import USUAL_RATE, first_model_to_pull, remember_refusal
-    from conductor_cli.config.files import set_value
-    from conductor_cli.models.weights.download import missing_bytes
-
-    model = first_model_to_pull(settings)
-    if model is None:
-        return
-    missing = missing_bytes(model)
-    print_notice("The default one is:" if explained else "No planner is installed yet. The default one is:")
-    for line in describe_pull(model):
-        print_notice(line)
-    duration = format_duration(missing / USUAL_RATE, tenths=False)
-    takes = f", about {duration} at {format_size(USUAL_RATE)}/s" if missing else ""
-    if confirm(f"Download it now{takes}?", default=True):
-        for line in describe_model_files(download_model(model, settings, quiet=quiet)):
-            print_notice(line)
-        set_value(settings.paths, "conductor.model", model.name)
-    else:
-        remember_refusal(settings)
-        print_notice("you will not be asked again; to download it later: conductor model pull")
 
 
 app = typer.Typer(help="Download and choose the model that plans.", no_args_is_help=True)

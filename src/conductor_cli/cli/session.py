@@ -23,7 +23,6 @@ from conductor_cli.app.rehearsal import is_rehearsal_run
 from conductor_cli.app.tools import keep_tools_of
 from conductor_cli.app.worker_selection import check_allowed, keep_policy_of
 from conductor_cli.cli.keypress import has_terminal
-from conductor_cli.cli.model import offer_model
 from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOptions, is_address
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
@@ -142,8 +141,6 @@ class Session:
             with suppress(ConductorError, OSError):  # who may not read the record is told so by the run
                 if lost := find_lost_calls(self.settings, newest_only=True):
                     self.tell(lost)
-        if job.plans and not job.rehearsal:  # a person is offered a model where none plans
-            offer_model(self.settings, quiet=self.quiet)
         stored = (*resume.pool.names, *needs) if resume is not None else ()
 
         async def run() -> RunResult:

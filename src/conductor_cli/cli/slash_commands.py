@@ -23,8 +23,7 @@ from conductor_cli.app.traces import describe_offer
 from conductor_cli.cli.chat_banner import is_plain_terminal
 from conductor_cli.cli.chat_prompt import ChatEnded, ChatPrompt
 from conductor_cli.cli.chat_session import ChatSession
-from conductor_cli.cli.keypress import end_on_ctrl_d, has_typed_text, keep_typed_text
-from conductor_cli.cli.model import offer_model
+from conductor_cli.cli.keypress import keep_typed_text
 from conductor_cli.cli.options import check_flags
 from conductor_cli.cli.output import (
     copy_to_clipboard,
@@ -36,7 +35,7 @@ from conductor_cli.cli.output import (
     terminal_width,
 )
 from conductor_cli.cli.session import pasted_file
-from conductor_cli.cli.terminal_input import handle_signal, on_signal
+from conductor_cli.cli.terminal_input import on_signal
 from conductor_cli.config import find_setting, format_value
 from conductor_cli.config.schema import SETTINGS
 from conductor_cli.core.continuation import check_step_exists
@@ -473,10 +472,10 @@ async def answer_messages(chat: ChatSession, prompt: ChatPrompt, reading: asynci
     if chat.turns and not chat.session.quiet:
         prompt.tell(f"continuing run {chat.turns[-1].run}: {describe_conversation(chat.turns)}")
     try:
-        if not chat.rehearsal and has_no_model(settings):
-            reading = await _find_model(chat, prompt, reading)
         if chat.rehearsal or not has_no_model(settings):
             chat.begin()
+        elif not chat.session.quiet:
+            prompt.tell(NO_MODEL)
         while True:
             await _handle(chat, prompt, await reading)
             print_notice("")
@@ -510,8 +509,6 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
     typing = nullcontext() if chat.session.approves else keep_typed_text(echo=False)
     try:
         found = find_command(message)
-        if found is None and chat.conductor is None and not chat.rehearsal and not _offer_model(chat):
-            return
         with typing:
             if found is not None:
                 command, rest = found
@@ -525,32 +522,6 @@ async def _handle(chat: ChatSession, prompt: ChatPrompt, message: str) -> None:
     if len(chat.runs) > before and chat.last.error is not None and len(chat.last.done()) < len(chat.last.steps):
         first = "/limits NAME VALUE, then " if chat.last.error.kind == "limit" else ""
         chat.session.tell(f"  to finish it here: {first}/redo")
-
-
-async def _find_model(chat: ChatSession, prompt: ChatPrompt, reading: asyncio.Task[str]) -> asyncio.Task[str]:
-    """Say that no model plans and what to do, and offer to download one. Returns the prompt, which waits again."""
-    if chat.session.quiet or reading.done():
-        return reading
-    typed = await prompt.stop(reading)
-    print_notice(NO_MODEL)
-    # What was typed already is a question, and must not become the answer to ours: it is offered again after that.
-    if not typed and not has_typed_text():
-        try:
-            _offer_model(chat, explained=True)
-        except ConductorError as error:
-            print_error(error)
-    return asyncio.create_task(prompt.read(typed))
-
-
-def _offer_model(chat: ChatSession, *, explained: bool = False) -> bool:
-    """Offer to download a model where there is none; false where Ctrl-C went back to the prompt."""
-    try:
-        with handle_signal(signal.SIGINT, signal.default_int_handler), end_on_ctrl_d():
-            offer_model(chat.session.settings, quiet=chat.session.quiet, explained=explained)
-    except KeyboardInterrupt:
-        print_notice("")
-        return False
-    return True
 
 
 async def _wait_for_model(chat: ChatSession) -> bool:

@@ -18,8 +18,9 @@ from conductor_cli.config import load_settings
 from conductor_cli.core.errors import PolicyError
 from conductor_cli.core.formatting import format_cost, format_count
 from conductor_cli.core.usage import NO_USAGE
-from conductor_cli.evals.advice import PLAN, ROUTE, advice_table, advise
+from conductor_cli.evals.advice import PLAN, ROUTE, advise, shown_ways
 from conductor_cli.evals.cases import EVERYDAY
+from conductor_cli.evals.report import system_table
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
@@ -77,8 +78,8 @@ def try_command(
         print_text("A simulation: tiny demo models on made-up questions. It says nothing about your workers.")
     print_text(f"{format_count(len(request.cases), 'question')} of {name}, {format_cost(total)} in all")
     print_line()
-    print_table(*advice_table(summary))
+    print_table(*system_table(shown_ways(summary)))
     print_line()
     print_text(advise(summary))
-    print_text("cost and seconds are means a question; each figure: conductor eval --show last")
+    print_text("conductor is a plan, conductor-mini one worker that it chose; all figures: conductor eval --show last")
     raise typer.Exit(code)

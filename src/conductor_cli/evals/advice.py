@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from conductor_cli.core.formatting import format_cost_cell, format_count
-from conductor_cli.core.terminal_text import Column, one_line
-from conductor_cli.evals.report import ReportTable, format_limits
+from conductor_cli.core.formatting import format_count
+from conductor_cli.core.terminal_text import one_line
 from conductor_cli.evals.summary import Summary, SystemResult, cases_needed, round_up
 from conductor_cli.evals.systems import ALONE, BEST_WORKER
 
@@ -55,18 +54,7 @@ def _name(system: SystemResult) -> str:
     return "the best worker by its card" if name == BEST_WORKER else one_line(name)
 
 
-def advice_table(summary: Summary) -> ReportTable:
-    """A row for the best worker alone, for routing, and for planning."""
-    words = {summary.best_worker: "alone, the best", ROUTE: "one worker, chosen", PLAN: "a plan"}
-    rows = [
-        [
-            f"{_name(each)} {words[each.name]}" if each.name == summary.best_worker else words[each.name],
-            f"{each.accuracy.right} of {each.accuracy.n}", format_limits(each.accuracy.interval),
-            format_cost_cell(each.cost, each.unpriced), "-" if each.seconds is None else f"{each.seconds:.1f}",
-            str(each.failed),
-        ]
-        for each in summary.systems
-        if each.name in words
-    ]  # fmt: skip
-    heads = ("RIGHT", 0), ("95 %", 1), ("COST", 0), ("SECONDS", 2), ("FAILED", 3)
-    return ReportTable([Column("WAY", shrink=14), *(Column(head, right=True, drop=drop) for head, drop in heads)], rows)
+def shown_ways(summary: Summary) -> Summary:
+    """Return the best worker alone, routing and planning, without the other workers."""
+    names = (summary.best_worker, ROUTE, PLAN)
+    return summary._replace(systems=tuple(system for system in summary.systems if system.name in names))

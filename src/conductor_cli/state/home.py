@@ -14,10 +14,9 @@ from conductor_cli.core.ledger import NO_DAY_LIMITS
 from conductor_cli.core.pool import DayLimits, Worker
 from conductor_cli.models.disk import exclusive_lock, make_private_directory, write_atomically
 from conductor_cli.state.attachments import Attachments
-from conductor_cli.state.conversations import ConversationNames
 from conductor_cli.state.interfaces import AttachmentStore, CircuitBoard, Conversations, Ratings, Spending
+from conductor_cli.state.names import Names
 from conductor_cli.state.ratings import RatingsFile
-from conductor_cli.state.seen_texts import SeenTexts
 from conductor_cli.state.spending import USER, DailySpend, Spender, SpentRow, checkpoint, read_spent
 from conductor_cli.state.trace_check import CheckedTraces
 from conductor_cli.state.trace_store import TraceStore
@@ -64,7 +63,7 @@ class State(Protocol):
     @property
     def conversations(self) -> Conversations: ...
     @property
-    def seen_templates(self) -> SeenTexts: ...
+    def seen_templates(self) -> Names: ...
     @property
     def circuits(self) -> CircuitBoard | None:
         """What other processes know of failing workers; None where they tell nobody."""
@@ -126,12 +125,12 @@ class FileState:
         return RatingsFile(self.paths.ratings)
 
     @cached_property
-    def conversations(self) -> ConversationNames:
-        return ConversationNames(self.paths.state / "conversations.json")
+    def conversations(self) -> Names:
+        return Names(self.paths.state / "conversations.json")
 
     @cached_property
-    def seen_templates(self) -> SeenTexts:
-        return SeenTexts(self.paths.state / "seen-templates")
+    def seen_templates(self) -> Names:
+        return Names(self.paths.state / "seen-templates.json")
 
     def attachments(self) -> Attachments:
         return Attachments(self.paths.attachments)
@@ -210,9 +209,9 @@ class SharedState:
         return SharedConversations(self.database)
 
     @cached_property
-    def seen_templates(self) -> SeenTexts:
+    def seen_templates(self) -> Names:
         """What this user was shown on this machine is nobody else's."""
-        return SeenTexts(self._state / "seen-templates")
+        return Names(self._state / "seen-templates.json")
 
     def attachments(self) -> SharedAttachments:
         from conductor_cli.state.postgres.records import SharedAttachments

@@ -13,8 +13,8 @@ from conductor_cli.core.chat import Attachment
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
 from conductor_cli.core.learning import Rating
 from conductor_cli.core.serialization import dump
-from conductor_cli.state.conversations import MAX_NAMES
 from conductor_cli.state.interfaces import OpenCircuit, StoredRatings
+from conductor_cli.state.names import MAX_NAMES
 from conductor_cli.state.postgres.database import Database, storable
 from conductor_cli.state.ratings import parse_rating
 
