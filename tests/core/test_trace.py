@@ -96,7 +96,7 @@ def test_a_step_goes_from_waiting_to_done() -> None:
     done = folded(STARTED, planned(), started(), *deltas, finished)
     record = done.steps[0]
     assert (record.state, record.finish, record.ended, record.seconds(99.0)) == ("done", "stop", 6.0, 4.0)
-    assert (record.usage, done.usage) == (SPENT, SPENT)
+    assert (record.usage, done.usage, done.recovered) == (SPENT, SPENT, ())
     assert done.done() == {1: record}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
@@ -46,6 +47,23 @@ def test_a_cost_is_bounded(value: float, dollars: str | None) -> None:
 def test_a_computed_cost_is_bounded_too() -> None:
     price = Price(input=Decimal(500), output=Decimal(500))
     assert with_cost(Usage(tokens_in=MAX_COUNTED, tokens_out=MAX_COUNTED, calls=1), price).cost == MAX_DOLLARS
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        (Usage(tokens_in=10, tokens_out=4), "140"),
+        (Usage(tokens_in=10, tokens_cached=3), "73"),  # 7 at 10, 3 at 1
+        (Usage(tokens_in=10, tokens_stored=2), "110"),  # 8 at 10, 2 at 15
+        (Usage(tokens_in=10, tokens_cached=3, tokens_stored=2), "83"),  # 5 at 10, 3 at 1, 2 at 15
+        (Usage(tokens_out=4, tokens_reasoning=1), "45"),  # 3 at 10, 1 at 15
+        (Usage(tokens_in=10, cost=Decimal("0.5")), "0.5"),
+    ],
+)
+def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
+    price = Price(input=Decimal(10), output=Decimal(10), cached=Decimal(1), stored=Decimal(15), reasoning=Decimal(15))
+    million = replace(price, **{each.name: Decimal(getattr(price, each.name)) * 10**6 for each in fields(price)[:5]})
+    assert with_cost(usage, million).cost == Decimal(dollars)
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,9 @@ def test_only_what_is_missing_is_called() -> None:
 def test_a_run_that_was_whole_is_answered_from_what_it_had() -> None:
     earlier, _ = play(setting(PLAN))
     models = {name: says("x") for name in ("ann", "bob", "cyd")}
-    run, _ = play(setting(None, models), resume=earlier.trace)
+    run, _ = play(replace(setting(None, models), name=""), resume=earlier.trace)
     assert run.trace.answer == earlier.trace.answer == "from cyd"
+    assert run.trace.conductor == earlier.trace.conductor != ""
     assert all(model.requests == [] for model in models.values())
     assert run.trace.usage == Usage()
 

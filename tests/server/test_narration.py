@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core import events as ev
+from conductor_cli.core.chat import Finish
 from conductor_cli.core.errors import ModelError
 from conductor_cli.core.pool import Limits
 from conductor_cli.core.profile import PROMPTED, WorkerProfile
@@ -54,6 +55,16 @@ def test_a_verdict_is_not_read_as_the_answer() -> None:
     assert (texts(said), narrator.shown) == (["from ann"], "from ann")
     assert isinstance(outcome, ServedAnswer)
     assert outcome.text == "from ann"
+
+
+@pytest.mark.parametrize(
+    ("finish", "told"), [("stop", "stop"), ("refusal", "refusal"), ("other", "other"), (None, "stop")]
+)
+def test_an_answer_ends_as_its_step_did(finish: Finish | None, told: Finish) -> None:
+    run, _ = play(setting("A | - | one", {"ann": ScriptedModel(["fine"])}))
+    outcome = outcome_of(replace(run.trace, steps=(replace(run.trace.steps[0], finish=finish),)))
+    assert isinstance(outcome, ServedAnswer)
+    assert (outcome.text, outcome.finish) == ("fine", told)
 
 
 def test_a_refusal_is_read_as_a_sentence() -> None:

@@ -21,7 +21,7 @@ from conductor_cli.app.planner_resolution import (
     resolve_profile,
     served_model,
 )
-from conductor_cli.app.rehearsal import find_rehearsal_planner, rehearsal_pool, with_rehearsal_profiles
+from conductor_cli.app.rehearsal import rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.tools import open_tools, pool_with_tools
 from conductor_cli.app.worker_selection import build_guard, check_no_pool, filter_pool, resolve_pool, without_pool
 from conductor_cli.config import Settings
@@ -35,6 +35,7 @@ from conductor_cli.models.catalog import StoredKeys, open_model
 from conductor_cli.models.known_secrets import KNOWN_SECRETS
 from conductor_cli.models.presets import is_at_provider, key_hint, recipient_of
 from conductor_cli.models.prices import with_prices
+from conductor_cli.rehearsal.players import rehearsal_conductor
 from conductor_cli.run import Conductor
 from conductor_cli.run.circuits import Circuits
 from conductor_cli.state.home import open_state
@@ -118,7 +119,10 @@ def open_planner(settings: Settings, loaded: LoadedModels, *, rehearsal: bool = 
 
 
 def _find_planner(settings: Settings, *, rehearsal: bool) -> Worker:
-    return find_rehearsal_planner(settings) if rehearsal else with_prices([resolve_planner(settings)])[0][0]
+    if rehearsal and settings.origins["conductor.model"] != "command line":
+        return rehearsal_conductor()
+    planner = resolve_planner(settings)
+    return planner if rehearsal else with_prices([planner])[0][0]
 
 
 async def open_conductor(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from conductor_cli.app.planner_resolution import resolve_planner
 from conductor_cli.core.errors import UsageError
 from conductor_cli.core.pool import Pool, Worker
 from conductor_cli.core.question import Question
@@ -15,7 +14,6 @@ from conductor_cli.rehearsal import players
 from conductor_cli.rehearsal.words import CAPABILITIES, KEYWORDS, is_known
 
 if TYPE_CHECKING:
-    from conductor_cli.config import Settings
     from conductor_cli.core.trace import Trace
     from conductor_cli.evals.cases import Case
     from conductor_cli.run import Conductor
@@ -67,13 +65,6 @@ def is_rehearsal_run(trace: Trace) -> bool:
     """Whether all workers of a run are demo models. Only the ends of the paths count: the package may have moved."""
     tails = [(Path(worker.model).parts[-3:], players.model_path(worker.name).parts[-3:]) for worker in trace.pool]
     return bool(tails) and all(one == other for one, other in tails)
-
-
-def find_rehearsal_planner(settings: Settings) -> Worker:
-    """The demo conductor, unless the command line names another one. Raises `ConductorUnusable` for that one."""
-    if settings.origins["conductor.model"] == "command line":
-        return resolve_planner(settings)
-    return players.rehearsal_conductor()
 
 
 def with_rehearsal_profiles(conductor: Conductor, planner: Worker | None) -> Conductor:
