@@ -105,6 +105,11 @@ class Tries:
             for _ in range(lanes):
                 group.create_task(lane())
 
+    @property
+    def seconds_left(self) -> float:
+        """How long there is still time to try anything."""
+        return max(0.0, self._end - time.monotonic())
+
     def skips(self, group: str) -> bool:
         """Whether nothing is wanted of the tries whose names begin with the word `group`."""
         return bool(self._only) and self._only.split()[0] != group

@@ -386,3 +386,13 @@ def test_an_error_after_the_status_is_in_the_envelope() -> None:
     answer = sdk.client.chat.completions.create(model="conductor", messages=[{"role": "user", "content": "Why?"}])
     assert not answer.choices
     assert answer.error["message"] == "both workers failed"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("error", "word"), [
+    (RequestError(400, "upstream_key", "the key was refused"), " (invalid_request_error)"),
+    (RequestError(429, "limit_cost", "the limit is reached"), " (invalid_request_error)"),
+    (RequestError(429, "busy", "too many wait", retry_after=5), ""), (RequestError(502, "workers_failed", "both"), ""),
+])  # fmt: skip
+def test_an_error_inside_a_stream_says_whether_to_repeat_where_litellm_reads_it(error: RequestError, word: str) -> None:
+    (said,) = events(API.encoder(parsed(stream=True), RUN, 1).failed(error))
+    assert said["error"]["message"] == error.message + word

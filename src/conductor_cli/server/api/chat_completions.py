@@ -28,7 +28,7 @@ from conductor_cli.server.api.bodies import (
     refused,
 )
 from conductor_cli.server.api.encoding import DONE, HEARTBEAT, chat_usage, conductor_object, data_event, json_bytes
-from conductor_cli.server.api.errors import error_body
+from conductor_cli.server.api.errors import TOO_LONG, error_body
 from conductor_cli.server.api.openai_bodies import TEXT_ONLY, Content, OpenAIAsking, with_system_text
 from conductor_cli.server.api.request import ClientRequest, RequestError, ServedAnswer
 
@@ -83,7 +83,11 @@ class ChatEncoder:
         return self._chunk({}, finish_of(answer)) + data_event(last) + DONE
 
     def failed(self, error: RequestError) -> bytes:
-        return data_event(error_body(error)) + DONE
+        body = error_body(error)
+        if error.is_final and error.code != TOO_LONG:
+            # Of an error inside a stream, litellm reads the message alone; aider repeats whatever has not this word.
+            body["error"]["message"] += " (invalid_request_error)"
+        return data_event(body) + DONE
 
     def whole(self, answer: ServedAnswer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, "refusal": None}
