@@ -108,6 +108,22 @@ def test_ctrl_c_stops_the_run_and_not_the_chat(stage: Stage) -> None:
         assert screen.end() == 0
 
 
+def test_undo_after_ctrl_c_removes_the_question_that_was_stopped(stage: Stage) -> None:
+    """No text of its answer had come, so it is no turn; the question before it stays."""
+    with chat(stage) as screen:
+        ask_and_wait(screen, "First?", "alpha answers")
+        stage.models["alpha"] = Stalling()
+        screen.program.send("Why?\r")
+        screen.until(lambda _: len(stage.asked("alpha")) == 2)
+        screen.program.send(CTRL_C)
+        screen.until(lambda shown: "interrupted" in shown and shown.splitlines()[-1].startswith(MARK))
+        ask_and_wait(screen, "/undo", "removed: Why?")
+        ask_and_wait(screen, "/redo", "the last run is complete")
+        screen.program.send(CTRL_D)
+        assert screen.end() == 0
+    assert len(stage.asked("alpha")) == 2
+
+
 def test_ctrl_z_suspends_the_chat(stage: Stage) -> None:
     command = shlex.join((*COMMAND, "chat", "--quiet"))
     with terminal(stage, command=("bash", "--norc", "-i"), PS1="$ ") as screen:
