@@ -63,6 +63,9 @@ smollm2: setup train-setup ## train a small pretrained model to plan; resumes wh
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)
 
+scale: setup ## measure replicas and large batches, 10 minutes; needs PostgreSQL, PgBouncer and HAProxy (ARGS=--long: hours)
+	@$(BIN)/python -m scripts.scale $(ARGS)
+
 clients: setup ## try real clients against `serve` (ARGS="codex openai": some); installs them from npm and PyPI, 2 GB
 	@$(BIN)/python -m scripts.clients $(ARGS)
 

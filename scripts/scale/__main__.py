@@ -17,17 +17,27 @@ OUT: Final = Path("build/scale.jsonl")
 
 
 class Campaign(NamedTuple):
-    """What it measures, and the arguments of the `run` of its module: in the short form, and in the long one."""
+    """What it measures, its module and function, and what that is called with in the short form and in the long one."""
 
     does: str
-    module: str
+    function: str
     short: dict[str, Any]
     long: dict[str, Any]
 
 
 CAMPAIGNS: Final[dict[str, Campaign]] = {
+    "state": Campaign(
+        "eight processes, an empty database, a limit of a dollar", "state run", {"rounds": 2}, {"rounds": 100}
+    ),
+    "restart": Campaign(
+        "streams during a rolling restart", "replicas restart", {"streams": 30, "seconds": 12},
+        {"streams": 200, "seconds": 60},
+    ),
+    "throughput": Campaign(
+        "requests a second", "replicas throughput", {"seconds": 8, "clients": 32}, {"seconds": 60, "clients": 64}
+    ),
     "batch": Campaign(
-        "a batch that is killed again and again", "batch", {"questions": 20_000, "kills": 5},
+        "a batch that is killed again and again", "batch run", {"questions": 20_000, "kills": 5},
         {"questions": 1_000_000, "kills": 20},
     ),
 }  # fmt: skip
@@ -47,7 +57,9 @@ def main() -> int:
         arguments = campaign.long if options.long else campaign.short
         print(f"\n{name}: {campaign.does} ({', '.join(f'{key} {value:,}' for key, value in arguments.items())})")
         began = time.monotonic()
-        for figure in importlib.import_module(f"scripts.scale.{campaign.module}").run(**arguments):
+        module, name_of_function = campaign.function.split()
+        run = getattr(importlib.import_module(f"scripts.scale.{module}"), name_of_function)
+        for figure in run(**arguments):
             broken += figure.holds is False
             mark = {None: "     ", True: "holds", False: "FAILS"}[figure.holds]
             print(f"  {mark}  {figure.what:<52} {figure.measured:<34} {figure.bound}", flush=True)

@@ -295,7 +295,7 @@ def test_a_thread_that_never_ends_does_not_keep_the_server(stage: Stage) -> None
 import sys, time
 from conductor_cli.cli.entry import run_command_line
 from conductor_cli.server import body, process
-process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
+process.MAX_PAUSE = process.DRAIN_SECONDS = process.CLOSING_SECONDS = 0.1
 body.read_json = lambda data: (print("held", flush=True), time.sleep(10**6))
 sys.exit(run_command_line(["serve", "--port", "0"]))
 """

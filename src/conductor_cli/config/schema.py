@@ -214,7 +214,7 @@ DROPPED: Final[dict[str, str]] = {
     "attachments.total_mb": "they may be 64 MB together",
     "serve.queue": "256 requests may wait",
     "serve.grace": "a run that no client reads is stopped after 20 s",
-    "serve.drain": "running requests have 30 s to end",
+    "serve.drain": "running requests have 90 s to end",
     "serve.body_mb": "a request may have 48 MB",
 }
 """Settings of the release before, and what holds instead. They are ignored with a notice."""

@@ -107,7 +107,7 @@ MAX_PAUSE: Final = 10.0
 SWITCHING: Final = 0.001
 """Seconds after which a thread gives way to the loop, which needs several turns for one answer."""
 
-DRAIN_SECONDS: Final = 30.0
+DRAIN_SECONDS: Final = 90.0
 """How long running requests may go on when the server is told to end."""
 
 
