@@ -108,7 +108,7 @@ async def _restart(replicas: Replicas, streams: int, seconds: int) -> tuple[int,
             except (aiohttp.ClientError, TimeoutError) as error:
                 return type(error).__name__
             frames = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
-            if answer.status != 200 or frames[-1:] != ["[DONE]"]:
+            if answer.status != 200 or frames[-1:] != ["[DONE]"] or '{"error"' in text:
                 return f"{answer.status} {text[-200:]!r}"
             said = "".join(
                 (choice["delta"].get("content") or "")
