@@ -138,7 +138,8 @@ class SharedAttachments:
 
 
 _UNNEEDED: Final = (
-    "sha256 NOT IN (SELECT unnest(attachments) FROM conductor_runs WHERE attachments <> '{}' AND run <> ALL(%s))"
+    "sha256 NOT IN (SELECT unnest(r.attachments) FROM conductor_runs r"
+    " LEFT JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.attachments <> '{}' AND gone IS NULL)"
 )
 
 

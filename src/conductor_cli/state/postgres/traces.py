@@ -74,6 +74,12 @@ def row_values(row: StoredRun) -> list[Any]:
     return [*row[3:], SEPARATOR.join((row.question, row.subtasks, row.answers)).lower()]
 
 
+def _pattern(term: str) -> str:
+    """What LIKE finds a term by, which an index of three letters helps with."""
+    escaped = re.sub(r"([%_\\])", r"\\\1", storable(term.lower()))
+    return f"%{escaped}%"
+
+
 class SharedTraces(StoredTraces):
     """The traces in one database. See `CheckedTraces`."""
 
@@ -141,7 +147,7 @@ class SharedTraces(StoredTraces):
             ("r.day >= %s AND r.run >= %s", [day_of(query.since), query.since] if query.since else []),
             (_BEFORE, [day_of(query.before), query.before] if query.before else []),
             ("r.origin = ANY(%s)", [list(query.origins)] * bool(query.origins)),
-            *(("position(%s in r.words) > 0", [storable(term.lower())]) for term in query.terms),
+            *(("r.words LIKE %s", [_pattern(term)]) for term in query.terms),
         ]
         parts = [condition for condition in conditions if condition[1]]
         where = " AND ".join(text for text, _ in parts) or "true"
@@ -262,21 +268,27 @@ class SharedTraces(StoredTraces):
     def _prune_day(self, day: date, runs: list[str]) -> list[str]:
         """Delete runs of one day; returns those that are being written."""
         with self._database.transaction() as connection:
-            live = "SELECT run FROM conductor_leases WHERE run = ANY(%s) AND until > clock_timestamp()"
-            kept = {run for (run,) in connection.execute(live, [runs])}
+            live = "SELECT run FROM conductor_leases WHERE until > clock_timestamp()"
+            kept = {run for (run,) in connection.execute(live)} & set(runs)
             gone = [run for run in runs if run not in kept]
-            connection.execute("DELETE FROM conductor_leases WHERE run = ANY(%s)", [gone])
-            others = "SELECT 1 FROM conductor_runs WHERE day = %s AND run <> ALL(%s) LIMIT 1"
+            # Joins that count, because a list of names would be looked through for each row.
+            delete = "DELETE FROM conductor_leases l USING unnest(%s::text[]) gone WHERE l.run = gone"
+            connection.execute(delete, [gone])
+            others = (
+                "SELECT (SELECT count(*) FROM conductor_runs WHERE day = %s) - count(*)"
+                " FROM conductor_runs r JOIN unnest(%s::text[]) gone ON gone = r.run WHERE r.day = %s"
+            )
             # New runs are those of today; some process may have made room for them already.
             is_over = day < self._database.now().astimezone(UTC).date()
-            if is_over and not kept and not connection.execute(others, [day, gone]).fetchone():
+            if is_over and not kept and connection.execute(others, [day, gone, day]).fetchone() == (0,):
                 connection.execute("SET LOCAL lock_timeout = '10s'")
                 tables = ", ".join(f"{table}_{day:%Y%m%d}" for table in ("conductor_runs", "conductor_lines"))
                 connection.execute(f"DROP TABLE IF EXISTS {tables}".encode())
                 self._days.discard(day)
             else:
                 for table in ("conductor_lines", "conductor_runs"):
-                    connection.execute(f"DELETE FROM {table} WHERE day = %s AND run = ANY(%s)".encode(), [day, gone])  # noqa: S608
+                    delete = f"DELETE FROM {table} t USING unnest(%s::text[]) gone WHERE t.day = %s AND t.run = gone"  # noqa: S608
+                    connection.execute(delete.encode(), [gone, day])
         return sorted(kept)
 
     def refresh(self) -> None:
