@@ -9,14 +9,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import LONGEST
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 
 SUITE = """
+import signal, socket, subprocess, sys, urllib.request
+from contextlib import suppress
 import pytest
+
+CALLS = (
+    lambda: socket.create_connection(("192.0.2.1", 80)),
+    lambda: socket.getaddrinfo("example.org", 80),
+    lambda: socket.socket().connect_ex(("192.0.2.1", 80)),
+    lambda: urllib.request.urlopen("http://example.org"),
+)
 
 def test_passes():
     pass
@@ -27,28 +34,24 @@ def test_skips():
 @pytest.mark.xfail(strict=True)
 def test_is_known_to_fail():
     assert False
-"""
-
-CTRL_C = """
-import signal
-import subprocess
-import sys
 
 def test_is_interrupted():
     asks = "import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     assert subprocess.check_output([sys.executable, "-c", asks]) == b"False\\n"
-"""
 
-REACHES_OUT = """
-import socket
-import urllib.request
-
-def test_swallows_the_refusal():
+@pytest.mark.parametrize("number", range(4))
+def test_swallows_the_refusal(number):
     try:
-        {call}
+        CALLS[number]()
     except OSError as error:
         print("refused:", type(getattr(error, "reason", error)).__name__)
+
+@pytest.mark.network
+def test_may_leave():
+    with suppress(OSError):
+        socket.socket(type=socket.SOCK_DGRAM).connect(("192.0.2.1", 80))
 """
+MISSING = 'import pytest\npytest.importorskip("no_such_module_here")\n'
 
 
 def test_the_longest_files_are_there() -> None:
@@ -59,43 +62,52 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def run(place: Path, suite: str, *words: str, ignored: bool = False, **environment: str) -> tuple[int, str]:
-    place.joinpath("conftest.py").write_text(CONFTEST.read_text())
-    place.joinpath("test_suite.py").write_text(suite)
-    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "--rootdir", str(place), *words]
+def run(place: Path, suite: str, module: str, *words: str, **environment: str) -> tuple[int, str]:
+    """Run two files of tests under the same conftest, by a parent that ignores Ctrl-C; returns exit code and output."""
+    for name, text in (("conftest", CONFTEST.read_text()), ("test_suite", suite), ("test_module", module)):
+        place.joinpath(f"{name}.py").write_text(text)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:warnings",
+        "--rootdir",
+        str(place),
+        *words,
+    ]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
     done = subprocess.run(
-        command,
-        env={**inherited, **environment},
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=ignore_interrupts if ignored else None,
-    )
+        command, env={**inherited, **environment}, cwd=place, capture_output=True, text=True, check=False,
+        preexec_fn=None if sys.platform == "win32" else ignore_interrupts,
+    )  # fmt: skip
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "socket.create_connection(('192.0.2.1', 80))",
-        "socket.getaddrinfo('example.org', 80)",
-        "socket.socket().connect_ex(('192.0.2.1', 80))",
-        "urllib.request.urlopen('http://example.org')",
-    ],
-)
-def test_leaving_the_machine_fails_a_test_that_swallows_it(tmp_path: Path, call: str) -> None:
-    """Every connection that leaves the machine is refused, and its test fails even if it swallows the refusal."""
-    code, shown = run(tmp_path, REACHES_OUT.format(call=call))
-    assert (code, "Failed: tried to reach " in shown, "refused: NetworkRefused" in shown) == (1, True, True)
+def test_what_leaves_the_machine_fails_and_what_is_skipped_is_written_down(tmp_path: Path) -> None:
+    """Each connection that leaves is refused, and its test fails even if it swallows that, unless it has the mark.
+
+    A program that a test starts can be interrupted. The skipped tests and modules, of two processes here, are in a file
+    that `pytest @FILE` takes; a known failure is not in it.
+    """
+    skipped = tmp_path / "skipped"
+    code, shown = run(tmp_path, SUITE, MISSING, "-n", "2", CI_SKIPPED=str(skipped))
+    assert (code, "7 passed, 2 skipped, 1 xfailed, 4 errors" in shown) == (1, True), shown
+    assert (shown.count("Failed: tried to reach ") >= 4, shown.count("refused: NetworkRefused") >= 4) == (True, True)
+    assert set(skipped.read_text().splitlines()) == {"test_module.py", "test_suite.py::test_skips"}
+    whole = SUITE.replace("pytest.skip", "print")
+    code, shown = run(tmp_path, whole, "def test_of_it():\n    pass\n", f"@{skipped}", CI_NO_SKIPS="1")
+    assert (code, "2 passed" in shown) == (0, True), shown
 
 
-def test_a_test_marked_network_may_leave(tmp_path: Path) -> None:
-    """A test with the mark is not refused."""
-    suite = REACHES_OUT.format(call="socket.socket(type=socket.SOCK_DGRAM).connect(('192.0.2.1', 80))")
-    _, shown = run(tmp_path, suite.replace("def test", "import pytest\n@pytest.mark.network\ndef test"))
-    assert "NetworkRefused" not in shown
+def test_a_skip_is_a_failure_where_the_switch_is_on(tmp_path: Path) -> None:
+    """With CI_NO_SKIPS the same suite fails and names what is not installed, for a whole module too."""
+    code, shown = run(tmp_path, SUITE, MISSING, "--continue-on-collection-errors", CI_NO_SKIPS="1")
+    assert (code, "1 failed, 7 passed, 1 xfailed, 5 errors" in shown) == (1, True), shown
+    assert ("tmux is not installed" in shown, "no_such_module_here" in shown) == (True, True)
 
 
 def test_a_connection_on_this_machine_is_let_through() -> None:
@@ -135,40 +147,3 @@ def test_the_keyring_is_the_null_one() -> None:
 
     keyring.set_password("conductor-llm", "tests", "x")
     assert keyring.get_password("conductor-llm", "tests") is None
-
-
-def test_a_skip_is_a_skip_for_a_developer(tmp_path: Path) -> None:
-    """Without the switch a skipped test is reported by its reason and nothing fails."""
-    code, shown = run(tmp_path, SUITE)
-    assert (code, "1 passed, 1 skipped, 1 xfailed" in shown) == (0, True)
-
-
-def test_a_skip_is_a_failure_where_the_switch_is_on(tmp_path: Path) -> None:
-    """With CI_NO_SKIPS the same suite fails and names what is not installed; a known failure stays one."""
-    code, shown = run(tmp_path, SUITE, CI_NO_SKIPS="1")
-    assert (code, "1 failed, 1 passed, 1 xfailed" in shown, "tmux is not installed" in shown) == (1, True, True)
-
-
-def test_a_whole_module_that_skips_is_a_failure_too(tmp_path: Path) -> None:
-    """A module that skips itself while it is read counts as well."""
-    code, shown = run(tmp_path, 'import pytest\npytest.importorskip("no_such_module_here")\n', CI_NO_SKIPS="1")
-    assert (code != 0, "no_such_module_here" in shown) == (True, True)
-
-
-@pytest.mark.parametrize("processes", [(), ("-n", "2")], ids=["one process", "two processes"])
-def test_what_was_skipped_is_written_down_and_can_be_run_again(tmp_path: Path, processes: tuple[str, ...]) -> None:
-    """The file names single tests and whole modules, as `pytest @FILE` takes them; a known failure is not in it."""
-    skipped = tmp_path / "skipped"
-    tmp_path.joinpath("test_module.py").write_text('import pytest\npytest.importorskip("no_such_module_here")\n')
-    assert run(tmp_path, SUITE, *processes, CI_SKIPPED=str(skipped))[0] == 0
-    assert set(skipped.read_text().splitlines()) == {"test_module.py", "test_suite.py::test_skips"}
-    tmp_path.joinpath("test_module.py").write_text("def test_of_it():\n    pass\n")
-    code, shown = run(tmp_path, SUITE.replace("pytest.skip", "print"), *processes, f"@{skipped}", CI_NO_SKIPS="1")
-    assert (code, "2 passed" in shown) == (0, True)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal handlers that a child process inherits")
-def test_programs_can_be_interrupted_when_the_tests_were_started_by_nohup(tmp_path: Path) -> None:
-    """A parent that ignores SIGINT does not make the programs ignore it that the tests start."""
-    code, shown = run(tmp_path, CTRL_C, ignored=True)
-    assert (code, "1 passed" in shown) == (0, True)
