@@ -67,6 +67,15 @@ def test_a_template_asks_with_its_plan_system_text_schema_and_limits(stage: Stag
     assert not stage.asked("planner")
 
 
+def test_a_step_of_nobody_says_which_value_gives_it_to_another(stage: Stage) -> None:
+    stage.fails(
+        2, "ask", "-t", "reviewer", "Why?", told=("gives a step to 'gemini'", "-p cheap=NAME; known: alpha, beta")
+    )
+    priced = [stage.worker(name, "price = { input = 1, output = 1 }") for name in ("alpha", "beta")]
+    stage.configure("\n".join(priced), workers=())
+    stage.ok("ask", "-t", "reviewer", "Why?", "-p", "cheap=alpha", "-p", "reviewer=beta")
+
+
 def test_a_template_narrows_the_workers_and_never_raises_a_limit(stage: Stage) -> None:
     """A worker that no setting has is an error, and a limit above the user's is refused with a notice."""
     stage.configure("[limits]\nattempts = 1\ncalls = 1")

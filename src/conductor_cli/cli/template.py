@@ -21,12 +21,14 @@ from conductor_cli.app.templates import (
     save_template,
     template_of_run,
 )
+from conductor_cli.app.worker_selection import discovered_workers, offered_workers
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import print_json, print_line, print_table
 from conductor_cli.cli.session import Session, read_text_file
 from conductor_cli.cli.terminal_input import can_ask, confirm
 from conductor_cli.config import Settings
 from conductor_cli.core.errors import ConductorError, UsageError
+from conductor_cli.core.plan import SELF
 from conductor_cli.core.terminal_text import Column
 from conductor_cli.state.home import open_state
 
@@ -116,7 +118,20 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
     template = file.read()
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
-    return fill_template(template, name, values, words)
+    filled = fill_template(template, name, values, words)
+    if not session.rehearsal:
+        _check_workers(template, filled, session.settings)
+    return filled
+
+
+def _check_workers(template: Template, filled: Template, settings: Settings) -> None:
+    """Raise `UsageError` where a value that names the worker of a step is no worker of the user; it names the value."""
+    workers = offered_workers(settings) or [item.worker for item in discovered_workers(settings)]
+    known = [*(worker.name for worker in workers), SELF]
+    for step, given in zip(filled.steps, template.steps, strict=True):
+        if step.worker not in known and given.worker.startswith("$"):
+            hint = f"name one of yours: -p {given.worker[1:]}=NAME; known: {', '.join(known)}"
+            raise UsageError(f"the template gives a step to {step.worker!r:.60}, which is no worker", hint=hint)
 
 
 def _ask_about(file: TemplateFile) -> None:
