@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ import pytest
 from typer.core import TyperCommand, TyperGroup
 
 from conductor_cli.cli import entry
+from tests.cli import conftest
+from tests.cli.stage import Stage
 from tests.test_links import ROOT
 
 EXAMPLE: Final = re.compile(r"^## ([^\n]+)\n(?:(?!^## ).)*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -99,3 +102,94 @@ def test_each_command_of_a_page_is_understood(
         if code and "missing argument" not in said and not any(word.isupper() for word in words):
             wrong.append((" ".join(words), said.splitlines()))
     assert wrong == []
+
+
+CLIENT: Final = r"""#!PYTHON
+import json, os, re, sys, urllib.request
+told = " ".join([*sys.argv[1:], *os.environ.values()])
+url = re.search(r"http://(?:127\.0\.0\.1|localhost):\d+", told)[0]
+key = (re.findall(r"\bck-[\w-]{20,}", told) or ["none"])[0]
+body = json.dumps({"model": "conductor", "messages": [{"role": "user", "content": "Is all well?"}]}).encode()
+headers = {"content-type": "application/json", "authorization": "Bearer " + key}
+answer = json.load(urllib.request.urlopen(urllib.request.Request(url + "/v1/chat/completions", body, headers)))
+with open("LOG", "a") as file:
+    file.write(os.path.basename(sys.argv[0]) + ": " + answer["choices"][0]["message"]["content"].splitlines()[0] + "\n")
+"""
+"""Stands for a coding client: asks the server that its arguments and variables name."""
+
+stage = conftest.stage
+
+DOUBLES: Final = ("codex", "claude", "opencode", "aider", "llm", "inspect")
+
+SERVING: Final = """[limits]
+attempts = 1
+[pools.cheap]
+workers = ["alpha"]
+"""
+
+
+_SHELL: Final = re.compile(r"^ *```\n(.*?)^ *```$|^ {4,}(conductor [^\n]*)|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+
+
+def shell_of(page: Path) -> Iterator[str]:
+    """The commands of a page that can be run as they stand: in blocks, in tables, and those of `conductor` in text."""
+    for fenced, line, quoted in _SHELL.findall(page.read_text("utf-8")):
+        name = next((word for word in quoted.split() if not re.match(r"[A-Z_]+=", word)), "")
+        is_whole = quoted.startswith(("conductor launch ", "conductor config set ")) and not re.search(
+            "[A-Z]{3}", quoted
+        )
+        if line or fenced.strip()[:1] not in {"", "{"} or is_whole or (name in DOUBLES and " " in quoted):
+            yield (fenced or line or quoted).strip()
+
+
+@pytest.mark.parametrize("name", ["clients", "serve"])
+def test_the_commands_of_a_page_about_serving_run(stage: Stage, tmp_path: Path, name: str) -> None:
+    """Each as a user would type it, with doubles for workers and clients, over the server that the page has at 8080."""
+    stage.configure(SERVING)
+    log, programs = tmp_path / "log", tmp_path / "bin"
+    programs.mkdir()
+    for double in DOUBLES:
+        (programs / double).write_text(CLIENT.replace("PYTHON", sys.executable).replace("LOG", str(log)))
+        (programs / double).chmod(0o755)
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+    commands = sorted(shell_of(ROOT / f"docs/{name}.md"), key=lambda command: " rm " in command)
+    ran = {"launch": 0, "serve": 0, "other": 0, "client": 0}
+    with served_by(stage, "serve", *(["--rehearsal"] * (name == "serve")), "--port", "0") as address:
+        for command in commands:
+            words = shlex.split(command, comments=True)
+            if words[0] != "conductor":
+                kind, shown = "client", command.replace("http://127.0.0.1:8080", address)
+                environ = stage.environ(path)
+                done = subprocess.run(["sh", "-c", shown], env=environ, cwd=tmp_path, capture_output=True, check=False)
+                assert done.returncode == 0, (command, done.stderr)
+                assert words[0] != "curl" or b"SIRAP" in done.stdout
+            elif words[1] == "serve" and (not words[2:] or words[2].startswith("--")):
+                kind = "serve"
+                with served_by(stage, *words[1:], *(["--port", "0"] * ("--host" in words))):
+                    pass
+            else:
+                kind = words[1] if words[1] == "launch" else "other"
+                assert (ended := stage.inside(*words[1:], env=path)).code == 0, (command, ended.err)
+            ran[kind] += 1
+    answers = log.read_text().splitlines()
+    assert len(answers) == ran["launch"] + ran["client"] - sum(command.startswith("curl") for command in commands)
+    assert {answer.partition(": ")[2][:20] for answer in answers} <= {"alpha answers", "[simulated answer: c"}
+    assert (
+        ran
+        == {
+            "clients": {"launch": 9, "serve": 0, "other": 1, "client": 6},
+            "serve": {"launch": 4, "serve": 3, "other": 5, "client": 1},
+        }[name]
+    )
+
+
+@contextmanager
+def served_by(stage: Stage, *words: str) -> Iterator[str]:
+    """The address that a server prints first, which answers there, until it is told to end."""
+    with stage.start(*words) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().decode().split()[-1].rstrip("/")
+            yield address
+        finally:
+            server.terminate()
