@@ -187,7 +187,7 @@ async def build_job(
     settings = runs.settings()
     mode, pool = find_served_model(request.model, request.effort, settings)
     purpose = purpose if settings["serve.background"] else None
-    settings = _client_settings(runs, client, pool, {"conductor.mode": mode if purpose is None else "mini"})
+    settings = _client_settings(runs, settings, client, pool, {"conductor.mode": mode if purpose is None else "mini"})
     if request.max_cost is not None:
         try:
             settings = lowered(settings, {"limits.cost": request.max_cost}, "the request")
@@ -195,20 +195,20 @@ async def build_job(
             message = "conductor.max_cost must be an amount of US dollars above 0"
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
     attachments, principal = open_state(settings.paths).attachments(), Principal(key=client)
-    what = await _read_asked(runs, request, Attacher(attachments, settings), principal)
-    if purpose is not None and what.plan is None and not runs.options.rehearsal:
+    asked = await _read_asked(runs, request, Attacher(attachments, settings), principal)
+    if purpose is not None and asked.plan is None and not runs.options.rehearsal:
         available, _ = await resolve_pool(settings, None, runs.options.workers)
         priced = [(each.price.input + each.price.output, each.name) for each in available if each.price is not None]
         if priced:
-            what = replace(what, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),)))
+            asked = replace(asked, plan=Plan(steps=(Step(worker=min(priced)[1], subtask=SUBTASKS[purpose]),)))
     only = runs.options.workers
     if request.hosted:
-        what, only = replace(what, plan=None), await _able_to_run(request.hosted, runs, settings)
+        asked, only = replace(asked, plan=None), await _able_to_run(request.hosted, runs, settings)
     return Job(
-        settings=settings, store=runs.store_of(settings), question=what.question, plan=what.plan,
+        settings=settings, store=runs.store_of(settings), question=asked.question, plan=asked.plan,
         only=only, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request), origin=principal.origin,
-        reviews=what.plan is None,  # a review would be the step that answers
+        reviews=asked.plan is None,  # a review would be the step that answers
         spender=_spender(client),
     )  # fmt: skip
 
@@ -222,7 +222,9 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     if talk is not None and talk.tools:  # nobody here can make their calls
         raise UsageError(f"run {again.run} used tools of its client", hint="let the client ask again")
     again.pool.subset([record.step.worker for record in again.steps if record.step.worker != SELF])
-    settings = _client_settings(runs, client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0})
+    settings = _client_settings(
+        runs, runs.settings(), client.key, "", {"conductor.mode": again.mode, "limits.recursion": 0}
+    )
     only = runs.options.workers
     if settings["conductor.pool"] and not only:  # else a run keeps its own workers, whatever the pool is today
         only = tuple(each.name for each in offered_workers(settings))
@@ -234,9 +236,10 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     )  # fmt: skip
 
 
-def _client_settings(runs: Runs, client: ClientKey | None, pool: str, chosen: dict[str, Any]) -> Settings:
+def _client_settings(
+    runs: Runs, settings: Settings, client: ClientKey | None, pool: str, chosen: dict[str, Any]
+) -> Settings:
     """The settings for a client that asks for `pool`, with its key's pool and limit. Raises `RequestError`."""
-    settings = runs.settings()
     own = client.pool if client is not None else ""
     served = settings["conductor.pool"] if "conductor.pool" in settings.given else ""
     if own and any(other not in {"", own} for other in (pool, served)):
