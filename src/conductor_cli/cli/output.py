@@ -6,14 +6,11 @@ API keys that this process has read are redacted, and control characters removed
 
 from __future__ import annotations
 
-import base64
 import errno
 import io
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -160,6 +157,10 @@ def copy_to_clipboard(text: str) -> str:
 
     What a terminal would obey when it is pasted there is left out.
     """
+    import base64  # every start imports this module
+    import shutil
+    import subprocess
+
     data = sanitize(KNOWN_SECRETS.redact(text)).encode()
     # Over SSH the desktop's program would copy on the other machine; the terminal copies on this one.
     programs = CLIPBOARDS if "SSH_CONNECTION" not in os.environ else ()
