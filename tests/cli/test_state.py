@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest  # noqa: TC002 - pytest reads the annotations
+import time
+from types import SimpleNamespace
 
+import pytest
+
+from conductor_cli.state.postgres import database
 from conductor_cli.state.postgres.database import Database
 from conductor_cli.state.postgres.spending import SharedSpend
 from tests.cli.stage import Stage
@@ -16,10 +20,10 @@ __all__ = ["postgres"]
 
 def reserve_open(url: str) -> None:
     """A hold that has expired."""
-    database = Database(url)
-    reserve(SharedSpend(database))
-    database.call("UPDATE conductor_calls SET expires_at = now() - interval '1 s' WHERE owner IS NOT NULL")
-    database.close()
+    opened = Database(url)
+    reserve(SharedSpend(opened))
+    opened.call("UPDATE conductor_calls SET expires_at = now() - interval '1 s' WHERE owner IS NOT NULL")
+    opened.close()
 
 
 def test_every_action_of_the_command_says_what_it_did(
@@ -46,6 +50,9 @@ def test_every_action_of_the_command_says_what_it_did(
     for wrong in (str(hold["hold"]), "x", "-"):
         assert stage.inside("state", "release", wrong).code == 2
     assert PASSWORD not in stage.inside("state", "check").out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "time", SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + 600))
+        assert "is 10 min 0 s ahead of that of the database" in stage.inside("state", "check").err
     monkeypatch.setenv("CONDUCTOR_LLM_STATE", url.replace(PASSWORD.replace(" ", "%20"), "swordfish"))
     refused = stage.inside("state", "check")
     assert (refused.code, "password authentication failed" in refused.err, "swordfish" in refused.err) == (

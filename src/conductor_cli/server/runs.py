@@ -116,6 +116,8 @@ class Runs:
         return run
 
     async def _open(self, job: Job) -> Conductor:
+        if job.settings.paths.database:  # read on a thread; what is asked for below is known then
+            await asyncio.to_thread(open_state(job.settings.paths).ratings.read)
         stored = job.resume.pool.names if job.resume is not None else ()
         opened = await open_conductor(
             job.settings, only=job.only, stored=stored, planning=job.plans, seed=self.options.seed,

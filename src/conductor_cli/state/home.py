@@ -196,7 +196,7 @@ class SharedState:
 
         return SharedCircuits(self.database)
 
-    @property
+    @cached_property
     def ratings(self) -> SharedRatings:
         from conductor_cli.state.postgres.records import SharedRatings
 

@@ -29,13 +29,24 @@ REQUEST_SECONDS: Final = 24 * 3600
 
 
 class SharedRatings:
-    """The ratings of all replicas. See `Ratings`."""
+    """The ratings of all replicas; those of others are known two seconds later. See `Ratings`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._known = StoredRatings()
+        self._read_at = -NEWS_SECONDS
 
     def read(self) -> StoredRatings:
-        """Return the newest ratings, in the order in which they were given. `problem` says why there are none."""
+        """Return the newest ratings, in the order in which they were given. `problem` says why there are none.
+
+        They are read before each question, so the database is not asked again at once.
+        """
+        if time.monotonic() - self._read_at > NEWS_SECONDS:
+            self._known = self._read()
+            self._read_at = time.monotonic()
+        return self._known
+
+    def _read(self) -> StoredRatings:
         try:
             rows = self._database.call("SELECT rating FROM conductor_ratings ORDER BY id DESC LIMIT %s", NEWEST)
         except ConductorError as error:
@@ -53,7 +64,9 @@ class SharedRatings:
             "INSERT INTO conductor_ratings (rating) SELECT line FROM unnest(%s::text[]) WITH ORDINALITY AS e(line, n)"
             " ORDER BY n ON CONFLICT DO NOTHING RETURNING 1"
         )
-        return len(self._database.call(statement, list(lines)))
+        added = len(self._database.call(statement, list(lines)))
+        self._read_at = -NEWS_SECONDS
+        return added
 
 
 class SharedConversations:

@@ -1,0 +1,133 @@
+"""What replicas know of each other: runs of a process that was killed, traces over an outage, open circuits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from conductor_cli.core import events as ev
+from conductor_cli.core.errors import ModelError
+from conductor_cli.core.pool import Worker
+from conductor_cli.core.usage import Usage
+from conductor_cli.run.circuits import BreakerRules, Circuits
+from conductor_cli.state.postgres import database as module
+from conductor_cli.state.postgres import records
+from conductor_cli.state.postgres.database import Database
+from conductor_cli.state.postgres.records import SharedCircuits
+from conductor_cli.state.postgres.traces import SharedTraces
+from conductor_cli.state.stored_run import RunQuery
+from tests.state.cluster import Cluster
+from tests.state.test_run_index import events
+from tests.state.test_trace_store import RUN
+
+ANN = Worker(name="ann", kind="openai", model="m")
+
+
+@pytest.fixture
+def databases(postgres: Cluster) -> Iterator[tuple[Database, Database]]:
+    """Those of two processes."""
+    url = postgres.new_database()
+    both = Database(url), Database(url)
+    yield both
+    for each in both:
+        each.close()
+
+
+def test_a_run_of_a_process_that_was_killed_is_interrupted_when_its_lease_is_over(
+    databases: tuple[Database, Database],
+) -> None:
+    """With what happened until then. If the process was only late, it goes on writing, and its end counts."""
+    one, two = databases
+    happened = events(RUN, "How many pears?")
+    writer = SharedTraces(one).open(RUN)
+    for event in happened[:-1]:
+        writer.write(event)
+    other = SharedTraces(two)
+    assert [(row.state, row.answers) for row in other.newest()[0]] == [("running", "twelve")]
+    two.call("UPDATE conductor_leases SET until = clock_timestamp() - interval '1 s'")
+    assert [(row.state, row.answers) for row in other.newest()[0]] == [("interrupted", "twelve")]
+    assert not other.is_running(RUN)
+    writer.write(happened[-1])
+    assert other.is_running(RUN), "it has renewed its lease"
+    writer.close()
+    assert [row.state for row in other.newest()[0]] == ["finished"]
+    assert other.check(RUN).whole
+
+
+def test_a_trace_is_taken_by_one_process_and_lost_by_no_other(databases: tuple[Database, Database]) -> None:
+    """Lines of a process whose run somebody else has are refused, and those of the other one stay whole."""
+    one, two = databases
+    happened = events(RUN, "How many pears?")
+    late, other = SharedTraces(one).open(RUN), SharedTraces(two)
+    for event in happened[:3]:
+        late.write(event)
+    two.call("UPDATE conductor_leases SET owner = %s", two.owner)
+    late.write(happened[3])
+    assert late.problem == "another process has this run"
+    late.close()
+    assert list(other.events(RUN)) == happened[:3]
+    assert other.is_running(RUN)
+
+
+def test_what_an_outage_kept_from_a_trace_is_written_after_it(
+    databases: tuple[Database, Database], postgres: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AWAY_SECONDS", 0.0)
+    one, two = databases
+    happened = events(RUN, "How many pears?")
+    writer = SharedTraces(one).open(RUN)
+    for event in happened[:3]:
+        writer.write(event)
+    postgres.control("stop", "--mode", "immediate")
+    for event in happened[3:]:
+        writer.write(event)
+    assert "does not answer" in writer.problem
+    writer.close()
+    postgres.control("start")
+    writer.try_again()  # as is done every few seconds
+    other = SharedTraces(two)
+    assert list(other.events(RUN)) == happened
+    assert [row.state for row in other.newest()[0]] == ["finished"]
+
+
+def test_a_circuit_that_one_replica_has_opened_is_open_for_all(
+    databases: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within two seconds, until a call is answered; no name and no address of a worker is told."""
+    monkeypatch.setattr(records, "NEWS_SECONDS", 0.0)
+    one, two = (Circuits(BreakerRules(failures=1)) for _ in range(2))
+    one.board, two.board = (SharedCircuits(database) for database in databases)
+
+    def known(what: bool) -> None:
+        for _ in range(200):
+            if (two.why_skipped(ANN) is not None) == what:
+                return
+            time.sleep(0.01)
+        pytest.fail("nothing was heard of it")
+
+    assert two.why_skipped(ANN) is None
+    one.failed(ANN, ModelError("overloaded", "503"))
+    known(what=True)
+    why = two.why_skipped(ANN)
+    assert why is not None
+    assert (why.reason, "a server error" in why.message) == ("circuit_open", True)
+    assert "ann" not in str(databases[0].call("SELECT * FROM conductor_circuits"))
+    one.succeeded(ANN)
+    known(what=False)
+
+
+def test_without_an_index_of_letters_searches_find_the_same(databases: tuple[Database, Database]) -> None:
+    """A role that may not make the extension gets the tables without it; signs of patterns are letters."""
+    one, _ = databases
+    one.migrate()
+    one.call("DROP INDEX conductor_runs_words")
+    traces = SharedTraces(one)
+    writer = traces.open(RUN)
+    happened = events(RUN, "50 % of_all \\ pears")
+    for event in (*happened[:-1], ev.RunFinished(at=1.0, answer="12", usage=Usage())):
+        writer.write(event)
+    writer.close()
+    found = {term: len(traces.newest(RunQuery(terms=(term,)))[0]) for term in ("0 %", "F_ALL", "\\", "5_ %", "%%")}
+    assert found == {"0 %": 1, "F_ALL": 1, "\\": 1, "5_ %": 0, "%%": 0}
