@@ -17,7 +17,7 @@ from scripts.reference.commands import Command, Parameter
 WORDS: Final[dict[str, tuple[str, ...]]] = {
     "config show SECTION.KEY": tuple(SETTINGS_BY_NAME),
     "config set SECTION.KEY": tuple(SETTINGS_BY_NAME),
-    "eval rehearsal|basics|SUITE|CASES.jsonl": ("rehearsal", "basics", *SUITES),
+    "eval rehearsal|basics|everyday|SUITE|FILE": ("rehearsal", "basics", "everyday", *SUITES),
     "eval --systems": SYSTEMS,
     "keys set PROVIDER": PROVIDERS,
     "keys rm PROVIDER": PROVIDERS,
