@@ -99,7 +99,9 @@ def body_of(path: str, **more: Any) -> bytes:
 def test_bad_bodies_get_the_error_of_their_api(server: Serving, key: str) -> None:
     auth = f"Authorization: Bearer {key}"
     for path in PATHS:
-        wrong = {"types": {"messages": 5, "input": 5}, "role": {"messages": [{"role": "alien"}], "input": [5]}}
+        wrong: dict[str, dict[str, Any]] = {
+            "types": {"messages": 5, "input": 5}, "role": {"messages": [{"role": "alien"}], "input": [5]},
+        }  # fmt: skip
         bad = {
             "broken": b'{"model": "conductor", ', "list": b"[]", "deep": b'{"a":' * 100_000,
             "nan": b'{"temperature": NaN}', **{name: body_of(path, **more) for name, more in wrong.items()},
