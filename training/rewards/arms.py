@@ -153,11 +153,8 @@ def reward(words: Words, task: Task, tokens: Sequence[int], luck: Sequence[int])
 
 
 def best_of_8(training: Training, course: Course) -> dict[str, float]:
-    """Half the time of a round draws plans and keeps the best that was right; the other half learns from these."""
-    done = ROUNDS * training.used / course.seconds % 1
-    if done < 0.5 or not training.lessons:
-        if done < 0.5 and training.log and "loss" in training.log[-1]:  # a new round
-            training.lessons.clear()
+    """Half the time of a round draws plans and keeps the best that was right; the other half learns from all kept."""
+    if ROUNDS * training.used / course.seconds % 1 < 0.5 or not training.lessons:
         groups = sampled(training, 2 * course.questions)
         for task, plans, rewards in groups:
             if max(rewards) > 0:

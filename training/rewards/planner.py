@@ -85,7 +85,7 @@ def read_plan(text: str, task: Task, profile: Profile = PROFILE) -> Plan | None:
 # Words and weights
 
 
-class Marking(torch.nn.Embedding):
+class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
     """Embeddings of words. A number above the words stands for a word with the mark, whose vector is added to it.
 
     The vector is 0 before the training, and it is the only thing that tells a marked claim from another one.

@@ -19,14 +19,43 @@ SAMPLES: Final = 4000
 GAIN: Final = 0.05
 """How much more often the planner of GRPO has to be right than those of the two arms without it."""
 
-RESCORED: Final = "grpo"
-Rows = Sequence[Mapping[str, Any]]
-Measure = Callable[[Mapping[str, Any]], float]
+Row = Mapping[str, Any]  # what came of a question: see `arms.examine`
+Figures = Mapping[int, Mapping[str, Any]]  # of an arm, by training seed
+Measure = Callable[[Row], float | None]  # None where a row does not count
 
 
-def right(row: Mapping[str, Any]) -> float:
+def right(row: Row) -> float:
     """The share of the draws of luck in which an answer is right."""
     return float(row["right"])
+
+
+def of_shape(shape: str, measure: Measure = right) -> Measure:
+    """The measure for questions of one shape."""
+    return lambda row: measure(row) if row["shape"] == shape else None
+
+
+def right_steps(row: Row) -> float:
+    """Whether the steps ask for the true operations, and see what they need."""
+    return float(row["right_steps"])
+
+
+def marked(row: Row) -> float:
+    """Whether a worker with the mark does a step."""
+    return float(row["marked"] > 0)
+
+
+MEASURES: Final[Mapping[str, tuple[str, Measure]]] = {
+    "right": ("test", right),
+    **{f"right, {shape}": ("test", of_shape(shape)) for shape in SHAPES},
+    "valid plan": ("test", lambda row: float(row["valid"])),
+    "right steps": ("test", right_steps),
+    "right steps in chains": ("test", of_shape("chain", right_steps)),
+    "a step by a marked worker": ("test", marked),
+    "right, where no step is": ("test", lambda row: None if marked(row) else right(row)),
+    "right, where one is": ("test", lambda row: right(row) if marked(row) else None),
+    f"right, with {HELD_OUT}": (HELD_OUT, right),
+    f"a step by a marked worker, with {HELD_OUT}": (HELD_OUT, marked),
+}
 
 
 def read(out: Path, arms: Sequence[str], seeds: int) -> dict[str, dict[int, dict[str, Any]]]:
@@ -48,69 +77,43 @@ def interval(values: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     return float(table.mean()), float(low), float(high)
 
 
+def measured(figures: Figures, name: str) -> list[list[float]]:
+    """One of the measures, by seed and question."""
+    place, measure = MEASURES[name]
+    found = [[measure(row) for row in seed[place]] for seed in figures.values()]
+    return [[value for value in seed if value is not None] for seed in found]
+
+
 def cell(values: Sequence[Sequence[float]]) -> str:
-    """A figure of the table: mean, interval, and the mean of each seed."""
+    """A figure of the table: mean, interval, and the mean of each seed; no interval where plans choose the rows."""
+    own = ", ".join(f"{sum(seed) / len(seed):.3f}" if seed else "-" for seed in values)
+    counts = [len(seed) for seed in values]
+    if len({*counts, 0}) != 2:
+        return f"{sum(map(sum, values)) / sum(counts):.3f} of {sum(counts)}; {own}" if any(counts) else "-"
     mean, low, high = interval(values)
-    own = ", ".join(f"{sum(seed) / len(seed):.3f}" for seed in values)
     return f"{mean:.3f} ({low:.3f} to {high:.3f}); {own}"
 
 
-def lines(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Iterator[str]:
-    """The table in Markdown, the paired differences, and the verdict."""
-    arms, first = list(found), next(iter(found.values()))
-    yield f"| {len(first)} training seeds: {', '.join(map(str, first))} | " + " | ".join(arms) + " |"
-    yield "|---" * (len(arms) + 1) + "|"
-    rows: dict[str, tuple[str, Measure, Callable[[Mapping[str, Any]], bool]]] = {
-        "right": ("test", right, lambda _: True),
-        **{f"right, {shape}": ("test", right, lambda row, shape=shape: row["shape"] == shape) for shape in SHAPES},
-        "valid plan": ("test", lambda row: row["valid"], lambda _: True),
-        "right steps": ("test", lambda row: row["right_steps"], lambda _: True),
-        "right steps in chains": ("test", lambda row: row["right_steps"], lambda row: row["shape"] == "chain"),
-        "a step by a marked worker": ("test", lambda row: row["marked"] > 0, lambda _: True),
-        f"right, with {HELD_OUT}": (HELD_OUT, right, lambda _: True),
-        f"a step by a marked worker, with {HELD_OUT}": (HELD_OUT, lambda row: row["marked"] > 0, lambda _: True),
-    }
-    for name, (place, measure, wanted) in rows.items():
-        cells = [
-            cell([[float(measure(row)) for row in seed[place] if wanted(row)] for seed in found[arm].values()])
-            for arm in arms
-        ]
-        yield f"| {name} | " + " | ".join(cells) + " |"
-    for name, marked in (("right, where no step is by a marked worker", False), ("right, where one is", True)):
-        rows_of = {
-            arm: [
-                row
-                for seed in found[arm].values()
-                for row in seed["test"]
-                if row["valid"] and (row["marked"] > 0) == marked
-            ]
-            for arm in arms
-        }
-        yield (
-            f"| {name} | "
-            + " | ".join(
-                f"{sum(map(right, own)) / len(own):.3f} of {len(own)}" if own else "-" for own in rows_of.values()
-            )
-            + " |"
-        )
+def lines(found: Mapping[str, Figures]) -> Iterator[str]:
+    """The table in Markdown, the paired gains of GRPO, and the verdict."""
+    yield f"| mean and interval; training seeds {', '.join(map(str, found['grpo']))} | {' | '.join(found)} |"
+    yield "|---" * (len(found) + 1) + "|"
+    for name in MEASURES:
+        yield f"| {name} | {' | '.join(cell(measured(figures, name)) for figures in found.values())} |"
     for name in ("steps", "seconds"):
-        yield (
-            f"| {name} | "
-            + " | ".join(", ".join(f"{seed[name]:.0f}" for seed in found[arm].values()) for arm in arms)
-            + " |"
-        )
+        own = [", ".join(f"{seed[name]:.0f}" for seed in figures.values()) for figures in found.values()]
+        yield f"| {name} | {' | '.join(own)} |"
     yield ""
-    met = []
-    for arm in arms:
-        if arm != RESCORED:
-            pairs = zip(found[RESCORED].values(), found[arm].values(), strict=True)
-            gains = [[right(a) - right(b) for a, b in zip(new["test"], old["test"], strict=True)] for new, old in pairs]
-            mean, low, _ = interval(gains)
-            yield f"- {RESCORED} above {arm}: {cell(gains)}"
-            met += [mean >= GAIN and low > 0] if arm != "start" else []
-    chains = {
-        arm: [row["right_steps"] for seed in found[arm].values() for row in seed["test"] if row["shape"] == "chain"]
-        for arm in arms
-    }
-    kept = sum(chains[RESCORED]) / len(chains[RESCORED]) >= sum(chains["start"]) / len(chains["start"])
-    yield f"- verdict: {'met' if all(met) and kept else 'MISSED'} (gains {met}; right steps in chains kept: {kept})"
+    gains = {arm: gains_over(found, arm) for arm in found if arm != "grpo"}
+    for arm, gain in gains.items():
+        yield f"- grpo above {arm}: {cell(gain)}"
+    wins = {arm: interval(gains[arm]) for arm in ("supervised", "best-of-8")}
+    met = all(mean >= GAIN and low > 0 for mean, low, _ in wins.values())
+    new, old = (np.mean(measured(found[arm], "right steps in chains")) for arm in ("grpo", "start"))
+    yield f"- verdict: {'met' if met and new >= old else 'MISSED'}; right steps in chains {new:.3f}, start {old:.3f}"
+
+
+def gains_over(found: Mapping[str, Figures], arm: str) -> list[list[float]]:
+    """How much more often GRPO is right than an arm, by seed and question."""
+    pairs = zip(measured(found["grpo"], "right"), measured(found[arm], "right"), strict=True)
+    return [[new - old for new, old in zip(*pair, strict=True)] for pair in pairs]

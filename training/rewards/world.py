@@ -203,9 +203,12 @@ def draw_pool(random: Random, needed: Sequence[str]) -> Pool:
     """
     size = len(needed) + random.choice((2, 3))
     marked, others = round(size / 3), [subject for subject in SUBJECTS if subject not in needed]
-    more = lambda: random.sample(others, random.choice((0, 1)))  # noqa: E731
-    good = [[subject, *more()] for subject in needed]
-    good += [[random.choice(others), *more()] for _ in range(size - marked - len(needed))]
+
+    def with_more(subject: str) -> list[str]:
+        return [subject, *random.sample(others, random.choice((0, 1)))]
+
+    good = [with_more(subject) for subject in needed]
+    good += [with_more(random.choice(others)) for _ in range(size - marked - len(needed))]
     good += [random.sample(needed, min(len(needed), random.choice((1, 2)))) for _ in range(marked)]
     order, names = random.sample(range(size), size), random.sample(WORDS, size)
     return Pool(workers=tuple(

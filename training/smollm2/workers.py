@@ -3,8 +3,8 @@
 Each is good at one or two subjects, fair at two, and weak at the others, to a degree of its own. Names and descriptions
 say nothing about that: only the figures of the card do. A worker reads its subtask and the answers that it sees. At
 each subject it is right with the probability on its card. Whether it is right at one part of one request is drawn from
-the request's seed, so an equal request gets an equal answer. A subtask that it does not understand, it takes to be the
-whole question, and does every part of that by itself.
+the request's seed, so an equal request gets an equal answer. It never reads the whole question: to a subtask that it
+does not understand it answers that it does not know.
 """
 
 from __future__ import annotations
@@ -76,27 +76,22 @@ _DOUBLE: Final = re.compile(r"\b(?:double|twice|two times)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is asked: its subtask, the answers that it sees, and the whole question."""
+    """What a worker is asked: its subtask, and the answers that it sees."""
 
     subtask: str
     seen: tuple[str, ...]
-    question: str
 
 
 def read_task(prompt: str) -> Task:
     """The task in a prompt that `core.prompts.worker_messages` wrote."""
     blocks = _BLOCK.findall(prompt)
     found = _SUBTASK.search(prompt)
-    return Task(
-        subtask=found[1] if found else "", seen=tuple(text for kind, text in blocks if kind == "answer"),
-        question=next((text for kind, text in blocks if kind == "question"), prompt),
-    )  # fmt: skip
+    return Task(found[1] if found else "", tuple(text for kind, text in blocks if kind == "answer"))
 
 
 def answer(task: Task, name: str, strengths: Mapping[str, float], seed: int) -> str:
     """What the worker `name` answers."""
-    worker = _Answering(name, strengths, seed)
-    return worker.solve(task.subtask, task.seen) or worker.solve(task.question, ()) or UNKNOWN
+    return _Answering(name, strengths, seed).solve(task.subtask, task.seen) or UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

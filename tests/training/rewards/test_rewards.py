@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from conductor_cli.core.chat import Chunk, Request
 from conductor_cli.core.plan import Plan
-from conductor_cli.core.pool import Limits
+from conductor_cli.core.pool import Card, Limits, Worker
 from conductor_cli.core.question import Question
 from conductor_cli.models.base import NO_FEATURES, Features, ScriptedModel
 from conductor_cli.run import start_run
@@ -63,14 +64,14 @@ def test_the_gates_of_the_world_hold_before_any_training() -> None:
     ],
 )
 def test_a_worker_does_what_its_subtask_says_and_no_more(subtask: str, seen: tuple[str, ...], wanted: str) -> None:
-    worker = world.Worker(name="ann", kind="scripted", card=world.Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0)))
+    worker = Worker(name="ann", kind="scripted", card=Card(strengths=dict.fromkeys(world.SUBJECTS, 1.0)))
     assert world.answer(worker, subtask, seen, 1) == wanted
 
 
 def test_a_marked_worker_is_right_less_often_than_its_card_says() -> None:
     for mark, wanted in (("", 0.97), (world.MARK, 0.57)):
         strengths = dict.fromkeys(world.SUBJECTS, world.SPECIALIST)
-        worker = world.Worker(name="ann", kind="scripted", about=mark, card=world.Card(strengths=strengths))
+        worker = Worker(name="ann", kind="scripted", about=mark, card=Card(strengths=strengths))
         answers = [world.answer(worker, "find the capital of France", (), luck) for luck in range(800)]
         assert answers.count("Paris") / 800 == pytest.approx(wanted, abs=0.04)
 
@@ -90,7 +91,7 @@ def test_no_question_is_in_two_splits_and_the_held_out_subject_is_in_none_of_the
 class Scripted:
     """A worker of the world as a model of a run."""
 
-    worker: world.Worker
+    worker: Worker
     luck: int
 
     @property
@@ -119,8 +120,8 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
         )  # fmt: skip
         run = start_run(conductor, Question(text=task.case.question))
 
-        async def finish(run: object = run) -> None:
-            async for _ in run:  # type: ignore[attr-defined]
+        async def finish(run: Any = run) -> None:
+            async for _ in run:
                 pass
 
         asyncio.run(finish())
@@ -143,13 +144,13 @@ def test_plans_are_read_back_and_other_text_is_none() -> None:
 
 @pytest.mark.parametrize("arm", ARMS[1:])
 def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    arms = pytest.importorskip("training.rewards.arms")
+    torch, arms = pytest.importorskip("torch"), pytest.importorskip("training.rewards.arms")
+    torch.set_num_threads(1)
     model = arms.new_planner(arms.Words(), 1)
     torch.save(model.state_dict(), tmp_path / arms.START)
     course = replace(arms.courses(60, 60)[arm], questions=1)
 
-    def advanced(steps: tuple[int, ...]) -> object:
+    def advanced(steps: tuple[int, ...]) -> Any:
         for count in steps:
             training = arms.opened(arm, 1, course, tmp_path)
             training.lessons = training.lessons or [([2, 3], [4, 1]), ([3, 5, 2], [6, 6, 1])]
@@ -166,16 +167,17 @@ def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: 
 
 def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One step from a group in which one plan earned more; a group in which all earned the same changes nothing."""
-    torch = pytest.importorskip("torch")
-    arms = pytest.importorskip("training.rewards.arms")
+    torch, arms = pytest.importorskip("torch"), pytest.importorskip("training.rewards.arms")
+    torch.set_num_threads(1)
     task = world.draw_task(Random(1), "train")
     torch.save(arms.new_planner(arms.Words(), 1).state_dict(), tmp_path / arms.START)
-    training, course = arms.opened("grpo", 1, arms.courses(60, 60)["grpo"], tmp_path), arms.courses(60, 60)["grpo"]
-    plans, prompt = [[number, 3, 1] for number in range(4, 12)], training.words.encode(arms.prompt_of(task))
+    course = replace(arms.courses(60, 60)["grpo"], share=1.0, entropy=0.0)
+    training = arms.opened("grpo", 1, course, tmp_path)
+    plans, prompt = [[number, 1] for number in range(4, 12)], training.words.encode(arms.prompt_of(task))
 
     def likely() -> list[float]:
         logits, tokens, _ = arms.plan_logits(training.model, [prompt], plans)
-        return logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0].sum(1).tolist()
+        return list(logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0].sum(1).tolist())
 
     before = likely()
     monkeypatch.setattr(arms, "sampled", lambda *_: [(task, plans, [0.5] * 8)])
