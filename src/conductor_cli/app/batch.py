@@ -143,7 +143,10 @@ def _parse(text: str, form: Form, line: int, path: Path) -> BatchItem:
     data[field] = name
     item = BatchItem(id=name, form=form, data=data)
     try:
-        item.question()
+        if form == "openai":
+            item.question()
+        else:
+            _check_own(data)
     except UsageError as error:
         raise _line_error(path, line, error.message) from None
     return item
@@ -154,6 +157,12 @@ def _line_error(path: Path, line: int, problem: str) -> UsageError:
 
 
 def _own_question(data: Mapping[str, Any]) -> Question:
+    _check_own(data)
+    return Question(text=data["question"], system=data.get("system", ""), schema=data.get("schema"))
+
+
+def _check_own(data: Mapping[str, Any]) -> None:
+    """Raise `UsageError` where a line does not say what is asked."""
     text, system, schema = data.get("question"), data.get("system", ""), data.get("schema")
     if not isinstance(text, str) or not text.strip():
         raise UsageError("it has no question")
@@ -161,7 +170,6 @@ def _own_question(data: Mapping[str, Any]) -> Question:
         raise UsageError("its system is not a text")
     if schema is not None and not isinstance(schema, dict):
         raise UsageError("its schema is not a JSON object")
-    return Question(text=text, system=system, schema=schema)
 
 
 def _openai_question(data: Mapping[str, Any]) -> Question:
