@@ -88,7 +88,7 @@ def restart(*, streams: int, seconds: int) -> Iterator[Figure]:
         replicas = Replicas(at, [free_port() for _ in range(3)])
         ended, cut, took = asyncio.run(_restart(replicas, streams, seconds))
     yield Figure(f"streams of {seconds} s that were whole", f"{ended:,}", "", None)
-    yield Figure("streams that were cut or refused", f"{len(cut)} {cut[0] if cut else str()}", "0", not cut)
+    yield Figure("streams that were cut or refused", f"{len(cut)} {cut[0] if cut else ''}", "0", not cut)
     yield Figure("seconds that the end of a replica took", ", ".join(f"{each:.0f}" for each in took), "", None)
 
 
