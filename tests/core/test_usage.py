@@ -62,8 +62,8 @@ def test_a_computed_cost_is_bounded_too() -> None:
 )
 def test_each_kind_of_token_has_its_price(usage: Usage, dollars: str) -> None:
     price = Price(input=Decimal(10), output=Decimal(10), cached=Decimal(1), stored=Decimal(15), reasoning=Decimal(15))
-    million = replace(price, **{each.name: Decimal(getattr(price, each.name)) * 10**6 for each in fields(price)[:5]})
-    assert with_cost(usage, million).cost == Decimal(dollars)
+    million: dict[str, Any] = {each.name: getattr(price, each.name) * 10**6 for each in fields(price)[:5]}
+    assert with_cost(usage, replace(price, **million)).cost == Decimal(dollars)
 
 
 @pytest.mark.parametrize(

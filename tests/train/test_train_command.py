@@ -85,14 +85,17 @@ def test_a_dry_run_says_what_is_expected_and_the_most(stage: Stage, base: Path, 
     assert found[2] == "which is used up near step 16 of 200"
 
 
-def test_a_dry_run_ends_at_what_is_missing(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_says_the_cost_though_the_model_is_missing(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    done = stage.inside("train", "--dry-run", "--json")
+    done = stage.inside("train", "--cases", "basics", "--dry-run", "--json")
     assert done.code == 3
-    *passed, last = done.json["checks"]
-    assert [(check["name"], check["state"]) for check in passed] == [("libraries", "ok")]
-    assert (last["name"], last["state"]) == ("base model", "failed")
-    assert last["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
+    checks = done.json["checks"]
+    found = {check["name"]: check["state"] for check in checks}
+    assert found == {"libraries": "ok", "base model": "failed", "workers": "ok", "cases": "ok", "cost": "ok"}
+    assert checks[1]["hint"].startswith("hf download Qwen/Qwen2.5-7B-Instruct")
+    assert "runs: cost unknown, because no price is known for alpha and beta" in state(checks, "cost")[1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,6 +107,7 @@ def test_without_the_extra_the_error_says_what_to_install(stage: Stage, tmp_path
     explained(done)
     looked = stage.run("train", "--cases", "basics", "--dry-run", env={"PYTHONPATH": paths})
     assert (looked.code, looked.out.count("No module named 'torch'")) == (3, 1)
+    assert "runs: cost unknown" in looked.out
     assert "pip install 'conductor-llm[train]'" in done.err
 
 

@@ -82,6 +82,10 @@ class TrainingRequest:
     export: bool = False
 
 
+OF_THE_RUNS: Final = ("workers", "cases", "cost")
+"""Checks that need no library of the training: what it costs is known before anything is installed."""
+
+
 class Training:
     """The checks of one request, and the training itself. Use it as a context manager: it closes the workers.
 
@@ -108,7 +112,7 @@ class Training:
         self._runner.close()
 
     def check(self) -> list[CheckResult]:
-        """Check everything, in order, up to the first error."""
+        """Check everything, in order, up to the first error; where it is of the model that is trained, the cost too."""
         for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):  # training uses only what is on this machine
             os.environ.setdefault(name, "1")
         checks = {
@@ -118,12 +122,15 @@ class Training:
         }  # fmt: skip
         found: list[CheckResult] = []
         for name, check in checks.items():
+            if self.error is not None and name not in OF_THE_RUNS:
+                continue
             try:
                 found.append(CheckResult(name=name, text=check()))
             except ConductorError as error:
-                self.error = error
+                self.error = self.error or error
                 found.append(CheckResult.failed(name, error))
-                return found
+                if name in OF_THE_RUNS:  # the later ones need what it found
+                    break
         return found
 
     def _check_imports(self) -> str:
