@@ -145,7 +145,7 @@ def test_without_a_planner_setup_is_named(stage: Stage, pulled: Hub) -> None:
         assert shown.end() == 5
         assert "conductor setup" in shown.screen
     with terminal(stage, command=COMMAND) as shown:
-        shown.until("$0.00")
+        shown.until("chat --rehearsal")
         for command in ("conductor setup", "conductor model pull", "conductor chat --rehearsal"):
             assert f"  {command}  " in shown.screen
         shown.program.send("How many?\r")

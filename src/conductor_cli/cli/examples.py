@@ -42,7 +42,8 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "template": (
         ("See which there are", "conductor template list"),
         ("Make one of the last run", "conductor template save weekly"),
-        ("Change it, and use it", 'conductor template edit weekly && conductor ask -t weekly "…"'),
+        ("Change it", "conductor template edit weekly"),
+        ("Use one", "git diff | conductor ask -t review -"),
     ),
     "trace": (
         ("Find the runs about a subject", "conductor trace list migration --since 7d"),
@@ -74,7 +75,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("See which models a key offers, and at what price", "conductor workers models openai"),
         ("Check that each worker answers", "conductor workers test"),
         ("Store which of them read images and PDFs", "conductor workers test --features --save"),
-        ("Keep a worker, but do not use it", "conductor config set policy.deny fast"),
     ),
     "tools": (
         ("Let workers look into a repository", "conductor tools add git -- uvx mcp-server-git"),

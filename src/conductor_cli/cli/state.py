@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -101,7 +100,7 @@ def _check(state: SharedState, *, json: bool) -> None:
 
 
 def _move(settings: Settings, state: SharedState, action: Action, what: str | None, *, json: bool) -> None:
-    from conductor_cli.state.postgres.upkeep import export_files, import_files
+    from conductor_cli.state.postgres.upkeep import FILE_ERRORS, export_files, import_files
 
     place = Path(what) if what is not None else settings.paths.state
     if action == "import" and not place.is_dir():
@@ -114,7 +113,7 @@ def _move(settings: Settings, state: SharedState, action: Action, what: str | No
 
     try:
         moved = import_files(files, state, tell) if action == "import" else export_files(state, files, tell)
-    except (OSError, sqlite3.Error) as error:
+    except FILE_ERRORS as error:
         message = f"{place}: {describe_system_error(error)}"
         raise ConfigError(message, hint="the same command goes on where it was stopped") from None
     if json:

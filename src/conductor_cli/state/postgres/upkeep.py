@@ -29,6 +29,9 @@ from conductor_cli.state.run_summary import summarize_run
 from conductor_cli.state.spending import FILE, open_database
 from conductor_cli.state.trace_file import open_trace
 
+FILE_ERRORS: Final = (OSError, sqlite3.Error)
+"""What a disk, or a file of spending on it, may refuse."""
+
 BATCH: Final = 1000
 """Rows of spending that are sent at once."""
 
@@ -88,7 +91,7 @@ def check_database(database: Database) -> CheckedDatabase:
 
 
 def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
-    """Copy what is in files into the database. Raises `OSError`, `sqlite3.Error` and `StateUnavailable`."""
+    """Copy what is in files into the database. Raises `FILE_ERRORS` and `StateUnavailable`."""
     moved, paths = Moved(), source.paths
     for path in sorted(paths.attachments.glob("??/*")):
         target.attachments().put(path.read_bytes())
@@ -117,7 +120,7 @@ def import_files(source: FileState, target: SharedState, tell: Tell) -> Moved:
 
 
 def export_files(source: SharedState, target: FileState, tell: Tell) -> Moved:
-    """Copy what is in the database into files. Raises `OSError`, `sqlite3.Error` and `StateUnavailable`."""
+    """Copy what is in the database into files. Raises `FILE_ERRORS` and `StateUnavailable`."""
     moved, paths, database = Moved(), target.paths, source.database
     for run, size, written, live in database.call(
         "SELECT r.run, r.size, r.written, COALESCE(l.until > clock_timestamp(), false)"
