@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
@@ -108,7 +109,8 @@ class Scripted:
 
 def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
     """The reward is computed without a run, so it has to agree with runs: of true plans, and of a damaged one."""
-    planner = pytest.importorskip("training.rewards.planner")
+    pytest.importorskip("torch")
+    planner = importlib.import_module("training.rewards.planner")
     random = Random(5)
     for number in range(12):
         task = world.draw_task(random, "train", held_out=None)
@@ -131,7 +133,8 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
 
 
 def test_plans_are_read_back_and_other_text_is_none() -> None:
-    planner = pytest.importorskip("training.rewards.planner")
+    pytest.importorskip("torch")
+    planner = importlib.import_module("training.rewards.planner")
     words, random = planner.Words(), Random(2)
     for _ in range(30):
         task = world.draw_task(random, "train", held_out=None)
@@ -144,7 +147,7 @@ def test_plans_are_read_back_and_other_text_is_none() -> None:
 
 @pytest.mark.parametrize("arm", ARMS[1:])
 def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: Path) -> None:
-    torch, arms = pytest.importorskip("torch"), pytest.importorskip("training.rewards.arms")
+    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
     model = arms.new_planner(arms.Words(), 1)
     torch.save(model.state_dict(), tmp_path / arms.START)
@@ -167,7 +170,7 @@ def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: 
 
 def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One step from a group in which one plan earned more; a group in which all earned the same changes nothing."""
-    torch, arms = pytest.importorskip("torch"), pytest.importorskip("training.rewards.arms")
+    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
     task = world.draw_task(Random(1), "train")
     torch.save(arms.new_planner(arms.Words(), 1).state_dict(), tmp_path / arms.START)

@@ -239,6 +239,8 @@ def _bigcodebench(row: Row, number: int, question: str) -> Case:
     libraries = row.get("libs") or "[]"
     if isinstance(libraries, str):
         libraries = _parsed(libraries.replace("'", '"'), list)
+    if not isinstance(libraries, list):
+        raise ValueError("libs is no list")  # noqa: TRY004 - as for every other field
     return Case(
         id=str(row.get("task_id") or number), question=question, scorer="unittest", tags=tags("code", "library"),
         answer=dump_tests(
