@@ -124,6 +124,7 @@ def test_only_keys_after_the_question_answer_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(keypress, "TERMINAL", os.ttyname(own))
     with closing(keypress.Keyboard()) as keyboard:
         os.write(user, b"n")
+        assert os.read(user, 1) == b"n", "the echo: the key has reached the terminal"
         assert keyboard.key(lambda: os.write(user, b"y")) == "y"
     os.close(user)
     os.close(own)
