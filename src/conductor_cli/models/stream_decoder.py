@@ -219,9 +219,9 @@ class ChatReplyDecoder:
     def frame(self, frame: Mapping[str, Any]) -> list[Chunk]:
         """Return what one frame of a stream, or a whole JSON answer, adds."""
         if isinstance(usage := frame.get("usage"), Mapping):
-            self._usage = replace(
-                usage_of(usage), cost=stated_dollars(usage.get("cost")) if self._states_cost else None
-            )
+            self._usage = usage_of(usage)
+            if self._states_cost:
+                self._usage = replace(self._usage, cost=stated_dollars(usage.get("cost")))
         if isinstance(data := frame.get(PROVIDER_DATA), Mapping):
             self._kept.data |= data
         choices = frame.get("choices")

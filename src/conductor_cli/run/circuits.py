@@ -179,9 +179,11 @@ class Circuits:
 
     def failed(self, worker: Worker, error: ModelError) -> None:
         for key in _keys_of(worker):
-            circuit, now = self._circuits.setdefault(key, Circuit(shared=key[0] == "provider")), self._clock()
+            circuit, now = self._circuits.get(key) or Circuit(shared=key[0] == "provider"), self._clock()
             before = circuit.opened
             circuit.fail(worker.name, error, self.rules, now)
+            if circuit.failures:  # else it says nothing of the next call, and no call looks for it
+                self._circuits[key] = circuit
             if self.board is not None and circuit.opened > before:
                 until = now + (circuit.seconds_left(now) or 0.0)
                 opened = OpenCircuit(until=until, failures=circuit.failures, reason=circuit.reason, kind=circuit.kind)

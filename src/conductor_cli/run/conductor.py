@@ -162,7 +162,7 @@ class Conductor:
             self.daily_spend.check()
             cost = self.daily_spend.cost_limit if cost is None else cost
         cost_limit = COST_LIMIT if self.limits.cost is not None else DAY_COST_LIMIT
-        check_pool(self.pool, replace(self.limits, cost=cost), cost_limit)
+        check_pool(self.pool, self.limits if cost is None else replace(self.limits, cost=cost), cost_limit)
         if cost is not None and self.model is not None and self.price is None:
             raise PolicyError(
                 f"{cost_limit} cannot be enforced: the planner {self.name} has no price",

@@ -279,8 +279,9 @@ class PlanStream:
 
 def announce_parsed(state: RunContext, item: ParsedStep) -> None:
     """Schedule a planned step, and after the last one the review that `limits.recursion` asks for."""
-    seen = tuple(number for number in item.step.access if number not in state.given_up)
-    item = replace(item, step=replace(item.step, access=seen))
+    if state.given_up:
+        seen = tuple(number for number in item.step.access if number not in state.given_up)
+        item = replace(item, step=replace(item.step, access=seen))
     review = _review(state, item) if item.last and state.reviews > 0 else None
     state.add_step(item.number, item.step, last=item.last and review is None)
     if review is not None:

@@ -252,7 +252,8 @@ class RunContext:
 
     def call_violation(self, number: int, worker: str) -> str:
         """Return why step `number` may not be sent to `worker`, whoever it was planned for; empty where it may."""
-        step = replace(self.record(number).step, worker=worker)
+        planned = self.record(number).step
+        step = planned if planned.worker == worker else replace(planned, worker=worker)
         return self.policy.violation(self.steps_before(number), step)
 
     def allowed_tool_servers(self, number: int, worker: Worker) -> tuple[str, ...]:

@@ -236,6 +236,10 @@ class Spender:
 
 MAX_UNRECORDED: Final = 10_000  # Calls that wait until the disk takes them; the oldest are lost
 
+BUSY_CALLS: Final = 8
+"""Where more calls than that are under way, and one of them was written in the last tenth of a second, what a call used
+is written with the next one. Until then the row of the call says the most that it could use."""
+
 USER: Final = Spender()
 """The user of this machine."""
 
@@ -286,6 +290,7 @@ class DailySpend:
         """For each call under way, by the id of its reservation: its row, if it has one, its day, and who is called."""
         self._unrecorded = deque[_Ended](maxlen=MAX_UNRECORDED)
         """The calls that have ended and are not in the file, which a full disk may refuse for hours."""
+        self._written = 0.0
 
     @property
     def cost_limit(self) -> Decimal | None:
@@ -374,21 +379,17 @@ class DailySpend:
         if row is None and usage == NO_USAGE:
             return
         self._unrecorded.append(_Ended(row, day, reservation, worker, usage, failed))
+        if len(self._begun) > BUSY_CALLS and time.monotonic() - self._written < 0.1:
+            return
         try:
             self._record_ended()
         except (OSError, sqlite3.Error) as error:
             self._problem = f"what was spent is not recorded: {self.directory}: {describe_system_error(error)}"
 
     def _record_ended(self) -> None:
-        """Record the calls that have ended, also those that the disk refused before."""
-        with self._transaction() as database:
-            for row, day, reservation, worker, usage, failed in self._unrecorded:
-                if usage == NO_USAGE:
-                    database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
-                elif not self._end(database, row, usage, failed=failed):
-                    new = self._record_reservation(database, day, reservation, worker)
-                    self._end(database, new, usage, failed=failed)
-        self._unrecorded.clear()
+        """Record the calls that have ended, as every transaction does. Raises `OSError` and `sqlite3.Error`."""
+        with self._transaction():
+            pass
 
     def close(self) -> None:
         """Record what could not be recorded before, if that is possible now, and let go of the file."""
@@ -401,7 +402,8 @@ class DailySpend:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database, which no other process writes meanwhile. Raises `OSError` and `sqlite3.Error`."""
+        """The database, which no other process writes meanwhile, with the calls that have ended, also those that the
+        disk refused before. Raises `OSError` and `sqlite3.Error`."""
         if self._database is not None and (self._file is None or self._file != _identity(self._path)):
             self._database.close()
             self._database = None  # the file was removed, and perhaps begun again by another run
@@ -410,7 +412,15 @@ class DailySpend:
             self._file = _identity(self._path)
         with self._database:  # commits at the end, or rolls back
             self._database.execute("BEGIN IMMEDIATE")
+            for row, day, reservation, worker, usage, failed in self._unrecorded:
+                if usage == NO_USAGE:
+                    self._database.execute("DELETE FROM calls WHERE id = ? AND owner = ?", (row, self._owner))
+                elif not self._end(self._database, row, usage, failed=failed):
+                    new = self._record_reservation(self._database, day, reservation, worker)
+                    self._end(self._database, new, usage, failed=failed)
             yield self._database
+        self._unrecorded.clear()
+        self._written = time.monotonic()
 
     def _day(self, database: sqlite3.Connection) -> date:
         """Today; tomorrow if the clock was there already."""
@@ -463,7 +473,7 @@ class DailySpend:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another one under its name. As long as a file is open, no other one is the same."""
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - at each call
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
