@@ -478,8 +478,7 @@ class _Written:
 
 
 def _count_input(source: Path, *written: _Written) -> list[int]:
-    """Return how many questions a file has, how many come before the first that is in none of the `written` files, and
-    how many are in each of these.
+    """Return how many questions a file has, how many of its first ones are written, and how many in each file.
 
     Raises `UsageError` for a bad line, for two with the same id, and where another question with an id is in `written`.
     """

@@ -237,8 +237,7 @@ class Spender:
 MAX_UNRECORDED: Final = 10_000  # Calls that wait until the disk takes them; the oldest are lost
 
 BUSY_CALLS: Final = 8
-"""Where more calls than that are under way, and one of them was written in the last tenth of a second, what a call used
-is written with the next one. Until then the row of the call says the most that it could use."""
+"""Beside more calls than that, what a call used is written with the next one, or after a tenth of a second."""
 
 USER: Final = Spender()
 """The user of this machine."""
@@ -402,8 +401,7 @@ class DailySpend:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database, which no other process writes meanwhile, with the calls that have ended, also those that the
-        disk refused before. Raises `OSError` and `sqlite3.Error`."""
+        """The database with the calls that have ended; no other process writes. Raises `OSError` and `sqlite3.Error`."""
         if self._database is not None and (self._file is None or self._file != _identity(self._path)):
             self._database.close()
             self._database = None  # the file was removed, and perhaps begun again by another run
