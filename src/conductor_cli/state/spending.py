@@ -401,7 +401,7 @@ class DailySpend:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The database with the calls that have ended; no other process writes. Raises `OSError` and `sqlite3.Error`."""
+        """The database with the calls that have ended, for nobody else. Raises `OSError` and `sqlite3.Error`."""
         if self._database is not None and (self._file is None or self._file != _identity(self._path)):
             self._database.close()
             self._database = None  # the file was removed, and perhaps begun again by another run
