@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_the_page_has_these_examples() -> None:
-    assert list(EXAMPLES) == ["Inspect", "llm", "litellm", "lm-evaluation-harness"]
+    assert list(EXAMPLES) == ["Inspect", "llm", "lm-evaluation-harness"]
     assert all(len(code.splitlines()) <= 7 for code in EXAMPLES.values())
 
 
@@ -54,13 +54,6 @@ def test_the_example_of_llm(home: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (logged,) = json.loads(logs.output)
     assert logged["input_tokens"] == logged["response_json"]["conductor"]["usage"]["total"]["input_tokens"] > 0
     assert json.loads(logged["token_details"])["conductor_run"] == logged["response_json"]["conductor"]["run"]
-
-
-def test_the_example_of_litellm(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The provider is there once it is registered."""
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    exec(compile(EXAMPLES["litellm"], PAGE.name, "exec"), {})  # the page is ours
-    assert capsys.readouterr().out.startswith("SIRAP 20")
 
 
 def test_the_server_answers_what_lm_evaluation_harness_sends(stage: Stage) -> None:

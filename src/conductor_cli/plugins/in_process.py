@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cache, partial
 from queue import SimpleQueue
@@ -65,14 +64,6 @@ class InProcessServer:
         response: dict[str, Any] = await self._open().call_async(self._answer, body)
         return response
 
-    def answer_blocking(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Do the same without an event loop. An interrupted caller stops the run."""
-        future: Future[dict[str, Any]] = self._open().start_task_soon(self._answer, body)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
-
     def stream(self, body: Mapping[str, Any]) -> Generator[Piece | dict[str, Any], None, None]:
         """Yield the pieces of the answer, then the whole response. Closing stops the run. Raises `RequestError`."""
         pieces: SimpleQueue[Piece | None] = SimpleQueue()
@@ -80,23 +71,6 @@ class InProcessServer:
         future.add_done_callback(lambda _: pieces.put(None))
         try:
             while (piece := pieces.get()) is not None:
-                yield piece
-            yield future.result()
-        finally:
-            future.cancel()
-
-    async def stream_async(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece | dict[str, Any], None]:
-        """Do the same in an event loop of asyncio."""
-        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[Piece | None]()
-
-        def put(piece: Piece | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed, so nobody reads any more
-                loop.call_soon_threadsafe(pieces.put_nowait, piece)
-
-        future = self._open().start_task_soon(self._answer, {**body, "stream": True}, put)
-        future.add_done_callback(lambda _: put(None))
-        try:
-            while (piece := await pieces.get()) is not None:
                 yield piece
             yield future.result()
         finally:
