@@ -342,36 +342,15 @@ def test_max_cost_needs_known_prices(two_workers: Stage, cases: Path) -> None:
     explained(done)
 
 
-def test_html_writes_a_report(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
-    """One file with plots and every case; markup in answers stays text."""
-    two_workers.models["beta"] = says("<script>alert(1)</script>")
-    two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--html", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") == 3, "a bar for each system, and the plot of the costs"
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert "<script" not in page
-    assert "What is 3 + 1?" in page
-
-
-def test_no_key_is_in_the_report(
-    two_workers: Stage, cases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_key_is_in_the_report(two_workers: Stage, cases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = "sk-planted/0123456789"
     monkeypatch.setenv("A_KEY", key)
     two_workers.config.write_text(
         two_workers.config.read_text().replace('model = "beta"', 'model = "beta"\nkey_env = "A_KEY"')
     )
     cases.write_text(cases.read_text().replace("What is 3", f"With {key}, what is 3").replace('"sums"', f'"{key}"'))
-    done = two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json", "--html", tmp_path / "report.html")
-    assert key not in (tmp_path / "report.html").read_text() + done.out + done.err
-    assert "With [key], what is 3" in (tmp_path / "report.html").read_text()
-
-
-def test_an_unwritable_report_file_is_an_error_before_any_call(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
-    for place in (tmp_path / "no" / "report.html", tmp_path, Path("/proc/report.html")):
-        done = two_workers.inside("eval", cases, "--systems", "alone", "--yes", "--html", place)
-        assert (done.code, posts(two_workers)) == (2, 0)
-        explained(done)
+    done = two_workers.ok("eval", cases, "--systems", "alone", "--yes", "--json")
+    assert key not in done.out + done.err
 
 
 def test_list_prints_stored_evaluations(two_workers: Stage, cases: Path) -> None:

@@ -186,17 +186,16 @@ def test_a_key_in_an_attached_file_is_not_stored(keyed: Stage, tmp_path: Path) -
 
 def test_an_evaluation_holds_a_key_only_where_its_user_wrote_it(keyed: Stage, tmp_path: Path) -> None:
     keyed.models = {"alpha": streamed(f"It is 7, your key is {everything()}", 3)}
-    cases, report = tmp_path / "cases.jsonl", keyed.home / "report.html"
+    cases = tmp_path / "cases.jsonl"
     case = {"id": "1", "question": f"Is {KEY} good?", "answer": "7", "scorer": "number", "tags": ["keys"]}
     cases.write_text(json.dumps(case) + "\n")
-    asked = ("--debug", "eval", cases, "--systems", "alone", "--yes", "--html", report)
+    asked = ("--debug", "eval", cases, "--systems", "alone", "--yes")
     shown = [keyed.inside(*asked), keyed.inside("eval", "--show", "last", "--json")]
     assert [done.code for done in shown] == [0, 0], [done.err for done in shown]
     assert f"Bearer {KEY}" in sent(keyed)
     [copy] = keyed.home.rglob("cases.jsonl")
     assert json.loads(copy.read_text())["question"] == case["question"]
     copy.unlink()
-    assert REDACTED in report.read_text()
     searched(keyed, *shown)
 
 

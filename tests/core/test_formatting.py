@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 
 from conductor_cli.core.formatting import (
-    axis_ticks,
     format_cost,
     format_cost_cell,
     format_count,
@@ -85,11 +84,3 @@ def test_a_time_is_shown_as_its_age(ago: int, expected: str) -> None:
 
 def test_a_time_that_cannot_be_parsed_is_a_dash() -> None:
     assert format_time("yesterday", NOW) == "-"
-
-
-@pytest.mark.parametrize("most", [1e-7, 0.003, 0.9, 1, 5, 7, 99, 1234, 10**9])
-def test_the_scale_has_round_ends(most: float) -> None:
-    ticks = axis_ticks(most)
-    assert ticks[0] == 0
-    assert 4 <= len(ticks) <= 6
-    assert most * 0.99 <= ticks[-1] <= most * 1.5

@@ -92,16 +92,6 @@ def test_a_full_device_is_an_error_and_stays(tmp_path: Path, private: bool) -> N
     assert Path("/dev/full").is_char_device()
 
 
-def test_what_can_be_written_is_known_before(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "missing" / "file")
-    for path in (Path("/dev/full"), Path("/dev/null"), tmp_path / "new"):
-        disk.try_writing_file(path)
-    assert list(tmp_path.iterdir()) == [link]
-    with pytest.raises(OSError, match="No such file"):
-        disk.write_atomically(link, "new")
-
-
 def test_a_directory_is_not_replaced(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()

@@ -38,17 +38,15 @@ from conductor_cli.cli.output import (
 from conductor_cli.cli.progress import show_progress
 from conductor_cli.cli.terminal_input import confirm_cost, on_signal
 from conductor_cli.config import Settings, load_settings
-from conductor_cli.core.errors import Failure, UsageError, describe_system_error
+from conductor_cli.core.errors import Failure, UsageError
 from conductor_cli.core.formatting import format_count, format_money, format_time
 from conductor_cli.core.terminal_text import Column, shown_heads
 from conductor_cli.evals.cases import write_cases
-from conductor_cli.evals.html_report import render_html
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.report import reach_verdict, report_json, report_notes, system_table, tag_table
 from conductor_cli.evals.suites import SUITES
 from conductor_cli.evals.summary import summarize
 from conductor_cli.evals.systems import DEFAULT
-from conductor_cli.models.disk import try_writing_file, write_atomically
 
 CONTINUE: Final = "the same command continues"
 
@@ -134,9 +132,6 @@ def eval_command(
     show: Annotated[
         str | None, typer.Option("--show", metavar="ID|last", help="Print the report of a stored evaluation again.")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write an HTML report with plots.")
-    ] = None,
     json: opt.Json = False,
     yes: opt.YesToCost = False,
     max_cost: Annotated[
@@ -156,13 +151,11 @@ def eval_command(
     if sum((cases is not None, show is not None, list_)) != 1:
         hint = "for example: conductor eval rehearsal, or with a file of cases: conductor eval CASES.jsonl"
         raise UsageError("give a set of cases, or --show ID, or --list", hint=hint)
-    if html is not None:
-        _check_place(html)
     if list_:
         _print_list(settings, json=json)
         return
     if show is not None:
-        _print_report(find_evaluation(show, settings), html=html, json=json)
+        _print_report(find_evaluation(show, settings), json=json)
         return
     if file is None and cases in SUITES and not Path(cases).exists():  # from the hub the first time
         with show_progress(settings, quiet=context.obj.quiet, unit="bytes") as display:
@@ -178,7 +171,7 @@ def eval_command(
     )  # fmt: skip
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
-        _print_report(stored, html=html, json=json)
+        _print_report(stored, json=json)
         outcomes = stored.outcomes()
         if not code and all(outcome.verdict == "failed" for outcome in outcomes):
             message = f"no case could be judged: {outcomes[0].error if outcomes else 'nothing was run'}"
@@ -186,22 +179,6 @@ def eval_command(
             print_error(failure)
             code = failure.exit_code
     raise typer.Exit(code)
-
-
-def _check_place(html: Path) -> None:
-    """Raise `UsageError` where no report can be written: nobody wants to pay for one that has no place."""
-    problem = (
-        ""
-        if html.absolute().parent.is_dir() and not html.is_dir()
-        else "its directory does not exist, or it is one itself"
-    )
-    if not problem:
-        try:
-            try_writing_file(html)
-        except OSError as error:
-            problem = describe_system_error(error)
-    if problem:
-        raise UsageError(f"cannot write --html {html}: {problem}", hint="name a file in a directory that exists")
 
 
 def run_evaluation(
@@ -282,16 +259,10 @@ def _scope_lines(prepared: PreparedEvaluation) -> Iterator[str]:
     yield from prepared.left_out
 
 
-def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> None:
-    """The table or the JSON, and the HTML file if one is wanted."""
+def _print_report(evaluation: Evaluation, *, json: bool) -> None:
+    """The table or the JSON."""
     spec, outcomes = evaluation.spec, evaluation.outcomes()
     summary = summarize(outcomes, spec.systems)
-    if html is not None:
-        try:
-            write_atomically(html, render_html(evaluation.id, spec, summary, evaluation.cases(), outcomes))
-        except OSError as error:
-            hint = "the evaluation is stored: conductor eval --show last --html FILE"
-            raise UsageError(f"cannot write {html}: {error.strerror}", hint=hint) from None
     if json:
         print_json(report_json(evaluation.id, spec, summary))
     else:
@@ -308,8 +279,6 @@ def _print_report(evaluation: Evaluation, *, html: Path | None, json: bool) -> N
         print_line()
         for note in report_notes(spec, summary, shown_heads(*systems, terminal_width(sys.stdout))):
             print_text(note)
-    if html is not None:
-        print_notice(f"wrote the report to {html}")
 
 
 def _print_list(settings: Settings, *, json: bool) -> None:

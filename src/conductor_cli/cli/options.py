@@ -45,7 +45,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Workers": "workers pool tools allow-tools allow deny local-only rehearsal",
         "Plan": "conductor mode max-steps recursion approve flow",
         "Limits": "max-cost max-tokens max-calls max-time minutes parallel",
-        "Output": "format progress check no-trace json html out",
+        "Output": "format progress check no-trace json out",
         "Advanced": "seed gpu-layers adapter set",
     }.items()
 }

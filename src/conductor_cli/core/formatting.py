@@ -96,11 +96,3 @@ def format_time(time: str, now: datetime) -> str:
         return UNKNOWN
     seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
     return f"{then:%Y-%m-%d}" if seconds >= 30 * 86_400 else format_age(seconds)
-
-
-def axis_ticks(most: float) -> list[float]:
-    """Four to six round numbers at equal distances for an axis, from 0 to `most` (more than 0) or just beyond."""
-    rough = most / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    return [step * index for index in range(math.ceil(most / step * 0.999) + 1)]

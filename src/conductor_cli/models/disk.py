@@ -65,15 +65,6 @@ def try_writing(directory: Path) -> None:
         probe.flush()
 
 
-def try_writing_file(path: Path) -> None:
-    """Whether `write_atomically` could write there now; nothing is written. Raises `OSError`."""
-    found = _stat_target(path)
-    if found is None or not _must_stay(found):
-        try_writing(Path(os.path.realpath(path)).parent)
-    elif not os.access(path, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-
 def check_writable(directory: Path, what: str, other: str) -> None:
     """Whether a directory can be written. `what` is to be stored, `other` names another place. Raises `ConfigError`."""
     try:
@@ -140,8 +131,10 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = READABLE) 
     the file before the user's umask, 0o600 for what nobody else may read; without it an existing file keeps its own.
     """
     data = content.encode() if isinstance(content, str) else content
-    found = _stat_target(path)
-    if found is not None and _must_stay(found):
+    found = None
+    with suppress(OSError):  # not by the resolved name, which may be no name at all
+        found = path.stat()
+    if found is not None and not stat.S_ISREG(found.st_mode):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as there:
             there.write(data)
         return
@@ -154,25 +147,6 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = READABLE) 
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-
-
-def _stat_target(path: Path) -> os.stat_result | None:
-    """Return what is there, behind all links; None for nothing, as at the end of links in a circle."""
-    # Not by the resolved name: that of /dev/stdout may be no name at all.
-    with suppress(OSError):
-        return path.stat()
-    return None
-
-
-def _must_stay(found: os.stat_result) -> bool:
-    """Whether it is no regular file, or the one that standard output or standard error goes to (/dev/stdout)."""
-    if not stat.S_ISREG(found.st_mode):
-        return True
-    for number in (1, 2):
-        with suppress(OSError):
-            if os.path.samestat(os.fstat(number), found):
-                return True
-    return False
 
 
 class AppendLog:
