@@ -17,13 +17,9 @@ from conductor_cli.evals import programs
 from conductor_cli.evals.cases import Case, check_case, is_correct
 from conductor_cli.evals.programs import (
     IoTests,
-    UnitTests,
     dump_tests,
-    function_with_its_needs,
     judging_in,
     last_block,
-    longest_program,
-    require_libraries,
     require_sandbox,
     same_output,
     same_value,
@@ -32,15 +28,6 @@ from conductor_cli.programs.sandbox import NoSandbox, SandboxEngine, Stopped, fi
 
 SUM = dump_tests(IoTests(tests=(("1 2\n", "3\n"), ("20 22\n", "42\n"))))
 ADD = dump_tests(IoTests(tests=(("[1, 2]\n3", "[4, 5]"), ("[]\n3", "[]")), function="add"))
-UNIT = dump_tests(
-    UnitTests(
-        entry_point="task_func",
-        before="import math\ndef task_func(x):",
-        code="import unittest\nclass TestCases(unittest.TestCase):\n"
-        "    def test_1(self):\n        self.assertEqual(task_func(4), 2)\n"
-        "    def test_2(self):\n        with self.assertRaises(ValueError):\n            task_func(-1)\n",
-    )
-)
 
 
 @pytest.fixture(scope="module")
@@ -108,39 +95,12 @@ def test_a_program_with_a_function(code: str, right: bool, engine: SandboxEngine
         assert is_correct(block(code), case("program", ADD)) is right
 
 
-GOOD = "import math\ndef task_func(x):\n    return math.sqrt(x)"
-
-
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        (block(GOOD), True), (GOOD, True), (block(GOOD + "\nprint(task_func(-1))"), True),
-        (block("def task_func(x):\n    return math.sqrt(x)"), True),  # the import is that of the task
-        (block("def task_func(x):\n    return x / 2"), False), (block("def task_func(x): raise SystemExit"), False),
-        (block("import os\nos._exit(0)\n" + GOOD), True), (block("import os\ndef task_func(x): os._exit(0)"), False),
-        ("I cannot do that.", False), ("", False),
-    ],
-)  # fmt: skip
-def test_a_function_with_unit_tests(text: str, right: bool, engine: SandboxEngine | None) -> None:
-    if engine is not None:
-        assert is_correct(text, case("unittest", UNIT)) is right
-
-
 def test_a_sandbox_is_needed_before_anything_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     check_case(case("program", SUM))
     with pytest.raises(ConfigError, match=r"code is run only in a sandbox.*bubblewrap is not installed") as error:
         is_correct(block("print(3)"), case("program", SUM))
     assert "apt install bubblewrap" in error.value.hint
-
-
-def test_modules_that_the_tests_need_are_looked_for(engine: SandboxEngine | None) -> None:
-    if engine is None:
-        return
-    require_libraries(engine, ["json", "os.path", "unittest"])
-    with pytest.raises(ConfigError, match="lacks 1 modules that the tests need: nosuchmodule") as error:
-        require_libraries(engine, ["json", "nosuchmodule.part"])
-    assert "--sandbox bubblewrap:/path/to/python" in error.value.hint
 
 
 def test_a_judge_that_is_cancelled_stops_its_program(
@@ -215,37 +175,6 @@ def test_values_are_compared_as_python_compares_them(report: str, expected: str,
 )  # fmt: skip
 def test_the_last_block_is_the_program(text: str, code: str) -> None:
     assert last_block(text) == code
-
-
-def test_a_function_is_taken_with_what_it_needs() -> None:
-    """Imports and definitions that it uses stay; calls, examples and what nobody uses go."""
-    code = (
-        "import os\nLIMIT = 3\nUNUSED = 4\ndef helper(x):\n    return x + LIMIT\ndef other():\n    pass\n"
-        "def task_func(x):\n    return helper(x)\n\nprint(task_func(1))\nif __name__ == '__main__':\n    task_func(2)"
-    )
-    found = function_with_its_needs(f"Here it is:\n```python\n{code}\n```\nIt adds.", "task_func")
-    assert found == (
-        "import os\nLIMIT = 3\ndef helper(x):\n    return x + LIMIT\ndef task_func(x):\n    return helper(x)"
-    )
-    assert function_with_its_needs("no (code", "task_func") == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("Text first!\nx = 1\n\ny = [\n  2,\n]\nText after.", "x = 1\n\ny = [\n  2,\n]"),
-        ("a = 1\nb = 2\n```\nc = 3", "a = 1\nb = 2"), ("if x:\nb = 2", "b = 2"), ("'''open\nx = 1", "x = 1"),
-        ("?!", ""),
-    ],
-)  # fmt: skip
-def test_the_longest_piece_of_python_is_found(text: str, code: str) -> None:
-    assert longest_program(text) == code
-
-
-@pytest.mark.timeout(60)  # work that grows with the square takes longer
-@pytest.mark.parametrize("text", ["(" * 100_000, "x = [\n" * 1000, "'''\n" * 999, "if x:\n" * 900, "a\0b\n" * 500])
-def test_a_hostile_text_is_searched(text: str) -> None:
-    longest_program(text)
 
 
 def test_the_right_outputs_never_enter_the_sandbox(engine: SandboxEngine | None) -> None:

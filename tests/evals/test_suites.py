@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.evals.cases import Case, is_correct, read_cases, write_cases
-from conductor_cli.evals.programs import load_io_tests, load_unit_tests
+from conductor_cli.evals.programs import load_io_tests
 from conductor_cli.evals.suites import SUITES, find_suite, read_suite, readers, rows, suite_by_columns
 
 MATH = {
@@ -45,12 +45,6 @@ LCB = {
     "starter_code": "", "difficulty": "easy", "metadata": "{}",
     "public_test_cases": json.dumps([{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}]),
     "private_test_cases": json.dumps([{"input": "2 2\n", "output": "4\n", "testtype": "stdin"}]),
-}  # fmt: skip
-BCB = {
-    "task_id": "BigCodeBench/0", "instruct_prompt": "Add two numbers.", "complete_prompt": "def task_func(a, b):",
-    "code_prompt": "import math\ndef task_func(a, b):", "entry_point": "task_func", "libs": "['math', 'os']",
-    "test": "import unittest\nclass TestCases(unittest.TestCase):\n    def test_1(self):\n"
-    "        self.assertEqual(task_func(1, 2), 3)\n",
 }  # fmt: skip
 MMLU = {"question": "Which?", "subject": "abstract_algebra", "choices": ["w", "x", "y", "z"], "answer": 2}
 
@@ -154,8 +148,6 @@ def test_converted_cases_can_be_written_and_read(tmp_path: Path) -> None:
         ("livecodebench", {**LCB, "public_test_cases": "[1]"}, "no input or no output"),
         ("livecodebench", {**LCB, "private_test_cases": "eJx"}, "cannot be unpacked"),
         ("livecodebench", {**LCB, "metadata": '{"func_name": "os.system(1)"}'}, "no valid name"),
-        ("bigcodebench", {**BCB, "test": "import unittest"}, "does not fit the scorer unittest"),
-        ("bigcodebench", {**BCB, "entry_point": "a b"}, "no valid name"),
     ],
 )
 def test_a_row_of_another_set_is_reported(tmp_path: Path, name: str, row: Any, says: str) -> None:
@@ -173,7 +165,7 @@ values = (
 
 @given(
     st.sampled_from(sorted(SUITES)),
-    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *MMLU_PRO, *RLPR, *LCB, *BCB})), values),
+    st.dictionaries(st.sampled_from(sorted({*MATH, *GPQA, *MMLU, *MMLU_PRO, *RLPR, *LCB})), values),
 )
 def test_no_row_crashes_a_converter(tmp_path_factory: pytest.TempPathFactory, name: str, row: dict[str, Any]) -> None:
     with suppress(UsageError):
@@ -293,19 +285,6 @@ def test_tests_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: 
     row = {**LCB, "private_test_cases": packed("x" * 100_000)}
     with pytest.raises(UsageError, match="cut off or too large"):
         convert("livecodebench", lines(tmp_path / "test6.jsonl", row))
-
-
-@pytest.mark.parametrize(
-    ("name", "task"), [("bigcodebench", "Add two numbers."), ("bigcodebench-hard-complete", "```\ndef")]
-)
-def test_bigcodebench(name: str, task: str, tmp_path: Path) -> None:
-    """The task in words or as code, and the unit tests with the modules that they need."""
-    (case,) = convert(name, lines(tmp_path / "test.jsonl", BCB))
-    assert case.question.startswith("Please provide a self-contained Python script that solves the following problem")
-    assert task in case.question
-    tests = load_unit_tests(case.answer)
-    assert (tests.entry_point, tests.before, tests.libraries) == ("task_func", BCB["code_prompt"], ("math", "os"))
-    assert (case.id, case.scorer) == ("BigCodeBench/0", "unittest")
 
 
 def test_a_parquet_file_gives_the_same_cases(tmp_path: Path) -> None:

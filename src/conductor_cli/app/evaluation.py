@@ -22,14 +22,13 @@ from conductor_cli.evals.cases import COUNT, EVERYDAY, EVERYDAY_FILE, NAME, Case
 from conductor_cli.evals.cost import Budget, CostEstimate, estimate_cost, has_no_cost, unpriced_models
 from conductor_cli.evals.judge import Judge
 from conductor_cli.evals.outcomes import CaseOutcome, Evaluation, EvaluationSpec
-from conductor_cli.evals.programs import judging_in, load_unit_tests, require_libraries, require_sandbox
+from conductor_cli.evals.programs import judging_in, require_sandbox
 from conductor_cli.evals.runner import run_cases
 from conductor_cli.evals.scorers import SCORERS
 from conductor_cli.evals.suites import SUITES, find_suite, read_suite, suite_by_columns
 from conductor_cli.evals.systems import DEFAULT, System, needs_planner, select_systems, unmeasured_workers
 from conductor_cli.models.disk import check_writable
 from conductor_cli.models.response_cache import model_identity
-from conductor_cli.programs.sandbox import SandboxEngine
 from conductor_cli.run import Conductor
 from conductor_cli.run.conductor import new_run_id
 from conductor_cli.state.home import open_state
@@ -115,7 +114,8 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
     check_writable(evaluations_directory(settings), "the evaluation", f"{PREFIX}STATE_DIR=DIR")
     if not request.judge and any(SCORERS[case.scorer].needs == "judge" for case in request.cases):
         raise UsageError("a case has the scorer model, which needs a judge", hint="name a worker: --judge WORKER")
-    engine = await asyncio.to_thread(_open_sandbox, request)
+    has_code = any(SCORERS[case.scorer].needs == "sandbox" for case in request.cases)
+    engine = await asyncio.to_thread(require_sandbox, request.sandbox) if has_code else None
     async with AsyncExitStack() as stack:
         opened, no_planner = await _open_models(request, settings)
         stack.push_async_callback(opened.close)
@@ -176,18 +176,6 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         )  # fmt: skip
         with judging_in(engine):
             yield prepared
-
-
-def _open_sandbox(request: EvaluationRequest) -> SandboxEngine | None:
-    """The sandbox for the cases with code, whose tests find the modules that they need; None if no case has code."""
-    cases = [case for case in request.cases if SCORERS[case.scorer].needs == "sandbox"]
-    if not cases:
-        return None
-    engine = require_sandbox(request.sandbox)
-    tested = [load_unit_tests(case.answer) for case in cases if case.scorer == "unittest"]
-    if names := [name for tests in tested for name in tests.libraries]:
-        require_libraries(engine, names)
-    return engine
 
 
 async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[OpenedConductor, str]:
@@ -291,6 +279,8 @@ def load_cases(
         raise UsageError(f"{source} needs its file: --from FILE", hint=f"{suite.source} on the Hugging Face hub")
     if not path.exists() and not path.suffix:
         known = f"built-in: {rehearsal.NAME}, {NAME}, {EVERYDAY}; conductor eval --list shows the published sets"
+        if source.startswith("bigcodebench"):
+            known = "it was dropped; Inspect has it: docs/harnesses.md"
         raise UsageError(f"{path} is neither a file nor a set", hint=known)
     # A file that is called like a set must not be taken for it when results are compared.
     name = str(path.absolute()) if path.name in (rehearsal.NAME, NAME, EVERYDAY, *SUITES) else path.name

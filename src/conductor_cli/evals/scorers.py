@@ -12,7 +12,7 @@ r"""Which answer a text gives, and whether it is right. The text was written by 
              letter counts only in brackets or at the end of its line; letters that are not offered are ignored
     math     the last expression in the text, compared by the library math-verify (extra `eval`)
     mmlu-pro, rlpr     the rules of the authors of these suites
-    program, unittest  the program in the text passes its tests in a sandbox (`programs`)
+    program  the program in the text passes its tests in a sandbox (`programs`)
     model    a worker judges it by the expected answer (`judge`)
 
 What a text denies ("not 70", "it cannot be (C)", "(D) is wrong") is not its answer.
@@ -403,10 +403,6 @@ SCORERS: Final[dict[str, Scorer]] = {
     "program": Scorer(
         extract=programs.extract_program, is_correct=programs.passes_io_tests,
         can_match=programs.can_run_io_tests, slow=True, needs="sandbox",
-    ),
-    "unittest": Scorer(
-        extract=programs.extract_program, is_correct=programs.passes_unit_tests,
-        can_match=programs.can_run_unit_tests, slow=True, needs="sandbox",
     ),
     # Wrong until the judge has said otherwise.
     "model": Scorer(

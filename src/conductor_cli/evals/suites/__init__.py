@@ -59,19 +59,6 @@ SUITES: Final = {
             needs=("sandbox",), prompt="its authors' (prompts/code_generation.py)",
             scoring="its authors' (evaluation/testing_util.py), each test in a process of its own",
         ),
-        *(
-            Suite(
-                name=f"bigcodebench{subset}{kind}", about=about, reader=reader, needs=("parquet", "sandbox"),
-                repo=f"bigcode/bigcodebench{subset}", file="data/v0.1.4-00000-of-00001.parquet", split="v0.1.4",
-                licence="Apache-2.0", prompt="its authors' (generate.py)",
-                scoring="its authors' (eval/__init__.py), calibrated",
-            )
-            for subset, size in (("", "1,140"), ("-hard", "148"))
-            for kind, about, reader in (
-                ("", f"a function for each of {size} tasks in words", readers.bigcodebench),
-                ("-complete", f"the same {size} tasks as code to complete", readers.bigcodebench_complete),
-            )
-        ),
     )
 }  # fmt: skip
 """Every suite, by its name on the command line."""

@@ -18,7 +18,7 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from conductor_cli.evals.cases import Case
-from conductor_cli.evals.programs import IoTests, UnitTests, dump_tests
+from conductor_cli.evals.programs import IoTests, dump_tests
 from conductor_cli.evals.suites.rows import Context, Reader, Row, field, tags
 
 BOX: Final = "Put the final answer in \\boxed{}."
@@ -196,11 +196,6 @@ LCB_STDIN: Final = (
 )
 """These three are from LiveCodeBench (`prompts/code_generation.py`, MIT licence): its figures are for these words."""
 
-BCB_TASK: Final = (
-    "Please provide a self-contained Python script that solves the following problem in a markdown code block:"
-)
-"""From BigCodeBench (`generate.py`, Apache-2.0), likewise."""
-
 
 def livecodebench(row: Row, number: int, _: Context) -> Case:
     """A row of code_generation_lite: question_content, starter_code, public and private tests, metadata."""
@@ -219,36 +214,6 @@ def livecodebench(row: Row, number: int, _: Context) -> Case:
         "### Answer: (use the provided format with backticks)\n\n",
         answer=dump_tests(IoTests(tests=tuple(tests), function=function or "")),
         tags=tags("code", row.get("platform"), row.get("difficulty")),
-    )  # fmt: skip
-
-
-def bigcodebench(row: Row, number: int, _: Context) -> Case:
-    """A row of bigcode/bigcodebench as a task in words: task_id, instruct_prompt, code_prompt, test, entry_point."""
-    return _bigcodebench(row, number, f"{BCB_TASK}\n{field(row, 'instruct_prompt')}\n")
-
-
-def bigcodebench_complete(row: Row, number: int, _: Context) -> Case:
-    """The same as code to complete: complete_prompt."""
-    return _bigcodebench(row, number, f"{BCB_TASK}\n```\n{field(row, 'complete_prompt')}\n```\n")
-
-
-def _bigcodebench(row: Row, number: int, question: str) -> Case:
-    entry = field(row, "entry_point")
-    if not entry.isidentifier():
-        raise ValueError(f"the function {entry!r:.60} has no valid name")
-    libraries = row.get("libs") or "[]"
-    if isinstance(libraries, str):
-        libraries = _parsed(libraries.replace("'", '"'), list)
-    if not isinstance(libraries, list):
-        raise ValueError("libs is no list")  # noqa: TRY004 - as for every other field
-    return Case(
-        id=str(row.get("task_id") or number), question=question, scorer="unittest", tags=tags("code", "library"),
-        answer=dump_tests(
-            UnitTests(
-                code=field(row, "test"), entry_point=entry, before=str(row.get("code_prompt") or ""),
-                libraries=tuple(str(each) for each in libraries),
-            )
-        ),
     )  # fmt: skip
 
 
