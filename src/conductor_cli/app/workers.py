@@ -172,12 +172,6 @@ def store_worker(
     return {key: (before.get(key), new) for key, new in changes.items() if before.get(key) != new} if before else None
 
 
-def save_accepts(settings: Settings, name: str, accepts: Sequence[MediaKind]) -> None:
-    """Store the kinds of attachments that a worker was seen to read. Raises `UsageError` and `ConfigError`."""
-    check_own(settings.paths, "workers", [name], lambda: settings)
-    update_table(settings.paths, "workers", name, {"accepts": list(accepts)})
-
-
 WHAT: Final = {"workers": "worker", "pools": "pool", "tools": "tool server"}
 """What a table of each section is."""
 

@@ -83,6 +83,10 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
         ("--train", "--router", "--embeddings"),
         ("--systems", "routers are no longer trained by eval; compare with --systems keyword,conductor-mini"),
     ),
+    **dict.fromkeys(
+        ("--features", "--save"),
+        ("--pool", "it was dropped; say what a worker reads: conductor workers add NAME --set accepts=image,pdf"),
+    ),
     "--html": ("--show", "it was dropped; the figures: --json; the answers: evals/ in the state directory"),
     "--count": ("--state", "it was dropped; use instead: -n N"),
     "--full": ("--lora", "it was dropped: without --lora all weights are trained"),

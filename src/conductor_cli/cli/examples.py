@@ -74,7 +74,6 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("Add a program of your own, in a sandbox", "conductor workers add p --kind command --sandbox -- ./p"),
         ("See which models a key offers, and at what price", "conductor workers models openai"),
         ("Check that each worker answers", "conductor workers test"),
-        ("Store which of them read images and PDFs", "conductor workers test --features --save"),
     ),
     "tools": (
         ("Let workers look into a repository", "conductor tools add git -- uvx mcp-server-git"),

@@ -14,7 +14,7 @@ import typer
 from conductor_cli.app import workers
 from conductor_cli.app.check_results import CheckResult
 from conductor_cli.app.learning import SWITCH, list_cards, read_learned
-from conductor_cli.app.worker_probes import accepts_seen, run_worker_tests, workers_to_test
+from conductor_cli.app.worker_probes import run_worker_tests, workers_to_test
 from conductor_cli.app.workers import WorkerRow
 from conductor_cli.cli import options as opt
 from conductor_cli.cli.output import (
@@ -28,7 +28,7 @@ from conductor_cli.cli.output import (
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import Settings, app_paths
 from conductor_cli.config.tables import find_pool
-from conductor_cli.core.errors import ConductorError, UsageError, suggest
+from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
 from conductor_cli.core.pool import Card, Worker
 from conductor_cli.core.serialization import dump
@@ -296,17 +296,9 @@ def try_workers_command(
     context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Workers to test; default: all.")] = None,
     pool: OfPool = None,
-    features: Annotated[
-        bool, typer.Option("--features", help="Also send each an image, a PDF and a tool: three more short calls each.")
-    ] = False,
-    save: Annotated[
-        bool, typer.Option("--save", help="With --features: store what a worker reads as its `accepts`.")
-    ] = False,
     json: opt.Json = False,
 ) -> None:
     """Send each worker a one-token request in parallel, with its own settings."""
-    if save and not features:
-        raise UsageError("--save stores what --features finds", hint="conductor workers test --features --save")
     settings = opt.stored_settings(context)
     members = () if pool is None else find_pool(settings.pools, pool).workers
     tested = workers_to_test(settings, list(dict.fromkeys((*(names or ()), *members))))
@@ -319,27 +311,10 @@ def try_workers_command(
 
         for worker in tested:
             running.start(worker.name)
-        results = run_worker_tests(settings, tested, report, features=features)
+        results = run_worker_tests(settings, tested, report)
     if json:
         print_json([result.to_json() for result in results])
-    if save:
-        _save_accepts(settings, results)
     raise typer.Exit(max((result.code for result in results), default=0))
-
-
-def _save_accepts(settings: Settings, results: Sequence[CheckResult]) -> None:
-    """Store what the workers were seen to read, and say what was stored and what was not."""
-    for result in results:
-        accepts = accepts_seen(result)
-        if accepts is None:
-            print_notice(f"nothing is stored for {result.name}: what it reads is not known")
-            continue
-        try:
-            workers.save_accepts(settings, result.name, accepts)
-        except ConductorError as error:
-            print_notice(f"nothing is stored for {result.name}: {error.message}")
-        else:
-            print_notice(f"stored for {result.name}: accepts {', '.join(accepts) or 'text only'}")
 
 
 @app.command("calibrate", rich_help_panel="Advanced")
