@@ -6,27 +6,24 @@ import asyncio
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 from conductor_cli.core.chat import Message
 from conductor_cli.core.errors import Failure
 from conductor_cli.core.events import Notice
-from conductor_cli.core.plan import Plan, Step
+from conductor_cli.core.plan import Plan
 from conductor_cli.core.question import File, PastTurn, Question
 from conductor_cli.core.terminal_text import one_line
-from conductor_cli.core.trace import FailedAttempt, StepRecord, Trace
+from conductor_cli.core.trace import FailedAttempt, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.run import Run, start_run
 from conductor_cli.state.trace_store import TraceStore
 from conductor_cli.views import html as module
-from conductor_cli.views.html import WIDTH, Box, html_page, markdown_html, plan_graph, timeline
-from conductor_cli.views.trace_text import markdown_document
+from conductor_cli.views.html import html_page, markdown_html, timeline
 from tests.evals.kit import conductor
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -196,58 +193,10 @@ def test_a_nested_run_is_inside_its_step_on_the_page() -> None:
     assert "2.1 math-worker" in html_page(stored("nested"))
 
 
-@pytest.mark.parametrize("trace", [*traces(), Trace()], ids=[*RUNS, "nothing"])
-def test_markdown_has_all_steps_and_the_answer(trace: Trace) -> None:
-    text = markdown_document(trace)
-    assert len(re.findall(r"^STEP \d", text, re.MULTILINE)) == len(trace.steps)
-    assert text.endswith("```\n")
-
-
-def test_no_text_leaves_its_fence_in_markdown() -> None:
-    outside, fence = [], ""
-    for line in markdown_document(poisoned()).splitlines():
-        if fence:
-            fence = "" if line == fence else fence
-        elif (found := re.match("`{3,}", line)) is not None:
-            fence = found[0]
-        else:
-            outside.append(line)
-    assert fence == ""
-    assert plain_headings("\n".join(outside))
-
-
-def plain_headings(document: str) -> bool:
-    """Whether a document is nothing but headings without any markup in them, as GitHub reads it."""
-    parser = MarkdownIt("gfm-like", {"html": True, "linkify": False})
-    return all(
-        token.type in {"heading_open", "heading_close"}
-        or (token.type == "inline" and {child.type for child in token.children or ()} <= {"text"})
-        for token in parser.parse(document)
-    )
-
-
-@given(st.text("ab1 \\*_`~<>[]()!#&;+-|{}@:/.=\"'", max_size=40))
-def test_no_heading_has_markup(text: str) -> None:
-    trace = replace(stored("parallel"), question=Question(text=f"a{text}"))
-    heading = markdown_document(trace).splitlines()[0]
-    assert plain_headings(heading)
-    (_, inline, _) = MarkdownIt("gfm-like", {"linkify": False}).parse(heading)
-    assert "".join(child.content for child in inline.children or ()) == " ".join(f"a{text}".split())
-
-
-@pytest.mark.parametrize(
-    "text", ["What is 17 + 25?", "2 * 3 (or 6!) - 1", "my_file.py, 20261122-171735-82b1ba", "a > b & c"]
-)
-def test_a_heading_is_not_escaped_where_nothing_needs_it(text: str) -> None:
-    trace = replace(stored("parallel"), question=Question(text=text))
-    assert markdown_document(trace).splitlines()[0] == f"# {text}"
-
-
 def test_exports_name_the_planned_worker_when_another_one_did_the_step() -> None:
     trace = stored("substitute")
     (record,) = [record for record in trace.steps if record.worker != record.step.worker]
     assert f"{record.worker} (planned: {record.step.worker})" in html_page(trace)
-    assert f"{record.worker}  (instead of {record.step.worker})" in markdown_document(trace)
 
 
 # Markdown of a model becomes HTML that looks like it and does nothing
@@ -332,70 +281,6 @@ def test_a_text_that_is_too_long_is_shown_as_it_is(monkeypatch: pytest.MonkeyPat
 # The plan as a drawing
 
 
-def planned(*access: tuple[int, ...], worker: str = "worker", **fields: object) -> Trace:
-    steps = tuple(
-        StepRecord(
-            number=number, step=Step(worker=worker, subtask="do it", access=seen), last=number == len(access),
-            planned=0.0, worker=worker, **fields,  # type: ignore[arg-type]
-        )
-        for number, seen in enumerate(access, start=1)
-    )  # fmt: skip
-    return Trace(steps=steps, at=4.0)
-
-
-PLANS = [
-    ((),), ((), (1,), (2,), (3,), (4,)), ((), (), (), (), (1, 2, 3, 4)), ((), (1,), (1, 2), (3,), (1, 4)),
-    ((0,), (0, 1)), tuple(() for _ in range(11)),
-]  # fmt: skip
-
-
-def overlap(one: Box, other: Box) -> bool:
-    return (
-        one.x < other.x + other.width and other.x < one.x + one.width
-        and one.y < other.y + other.height and other.y < one.y + one.height
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("access", PLANS)
-def test_boxes_are_in_the_drawing_and_do_not_overlap(access: tuple[tuple[int, ...], ...]) -> None:
-    graph = plan_graph(planned(*access, worker="a-worker-with-a-long-name"))
-    for box in graph.boxes:
-        assert box.x >= 0
-        assert box.x + box.width <= WIDTH
-        assert box.y + box.height <= graph.height
-    assert not any(overlap(one, other) for one, other in combinations(graph.boxes, 2))
-    assert len(graph.arrows) == sum(map(len, access))
-    for arrow in graph.arrows:
-        numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", arrow.path)]
-        assert all(0 <= number <= max(WIDTH, graph.height) for number in numbers)
-        assert numbers[-1] > numbers[1]
-
-
-def test_a_step_is_below_what_it_sees() -> None:
-    graph = plan_graph(planned((), (), (1,), (1, 3)))
-    row = {box.number: box.y for box in graph.boxes}
-    assert row[1] == row[2] < row[3] < row[4]
-
-
-def test_an_arrow_goes_around_the_rows_that_it_skips() -> None:
-    graph = plan_graph(planned((), (1,), (1, 2)))
-    middle = next(box for box in graph.boxes if box.number == 2)
-    (around,) = [arrow for arrow in graph.arrows if "V" in arrow.path]
-    side = re.search(r"([\d.]+) [\d.]+V", around.path)
-    assert around.title == "from 1 and 3"
-    assert side is not None
-    assert not middle.x <= float(side[1]) <= middle.x + middle.width
-
-
-def test_a_box_names_the_planned_worker_when_another_one_answered() -> None:
-    trace = planned((), worker="gpt")
-    (record,) = trace.steps
-    changed = Trace(steps=(StepRecord(**{**vars(record), "worker": "claude", "state": "done"}),), at=4.0)
-    (box,) = plan_graph(changed).boxes
-    assert box.lines == ("1 claude", "for gpt", "✓ done")
-    assert plan_graph(changed).words == "step 1, claude, reads question and files only"
-
-
 # When each attempt was made, as bars
 
 
@@ -440,5 +325,5 @@ def test_nested_steps_are_numbered_below_their_own() -> None:
 
 
 def test_a_run_without_steps_has_empty_drawings() -> None:
-    assert (plan_graph(Trace()).boxes, timeline(Trace()).rows) == ((), ())
+    assert timeline(Trace()).rows == ()
     assert timeline(Trace(at=-5.0)).ticks == ("0.0 s", "0.0 s", "0.0 s")

@@ -13,7 +13,7 @@ from conductor_cli.core.trace import Trace
 from conductor_cli.views.html import html_page
 from conductor_cli.views.run_text import message_text
 from conductor_cli.views.text_layout import Screen
-from conductor_cli.views.trace_text import WIDE, markdown_document, page_text, step_lines, trace_lines
+from conductor_cli.views.trace_text import WIDE, page_text, step_lines, trace_lines
 from tests.traces.make import CHART, hostile, tools
 from tests.views.terminals import trace_of
 
@@ -41,7 +41,7 @@ def test_one_step_shows_its_calls_whole() -> None:
     assert "ERROR (4.3 s)\nthe address does not answer\n" in page
 
 
-@pytest.mark.parametrize("page", [trace_text, markdown_document, html_page])
+@pytest.mark.parametrize("page", [trace_text, html_page])
 def test_attached_files_are_named_with_type_and_size(page: object) -> None:
     assert callable(page)
     shown = page(trace_of(tools()))
@@ -58,7 +58,7 @@ def test_a_prompt_names_its_attachments_and_calls() -> None:
     trace = trace_of(events)
     line = "[attached: chart.png (PNG image, 264 kB)]"
     assert f"PROMPT (user)\n{line}\nLook.\n" in step_text(trace, 1)
-    for page in (trace_text(trace, prompts=True), markdown_document(trace), html_page(trace)):
+    for page in (trace_text(trace, prompts=True), html_page(trace)):
         assert line in page
     asks = Message(role="assistant", content="", tool_calls=(call,))
     assert message_text(asks) == '[calls read_file {"path": "a"}]'
@@ -66,7 +66,6 @@ def test_a_prompt_names_its_attachments_and_calls() -> None:
 
 def test_the_pages_of_a_hostile_tool_are_safe() -> None:
     trace = trace_of(hostile())
-    assert is_sanitized(markdown_document(trace))
     assert is_sanitized(html_page(trace))
     assert "owned" not in sanitize(step_text(trace, 1))
 

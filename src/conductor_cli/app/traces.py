@@ -32,7 +32,6 @@ from conductor_cli.state.trace_check import CheckedTraces, TraceCheck
 from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.html import html_page
 from conductor_cli.views.plan_text import PlanOffer
-from conductor_cli.views.trace_text import markdown_document
 
 if TYPE_CHECKING:
     from conductor_cli.run import Run
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 RunState = Literal[Outcome, "unreadable"]
 STATES: Final[tuple[str, ...]] = get_args(RunState)
-
-ExportFormat = Literal["html", "markdown"]
 
 _TIME_SPAN: Final = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
 _UNIT_SECONDS: Final = {"min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -173,9 +170,9 @@ def forget_removed(store: Traces) -> None:
 # Exporting
 
 
-def export_run(trace: Trace, format_: ExportFormat, *, live: bool = False) -> str:
-    """The run as the text of one file. Keys that this process has read are redacted."""
-    return KNOWN_SECRETS.redact((html_page if format_ == "html" else markdown_document)(trace, live=live))
+def export_run(trace: Trace, *, live: bool = False) -> str:
+    """The run as a page. Keys that this process has read are redacted."""
+    return KNOWN_SECRETS.redact(html_page(trace, live=live))
 
 
 def describe_offer(run: Run) -> PlanOffer:

@@ -11,7 +11,6 @@ import typer
 
 from conductor_cli.app.traces import (
     STATES,
-    ExportFormat,
     RunState,
     VerifiedTrace,
     delete_runs,
@@ -255,14 +254,11 @@ def rate_command(
 
 
 @app.command("export")
-def export_command(
-    run: Run = "last",
-    format_: Annotated[ExportFormat, typer.Option("--format", help="Output format.")] = "html",
-) -> None:
-    """Print a stored run as a self-contained HTML page, or as Markdown."""
+def export_command(run: Run = "last") -> None:
+    """Print a stored run as a self-contained HTML page. For a text: conductor trace show RUN --prompts."""
     store = open_trace_store()
     found = store.find(run)
-    print_styled(export_run(store.trace(found), format_, live=store.is_running(found)).rstrip("\n"))
+    print_styled(export_run(store.trace(found), live=store.is_running(found)).rstrip("\n"))
 
 
 @app.command("rm")

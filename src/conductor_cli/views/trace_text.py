@@ -1,12 +1,7 @@
-"""A stored run as a page of text, two of them compared, and a run as Markdown. Pure.
-
-In Markdown, texts that others wrote are put into a fence that is longer than any in them, or are escaped, so that
-nothing in them becomes a heading, a link, an image or HTML.
-"""
+"""A stored run as a page of text, and two of them compared. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from difflib import unified_diff
@@ -24,7 +19,6 @@ from conductor_cli.views.run_text import (
     describe_outcome,
     find_step,
     message_text,
-    question_line,
     tool_name,
 )
 from conductor_cli.views.run_tree import Node, TreeLayout, run_tree, step_node, tree_lines
@@ -134,42 +128,3 @@ def _prompt_lines(record: StepRecord) -> Iterator[str]:
 
 def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-_MARKUP: Final = re.compile(
-    r"""
-    \\(?=[!-/:-@\[-`{-~])        # a backslash that would escape something
-    | [`\[\]<~]                  # code, links, HTML, text that is struck out
-    | &(?=\#?\w+;)               # a character by its name or number
-    | (?<![^\W_])_ | _(?![^\W_])  # emphasis, which never begins or ends inside a word
-    | (?<![ ])\* | \*(?![ ])     # emphasis, which a star between spaces is not
-    | \#(?=\#*\ *$)              # the closing mark of a heading
-    | @(?=\w) | (?<=:)/ | (?<=www)\.  # names and addresses that become links
-    """,
-    re.VERBOSE,
-)
-"""Characters that are markup where they stand in a heading."""
-
-_TICKS: Final = re.compile(r"`{3,}")
-
-
-def markdown_document(trace: Trace, *, live: bool = False) -> str:
-    """The whole file: the answer, then the page of `trace show` with prompts, and the attached files."""
-    sections = [("Answer", trace.answer or "(none)")]
-    sections.append(("Run", page_text(trace_lines(trace, live=live, prompts=True, answers=True))))
-    sections += [(f"File {describe_file(file)}", file.text) for file in trace.question.files]
-    lines = [f"# {_escape(question_line(trace)[:100])}", ""]
-    for title, text in sections:
-        lines += [f"## {_escape(title)}", "", *_fence(text)]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _fence(text: str) -> list[str]:
-    text = sanitize(text)
-    fence = "`" * max([3, *(len(ticks) + 1 for ticks in _TICKS.findall(text))])
-    return [f"{fence}text", *text.splitlines(), fence, ""]
-
-
-def _escape(text: str) -> str:
-    """The text in one line without any markup."""
-    return _MARKUP.sub(r"\\\g<0>", one_line(text))
