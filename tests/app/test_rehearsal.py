@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conductor_cli.app.rehearsal import held_out_cases, practice_cases
+from conductor_cli.app.rehearsal import held_out_cases
 from conductor_cli.core.errors import UsageError
 
 
@@ -20,11 +20,8 @@ def test_the_last_block_starts_over() -> None:
     """A set is always complete and has no question twice, whatever the seed."""
     for seed in (0, 1, 10**9):
         assert len({case.id for case in held_out_cases(1999, seed)}) == 1999
-        assert len({case.id for case in practice_cases(1200, seed)}) == 1200
 
 
 def test_asking_for_more_questions_than_there_are_is_an_error() -> None:
     with pytest.raises(UsageError, match=r"--n 2001: the demo has 2,000 questions"):
         held_out_cases(2001, 0)
-    with pytest.raises(UsageError, match=r"--n 1201: the demo has 1,200 questions"):
-        practice_cases(1201, 0)

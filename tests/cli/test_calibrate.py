@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from conductor_cli.config.cards import cards_file, load_cards
+from conductor_cli.config.cards import cards_file
 from conductor_cli.config.files import app_paths
-from conductor_cli.rehearsal import players as rehearsal_workers
-from conductor_cli.rehearsal.words import KEYWORDS
-from tests.cli.stage import Done, Stage, explained, refuses, says
+from tests.cli.stage import Stage, explained, refuses, says
 from tests.servers import Script, SeenStep, Wire
-from tests.tiny_gguf import make
 
 CASES = [
     {"id": f"{tag}{number}", "question": f"Say {tag} {number}.", "answer": f"{tag} {number}", "tags": [tag]}
@@ -93,12 +90,6 @@ def test_known_cards_are_not_measured_again(two_workers: Stage, cases: Path) -> 
     before = posts(two_workers)
     assert two_workers.inside("workers", "calibrate", cases, "--json").json["cards"] == first["cards"]
     assert posts(two_workers) == before
-    two_workers.models["alpha"] = repeats("red", "blue")
-    out = two_workers.home / "again.toml"
-    two_workers.ok("workers", "calibrate", cases, "--out", out, "--yes", "--workers", "alpha")
-    assert posts(two_workers) == before + 8
-    assert out.exists()
-    assert strengths(two_workers) == {"alpha": {"red": 1.0, "blue": 0.0}, "beta": {"red": 0.0, "blue": 1.0}}
 
 
 def test_only_workers_without_a_card_are_measured(two_workers: Stage, cases: Path) -> None:
@@ -149,71 +140,9 @@ def test_a_damaged_file_of_cards_is_moved_aside(two_workers: Stage, cases: Path)
     assert strengths(two_workers)["alpha"] == {"red": 1.0, "blue": 0.0}
 
 
-def rehearsed(two_workers: Stage, folder: Path, patch: pytest.MonkeyPatch, *more: str | Path) -> Done:
-    """Calibrate demo workers that write random text."""
-    for name in rehearsal_workers.NAMES:
-        if not (folder / f"{name}.gguf").exists():
-            make(folder / f"{name}.gguf")
-    patch.setattr(rehearsal_workers, "model_path", lambda name: folder / f"{name}.gguf")
-    return two_workers.inside(
-        "workers", "calibrate", "--rehearsal", "--n", "6", "--workers", "spelling,geography", *more
-    )
-
-
-def test_rehearsal_measures_the_demo_workers_by_skill(
-    two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = rehearsed(two_workers, tmp_path, monkeypatch, "--json")
-    assert done.code == 0, done.err
-    assert [card["worker"] for card in done.json["cards"]] == ["spelling", "geography"]
-    assert set(done.json["cards"][0]["strengths"]) <= set(KEYWORDS)
-    assert (done.json["cards"][0]["cost"], posts(two_workers)) == ("0", 0)
-    assert not cards_file(app_paths({})).exists()
-
-
-def test_out_writes_cards_that_can_be_shipped(
-    two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rehearsed(two_workers, tmp_path, monkeypatch, "--out", tmp_path / "cards.json")
-    assert str(tmp_path) not in (tmp_path / "cards.json").read_text()
-    assert [path.name for path in tmp_path.iterdir() if path.suffix != ".gguf"] == ["cards.json"], "no lock stays"
-    cards = load_cards(tmp_path / "cards.json")
-    (tmp_path / "moved").mkdir()
-    for name in rehearsal_workers.NAMES:
-        (tmp_path / f"{name}.gguf").rename(tmp_path / "moved" / f"{name}.gguf")
-    pool = rehearsal_workers.rehearsal_workers(directory=tmp_path / "moved")
-    assert {worker.name: cards.of(worker) is not None for worker in pool}["spelling"]
-
-
-def test_out_does_not_overwrite_other_files(two_workers: Stage, cases: Path, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "README.md").write_text("# Mine")
-    for out in ("out", "README.md"):
-        done = two_workers.inside("workers", "calibrate", cases, "--yes", "--out", tmp_path / out)
-        assert (done.code, done.out, posts(two_workers)) == (2, "", 0), done.err
-        explained(done)
-    assert (tmp_path / "out").is_dir()
-    assert (tmp_path / "README.md").read_text() == "# Mine"
-
-
-def test_an_interrupted_demo_calibration_is_continued(
-    two_workers: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rehearsed(two_workers, tmp_path, monkeypatch)
-    (outcomes,) = (two_workers.home / "state/conductor-llm/evals").glob("*/outcomes.jsonl")
-    whole = outcomes.read_text()
-    outcomes.write_text(whole[: whole.rindex("\n")])
-    again = rehearsed(two_workers, tmp_path, monkeypatch)
-    done = two_workers.inside("eval", "--show", "last", "--json")
-    assert (again.code, done.code) == (0, 0), again.err
-    assert "11 of 12 runs are done" in again.err
-    assert [system["name"] for system in done.json["systems"]] == ["alone:spelling", "alone:geography"]
-    assert sum(system["n"] for system in done.json["systems"]) == 12
-
-
 @pytest.mark.parametrize(
     "arguments",
-    [("none.jsonl", "--rehearsal"), ("none.jsonl",), ("--workers", "nobody"), ("--n", "0"), ("--workers", ",")],
+    [("none.jsonl",), ("--workers", "nobody"), ("--n", "0"), ("--workers", ",")],
     ids=" ".join,
 )
 def test_invalid_command_lines_have_exit_code_2(two_workers: Stage, arguments: tuple[str, ...]) -> None:

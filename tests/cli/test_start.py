@@ -196,7 +196,7 @@ GONE = {
     ),
     "trace list --count": "-n N",
     "train --full": "it was dropped: without --lora all weights are trained",
-    "workers calibrate --again": "it was dropped; to measure again: another --seed, or --out FILE",
+    "workers calibrate --again": "it was dropped; to measure again: another --seed",
     "workers add --key-env": "--set key_env=NAME",
     "workers add --temperature": "--set temperature=T",
     "workers add --cwd": "--set cwd=DIR",

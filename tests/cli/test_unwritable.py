@@ -184,13 +184,12 @@ def test_an_evaluation_needs_a_place(blocked: Stage, tmp_path: Path) -> None:
 
 
 def test_cards_need_a_place(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`workers calibrate` calls nobody when its result has no place; `--out` names one."""
+    """`workers calibrate` calls nobody when its result has no place."""
     monkeypatch.setenv("CONDUCTOR_LLM_DATA_DIR", "/proc/nowhere")
     cases = tmp_path / "cases.jsonl"
     cases.write_text('{"id": "a", "question": "1 + 1?", "answer": "2", "tags": ["sums"]}\n')
     stage.fails(3, "workers", "calibrate", str(cases), "--yes", told="the cards cannot be stored in")
     assert stage.server.requests == []
-    assert stage.inside("workers", "calibrate", str(cases), "--yes", "--out", str(tmp_path / "cards.json")).code == 0
 
 
 def test_workers_can_be_tested(blocked: Stage) -> None:

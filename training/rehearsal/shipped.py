@@ -1,8 +1,7 @@
 """Writes what ships with the package of the world: `python -m training.rehearsal.shipped`.
 
 `held_out.jsonl` are questions for evaluations: one to five steps, in words and phrasings that no model was trained on.
-`practice.jsonl` are for calibrations: one step, in the phrasings of training. `operations.json` is what the program
-knows about the operations; a test compares it with the phrasings and the tables.
+`operations.json` is what the program knows about the operations; a test compares it with the phrasings and the tables.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Final, get_args
 
 from conductor_cli.evals.cases import Case, GoldStep, write_cases
 from conductor_cli.rehearsal import words as shipped
-from training.rehearsal.operations import OPERATIONS, SKILLS, UNSEEN, Letters, Operation
+from training.rehearsal.operations import OPERATIONS, Letters, Operation
 from training.rehearsal.phrasings import (
     CHECKS,
     FRAMES,
@@ -29,23 +28,16 @@ from training.rehearsal.phrasings import (
     expand,
     lines_of,
 )
-from training.rehearsal.world import Problem, ProblemSettings, draw_problems
+from training.rehearsal.world import Problem, draw_problems
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "conductor_cli" / "rehearsal"
 
 HELD_OUT_COUNT: Final = 2000
-PRACTICE_COUNT: Final = 1200
 
 
 def held_out_cases() -> tuple[Case, ...]:
     """The cases of evaluations. Their tags are the skills and the shape, and "check" where one is asked for."""
     return tuple(_to_case(problem, problem.shape) for problem in draw_problems(HELD_OUT_COUNT, 0, split="test"))
-
-
-def practice_cases() -> tuple[Case, ...]:
-    """The cases of calibrations. A tag becomes a strength on a card, so they are tagged with their skill only."""
-    single = ProblemSettings(skills=(*SKILLS, UNSEEN), shapes={"single": 1.0}, checked=0.0)
-    return tuple(_to_case(problem) for problem in draw_problems(PRACTICE_COUNT, 0, single))
 
 
 def _to_case(problem: Problem, *more_tags: str) -> Case:
@@ -113,6 +105,5 @@ def _words(text: str) -> set[str]:
 
 if __name__ == "__main__":
     (PACKAGE / "held_out.jsonl").write_text(write_cases(held_out_cases()), encoding="utf-8")
-    (PACKAGE / "practice.jsonl").write_text(write_cases(practice_cases()), encoding="utf-8")
     found = {"telling": " ".join(telling_words()), "operations": operations()}
     FILE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

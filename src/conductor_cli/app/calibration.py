@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from conductor_cli.app.evaluation import EvaluationRequest, load_cases
-from conductor_cli.app.rehearsal import CALIBRATION_CASES, practice_cases, rehearsal_pool
-from conductor_cli.app.worker_selection import check_no_pool, resolve_pool
+from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
 from conductor_cli.core.estimate import PlanEstimate, estimate_plan
@@ -53,24 +52,17 @@ def plan_calibration(
     count: int | None,
     seed: int,
     parallel: int,
-    rehearsal: bool,
-    repeat: bool,
 ) -> Calibration:
     """Choose the cases (a file, by default a built-in set) and the workers, and find what was measured before.
 
-    Without `repeat`, workers with a card on the same cases are not measured again.
+    Workers with a card on the same cases are not measured again.
     """
-    if rehearsal:
-        check_no_pool(settings)
-        name, cases = "rehearsal practice", practice_cases(count or CALIBRATION_CASES, seed)
-        pool = rehearsal_pool(workers)
-    else:
-        name, cases = load_cases(source or builtin.NAME, file=None, count=count, seed=seed)
-        pool, _ = asyncio.run(resolve_pool(settings, None, workers))
+    name, cases = load_cases(source or builtin.NAME, file=None, count=count, seed=seed)
+    pool, _ = asyncio.run(resolve_pool(settings, None, workers))
     pool = Pool(workers=tuple(worker for worker in pool if worker.kind != SELF))
-    found = {} if repeat or rehearsal else {w.name: settings.cards.of(w, hash_cases(cases)) for w in pool}
+    found = {worker.name: settings.cards.of(worker, hash_cases(cases)) for worker in pool}
     request = EvaluationRequest(
-        source=name, cases=cases, systems=ALONE, seed=seed, parallel=parallel, rehearsal=rehearsal,
+        source=name, cases=cases, systems=ALONE, seed=seed, parallel=parallel,
         workers=tuple(worker.name for worker in pool if found.get(worker.name) is None),
     )  # fmt: skip
     return Calibration(request=request, pool=pool, known=tuple(card for card in found.values() if card is not None))
@@ -104,9 +96,7 @@ def offer_calibration(settings: Settings) -> CalibrationOffer | None:
     """What there is to measure of the workers that are set up; None where all have a card. Raises `ConductorError`."""
     if not any(item.enabled for item in settings.workers):
         return None
-    found = plan_calibration(
-        settings, None, workers=(), count=None, seed=0, parallel=PARALLEL, rehearsal=False, repeat=False
-    )
+    found = plan_calibration(settings, None, workers=(), count=None, seed=0, parallel=PARALLEL)
     names, cases = found.request.workers, found.request.cases
     if not names:
         return None

@@ -24,10 +24,6 @@ NAME: Final = "rehearsal"
 EVAL_CASES: Final = 500
 """Cases of an evaluation if no number is given."""
 
-CALIBRATION_CASES: Final = 600
-"""Cases of a calibration if no number is given: about fifty for each skill."""
-
-
 DEMO_QUESTION: Final = "find the capital of FRANCE, then spell it backwards"
 """A question that the demo models answer in two steps."""
 
@@ -98,20 +94,11 @@ def skill_keywords() -> Mapping[str, Sequence[str]]:
 
 def held_out_cases(count: int, seed: int) -> tuple[Case, ...]:
     """Questions of one to five steps, in words and phrasings that no model was trained on."""
-    return _shipped_cases("held_out.jsonl", count, seed)
-
-
-def practice_cases(count: int, seed: int) -> tuple[Case, ...]:
-    """Questions of one step, in the phrasings of training: skills are measured on them, apart from any test."""
-    return _shipped_cases("practice.jsonl", count, seed)
-
-
-def _shipped_cases(name: str, count: int, seed: int) -> tuple[Case, ...]:
     from conductor_cli.evals.cases import read_cases  # a question needs none
 
-    cases = read_cases(Path(players.__file__).with_name(name))
+    cases = read_cases(Path(players.__file__).with_name("held_out.jsonl"))
     if count > len(cases):
-        raise UsageError(f"--n {count}: the demo has {len(cases):,} questions of this kind", hint="ask for fewer")
+        raise UsageError(f"--n {count}: the demo has {len(cases):,} questions", hint="ask for fewer")
     # Each seed takes the next block and starts over after the last one, so that small sets do not overlap.
     start = seed * count % len(cases)
     return (*cases[start:], *cases[:start])[:count]

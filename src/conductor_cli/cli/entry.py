@@ -93,7 +93,9 @@ _OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "--fetch": ("--file", "it was dropped: --file takes an address, too"),
     "--no-tools": ("--tools", "it was dropped; use instead: --tools none"),
     "--cost-weight": ("--max-cost", "it was dropped; use instead: --max-cost USD"),
-    "--again": ("--parallel", "it was dropped; to measure again: another --seed, or --out FILE"),
+    "--again": ("--parallel", "it was dropped; to measure again: another --seed"),
+    "--rehearsal": ("--seed", "the demo models are measured by: conductor eval rehearsal"),
+    "--out": ("--seed", "it was dropped; the cards: cards.json in the data directory"),
     **{
         option: ("--set", f"it was dropped; use instead: --set {key}={value}")
         for option, key, value in (

@@ -27,6 +27,7 @@ from conductor_cli.cli.output import (
 )
 from conductor_cli.cli.progress import show_running
 from conductor_cli.config import Settings, app_paths
+from conductor_cli.config.schema import PREFIX
 from conductor_cli.config.tables import find_pool
 from conductor_cli.core.errors import UsageError, suggest
 from conductor_cli.core.formatting import UNKNOWN, format_cost_cell, format_duration, format_money
@@ -323,13 +324,11 @@ def calibrate_command(
     cases: Annotated[
         str | None, typer.Argument(metavar="CASES.jsonl", help="Cases with tags; default: the built-in set basics.")
     ] = None,
-    rehearsal: Annotated[bool, typer.Option("--rehearsal", help="Measure the demo workers instead of yours.")] = False,
     named: opt.WorkersOption = None,
     pool: opt.PoolOption = None,
     count: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="Number of cases.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed for case selection.")] = 0,
     parallel: opt.ParallelRuns = 8,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the cards to FILE instead.")] = None,
     yes: opt.YesToCost = False,
     progress: opt.ProgressOption = None,
     json: opt.Json = False,
@@ -339,24 +338,18 @@ def calibrate_command(
     from conductor_cli.app.calibration import measured_cards, plan_calibration
     from conductor_cli.cli.eval import run_evaluation
     from conductor_cli.config import load_settings
-    from conductor_cli.config.cards import add_cards, cards_file, write_cards
+    from conductor_cli.config.cards import add_cards, cards_file
     from conductor_cli.models.disk import check_writable
 
-    if rehearsal and cases is not None:
-        raise UsageError("--rehearsal has its own cases", hint="leave out the file, or --rehearsal")
     flags = opt.check_flags({"output.progress": progress, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
-    if out is not None and out.exists():
-        raise UsageError(f"{out} exists", hint="name a new file")
     calibration = plan_calibration(
-        settings, cases, workers=opt.parse_names(named), count=count, seed=seed, parallel=parallel,
-        rehearsal=rehearsal, repeat=out is not None,
-    )  # fmt: skip
+        settings, cases, workers=opt.parse_names(named), count=count, seed=seed, parallel=parallel
+    )
     fresh: list[MeasuredCard] = []
     # Checked now, because nobody wants to pay for cards that have no place.
-    path = out or (None if rehearsal else cards_file(settings.paths))
-    if path is not None:
-        check_writable(path.absolute().parent, "the cards", "--out FILE")
+    path = cards_file(settings.paths)
+    check_writable(path.parent, "the cards", f"{PREFIX}DATA_DIR=DIR")
     if calibration.request.workers:
         evaluation, code = run_evaluation(calibration.request, settings, yes=yes, quiet=context.obj.quiet)
         if code or evaluation is None:
@@ -369,16 +362,13 @@ def calibrate_command(
         print_json({"source": calibration.request.source, "hash": calibration.hash, "cards": dump(cards)})
     else:
         print_table(CALIBRATE_COLUMNS, [row for card in cards for row in _measured_rows(card)])
-    if fresh and out is not None:
-        write_cards(out, fresh)
-        print_notice(f"wrote the cards to {out}")
-    elif fresh and path is not None:  # the cards of the demo workers ship with this tool already
+    if fresh:
         damaged = add_cards(path, fresh)
         if damaged is not None:
             print_notice(f"{path} was damaged; its content was moved to {damaged}")
         print_notice(f"wrote the cards to {path}; plans and routers use them from now on")
-    elif cards and not fresh:
-        print_notice("everything was measured before; with another --seed or --out FILE it is measured again")
+    elif cards:
+        print_notice("everything was measured before; with another --seed it is measured again")
     raise typer.Exit(0 if cards else 8)
 
 

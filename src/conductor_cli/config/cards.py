@@ -164,20 +164,10 @@ def add_cards(path: Path, new: Sequence[MeasuredCard]) -> Path | None:
                 names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
                 aside = path.rename(next(name for name in names if not name.exists()))
             replaced = {(item.key, item.hash) for item in new}
-            write_cards(path, [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new])
+            cards = [*(item for item in known.measured if (item.key, item.hash) not in replaced), *new]
+            data = {"cards": [dump(card) for card in cards]}
+            write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise _write_error(path, error) from None
+        hint = "check the disk and the file permissions"
+        raise ConfigError(f"{path} cannot be written: {error.strerror}", hint=hint) from None
     return aside
-
-
-def write_cards(path: Path, cards: Sequence[MeasuredCard]) -> None:
-    """Write a file of cards, whole or not at all. Raises `ConfigError`."""
-    try:
-        data = {"cards": [dump(card) for card in cards]}
-        write_atomically(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise _write_error(path, error) from None
-
-
-def _write_error(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{path} cannot be written: {error.strerror}", hint="check the disk and the file permissions")

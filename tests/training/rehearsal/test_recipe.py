@@ -25,7 +25,7 @@ from training.rehearsal.lessons import CHUNK, COURSES, course_of
 from training.rehearsal.operations import subjects
 from training.rehearsal.phrasings import vocabulary
 from training.rehearsal.rollouts import gold_plan
-from training.rehearsal.shipped import PACKAGE, held_out_cases, practice_cases
+from training.rehearsal.shipped import PACKAGE, held_out_cases
 from training.rehearsal.words import CAPITALS, COLOURS, ELEMENTS, OPPOSITES, SPANISH
 from training.rehearsal.world import draw_problems
 
@@ -89,7 +89,6 @@ def test_a_name_without_a_course_is_refused() -> None:
 def test_the_shipped_questions_and_words_are_those_of_the_generator() -> None:
     """The package tells words of phrasings from operands, and known facts from others, as the generator does."""
     assert (PACKAGE / "held_out.jsonl").read_text("utf-8") == write_cases(held_out_cases())
-    assert (PACKAGE / "practice.jsonl").read_text("utf-8") == write_cases(practice_cases())
     assert (vocabulary(), subjects()) == (VOCABULARY, shipped_world().subjects)
     # The sizes that docs/rehearsal.md names.
     assert [len(table) for table in (CAPITALS, ELEMENTS, OPPOSITES, SPANISH, COLOURS)] == [89, 51, 79, 277, 81]
