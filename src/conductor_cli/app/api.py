@@ -17,6 +17,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -180,12 +181,12 @@ class AsyncConductor:
     def __init__(self, **options: Unpack[OpenOptions]) -> None:
         """Read the settings. Raises `ConfigError` or `PolicyError`."""
         flags = {name: find_setting(name).check(value) for name, value in options.get("settings", {}).items()}
-        self.settings = _load_settings(options.get("config"), flags)
+        settings = _load_settings(options.get("config"), flags)
+        self.settings = replace(settings, rehearsal=options.get("rehearsal", False))
         self._approve = options.get("approve")
         if self.settings["policy.approve"] and self._approve is None:
             raise PolicyError("policy.approve is on, so plans need approval", hint="pass approve=, a function")
         self._workers = tuple(options.get("workers", ()))
-        self._rehearsal = options.get("rehearsal", False)
         self._seed = options.get("seed")
         self._store = open_store(self.settings, wanted=options.get("store", True))
         self._attachments = open_state(self.settings.paths).attachments()
@@ -197,7 +198,6 @@ class AsyncConductor:
             self.settings,
             only=self._workers,
             seed=self._seed,
-            rehearsal=self._rehearsal,
             attachments=self._attachments,
             learning=True,
         )
@@ -229,7 +229,7 @@ class AsyncConductor:
             )
         job = Job(
             question=question, settings=self.settings, store=self._store, approves=self._approve is not None,
-            rehearsal=self._rehearsal, notices=tuple(told), streams=True,
+            notices=tuple(told), streams=True,
         )  # fmt: skip
         return AsyncRun(begin_run(job, self._opened.conductor), job, self._approve)
 

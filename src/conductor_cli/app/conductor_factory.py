@@ -23,7 +23,7 @@ from conductor_cli.app.planner_resolution import (
 )
 from conductor_cli.app.rehearsal import rehearsal_pool, with_rehearsal_profiles
 from conductor_cli.app.tools import open_tools, pool_with_tools
-from conductor_cli.app.worker_selection import build_guard, check_no_pool, filter_pool, resolve_pool, without_pool
+from conductor_cli.app.worker_selection import build_guard, resolve_pool, without_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.tables import ConfiguredProvider
 from conductor_cli.core.errors import ConductorError, ConductorUnusable, ConfigError, Failure, KeyMissing, ModelError
@@ -112,17 +112,16 @@ class OpenedConductor:
             self.problem = daily_spend.take_problem()
 
 
-def open_planner(settings: Settings, loaded: LoadedModels, *, rehearsal: bool = False) -> Model:
+def open_planner(settings: Settings, loaded: LoadedModels) -> Model:
     """Return the model that plans, as `open_conductor` opens it. Raises as that does, or `ModelError`."""
-    planner = _find_planner(settings, rehearsal=rehearsal)
-    return loaded.open(planner, environ=settings.environ, stored=open_key_store(settings))
+    return loaded.open(_find_planner(settings), environ=settings.environ, stored=open_key_store(settings))
 
 
-def _find_planner(settings: Settings, *, rehearsal: bool) -> Worker:
-    if rehearsal and settings.origins["conductor.model"] != "command line":
+def _find_planner(settings: Settings) -> Worker:
+    if settings.rehearsal and settings.origins["conductor.model"] != "command line":
         return rehearsal_conductor()
     planner = resolve_planner(settings)
-    return planner if rehearsal else with_prices([planner])[0][0]
+    return planner if settings.rehearsal else with_prices([planner])[0][0]
 
 
 async def open_conductor(
@@ -133,7 +132,6 @@ async def open_conductor(
     planning: bool = True,
     asking: bool = True,
     seed: int | None = None,
-    rehearsal: bool = False,
     loaded: LoadedModels | None = None,
     attachments: AttachmentStore | None = None,
     spend: OpenSpend | None = None,
@@ -142,21 +140,17 @@ async def open_conductor(
     """Open the model that plans, unless `planning` is false, and every worker, unless `asking` is false.
 
     `only` are the workers that a command line names; `stored` are those of a run that is resumed, of which those that
-    still exist are used. With `rehearsal` the models that ship with this package are used, and nothing is recorded as
-    spent. Models are taken from `loaded` where it is given, and what is opened stays there. `attachments` has the bytes
-    of attached files. `spend` opens the record of what is spent, which several conductors may share. With `learning`
-    the planner reads cards with what the user's ratings say; evaluations and training can be repeated without.
+    still exist are used. Models are taken from `loaded` where it is given, and what is opened stays there.
+    `attachments` has the bytes of attached files. `spend` opens the record of what is spent, which several conductors
+    may share. With `learning` the planner reads cards with what the user's ratings say; evaluations and training can be
+    repeated without.
 
     Raises `ConductorUnusable`, `KeyMissing`, `ConfigError`, `PolicyError` or `UsageError`.
     """
     # A resumed run keeps its own workers, whatever pool the settings name today.
     settings = without_pool(settings) if stored else settings
-    planner = _find_planner(settings, rehearsal=rehearsal) if planning else None
-    if rehearsal:
-        check_no_pool(settings)
-        pool, remarks = filter_pool(rehearsal_pool(), settings, only, planner)
-    else:
-        pool, remarks = await resolve_pool(settings, planner, only)
+    planner = _find_planner(settings) if planning else None
+    pool, remarks = await resolve_pool(settings, planner, only)
     existing = [name for name in stored if name in pool]
     if existing and not only:
         pool = pool.subset(existing)
@@ -190,13 +184,13 @@ async def open_conductor(
         )
     )
     tools = None
-    if not rehearsal:
+    if not settings.rehearsal:
         if learning:
             pool = with_learned_cards(pool, read_learned(settings)[0])
         pool, without = pool_with_tools(settings, pool, workers, asking=asking)
         tools, remarks = open_tools(settings, pool, attachments), (*remarks, *without)
     spend = spend or open_state(settings.paths).spending
-    daily_spend = None if rehearsal else spend(settings.day_limits, planner=planner)
+    daily_spend = None if settings.rehearsal else spend(settings.day_limits, planner=planner)
     conductor = replace(
         await _make_conductor(settings, planner, model, pool, loaded),
         workers=workers, unavailable=absent, notices=remarks,
@@ -204,7 +198,7 @@ async def open_conductor(
         pool_policy=pool_policy, attachments=attachments, tools=tools,
         random=random.Random(seed),  # noqa: S311 - jitter, no secret
     )  # fmt: skip
-    if rehearsal:
+    if settings.rehearsal:
         conductor = with_rehearsal_profiles(conductor, planner)
     return OpenedConductor(conductor=conductor, loaded=loaded, planner=planner)
 

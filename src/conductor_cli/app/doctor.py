@@ -439,13 +439,14 @@ def _planning_failed(failure: Failure) -> CheckResult:
     return CheckResult.failed("planning", replace(failure, hint=hint))
 
 
-async def _run_once(settings: Settings, question: str, *, rehearsal: bool = False) -> tuple[Trace, list[Event], float]:
+async def _run_once(settings: Settings, question: str) -> tuple[Trace, list[Event], float]:
     """Plan a question without limits or, with the demo models, answer it: the trace, the events, and the seconds."""
-    opened = await open_conductor(settings, asking=rehearsal, rehearsal=rehearsal)
+    demo = settings.rehearsal
+    opened = await open_conductor(settings, asking=demo)
     try:
         started = time.monotonic()
-        conductor = opened.conductor if rehearsal else replace(opened.conductor, limits=Limits())
-        run = start_run(conductor, Question(text=question), plan_only=not rehearsal)
+        conductor = opened.conductor if demo else replace(opened.conductor, limits=Limits())
+        run = start_run(conductor, Question(text=question), plan_only=not demo)
         async with aclosing(aiter(run)) as updates:
             events = [event async for event, _ in updates]
         return run.trace, events, time.monotonic() - started
@@ -457,11 +458,11 @@ async def check_demo(settings: Settings) -> CheckResult:
     """Whether the demo models plan and answer a question, which takes no key, no network and no download."""
     # Limits and mode as the demo models know them, and no rules, since nothing leaves this machine.
     fixed = {item.name: item.default for item in SETTINGS if item.name.startswith(("limits.", "conductor.", "policy."))}
-    settings = replace(settings, values={**settings.values, **fixed})
+    settings = replace(settings, values={**settings.values, **fixed}, rehearsal=True)
     name = "rehearsal"
     try:
         async with asyncio.timeout(DEMO_TIMEOUT):
-            trace, _, seconds = await _run_once(settings, DEMO_QUESTION, rehearsal=True)
+            trace, _, seconds = await _run_once(settings, DEMO_QUESTION)
     except ConductorError as error:
         return CheckResult.failed(name, error)
     except TimeoutError:

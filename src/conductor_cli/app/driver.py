@@ -49,7 +49,7 @@ class Job:
 
     - With `plan` nothing is planned; with `resume` only what is missing of that run is done; with `plan_only` no step
       is started. `approves` says that a person decides about the plan. Without `reviews` none is appended.
-    - `only` names the workers; empty for all. With `rehearsal` they are the demo models.
+    - `only` names the workers; empty for all.
     - `store` gets the trace; None stores nothing. `attachments` has the bytes of the question's files.
     - `origin` is who asks, as the trace says it, and `spender` who spends. `id` is the id of the run, where it was
       announced already. `notices` are shown at the start.
@@ -65,7 +65,6 @@ class Job:
     approves: bool = False
     reviews: bool = True
     only: tuple[str, ...] = ()
-    rehearsal: bool = False
     attachments: AttachmentStore | None = None
     origin: str = ""
     spender: Spender = USER
@@ -96,7 +95,7 @@ def open_store(settings: Settings, *, wanted: bool) -> Traces | None:
 
 def check_job(job: Job) -> None:
     """Raise `UsageError` for a question that cannot be asked: the demo models cannot read it, or it is too large."""
-    if job.rehearsal:
+    if job.settings.rehearsal:
         check_question(job.question)
     check_total(job.question)
 

@@ -40,7 +40,7 @@ class EvaluationRequest:
 
     Without `systems` those of `default` are compared, and the conductor is left out if there is no model that plans.
 
-    `max_cost` is in US dollars, for all parts of a continued evaluation together. With `rehearsal` the demo models run.
+    `max_cost` is in US dollars, for all parts of a continued evaluation together.
     `sandbox` names the one in which code is run; empty for the first that works. `judge` is the worker that judges
     answers, beside the rules where a case has one; empty for none. With `reuses`, an evaluation of the same that has
     ended is taken as it is, instead of a new one.
@@ -55,7 +55,6 @@ class EvaluationRequest:
     repeat: int = 1
     parallel: int = 8
     max_cost: Decimal | None = None
-    rehearsal: bool = False
     sandbox: str = ""
     judge: str = ""
     reuses: bool = False
@@ -122,12 +121,11 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         conductor, judge = opened.conductor, None
         if request.judge:  # which need not be one of the workers that are compared
             judging = await open_conductor(
-                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed,
-                rehearsal=request.rehearsal,
+                _without_day_limits(settings), only=(request.judge,), planning=False, seed=request.seed
             )  # fmt: skip
             stack.push_async_callback(judging.close)
             judge = Judge.of(judging.conductor, request.judge)
-        keywords = rehearsal.skill_keywords() if request.rehearsal else None
+        keywords = rehearsal.skill_keywords() if settings.rehearsal else None
         found = tuple(
             replace(system, missing=no_planner) if no_planner and system.plan is None else system
             for system in select_systems(request.names, conductor, cases=request.cases, keywords=keywords)
@@ -139,7 +137,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         notes = list(left_out)
         if unmeasured := unmeasured_workers(conductor):
             notes.append(f"without a measured card, so what they are best at is not known: {', '.join(unmeasured)}")
-        if settings.cards.problem and not request.rehearsal:
+        if settings.cards.problem and not settings.rehearsal:
             notes.append(settings.cards.problem)
         spec = _make_spec(request, opened, systems, judge, tuple(notes))
         stored = next((each for each in stored_evaluations(settings) if each.spec.identity == spec.identity), None)
@@ -155,7 +153,7 @@ async def open_evaluation(request: EvaluationRequest, settings: Settings) -> Asy
         limit = request.max_cost
         # The limit of the day may be tighter than the one of the request. The demo models cost nothing.
         left = None
-        if settings.day_limits.cost is not None and not request.rehearsal:
+        if settings.day_limits.cost is not None and not settings.rehearsal:
             with closing(open_state(settings.paths).spending(settings.day_limits)) as spending:
                 spending.check()
                 left = max(settings.day_limits.cost - spending.today().cost, Decimal(0))
@@ -183,9 +181,7 @@ async def _open_models(request: EvaluationRequest, settings: Settings) -> tuple[
     single = _without_day_limits(settings)
 
     async def opened(*, planning: bool) -> OpenedConductor:
-        return await open_conductor(
-            single, only=request.workers, planning=planning, seed=request.seed, rehearsal=request.rehearsal
-        )
+        return await open_conductor(single, only=request.workers, planning=planning, seed=request.seed)
 
     try:
         return await opened(planning=needs_planner(request.names)), ""

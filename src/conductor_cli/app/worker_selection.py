@@ -113,9 +113,13 @@ POOL_SETTING: Final = "conductor.pool"
 async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequence[str]) -> tuple[Pool, tuple[str, ...]]:
     """The workers of a run with their prices, and remarks about them to show.
 
-    They are those of the settings, else those found on this machine, else the planner itself. `only` are those
-    that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
+    They are those of the settings, else those found on this machine, else the planner itself; for the rehearsal, its
+    own. `only` are those that a command line names. Raises `UsageError`, `ConfigError` or `PolicyError`.
     """
+    if settings.rehearsal:
+        if _is_pool_given(settings) and settings[POOL_SETTING]:
+            raise UsageError("--rehearsal has its own workers", hint="omit --pool; --workers chooses among them")
+        return filter_pool(rehearsal_pool(), settings, only, planner)
     workers = offered_workers(settings)
     disabled = [item.worker.name for item in settings.workers if not item.enabled]
     for name in only:
@@ -146,13 +150,10 @@ async def resolve_pool(settings: Settings, planner: Worker | None, only: Sequenc
     return pool, (*remarks, *policy_remarks)
 
 
-def check_choice(settings: Settings, only: Sequence[str], *, rehearsal: bool) -> None:
+def check_choice(settings: Settings, only: Sequence[str]) -> None:
     """Raise `UsageError` where a command line names a worker or a rule that means none. Nothing is opened."""
     with suppress(ConfigError, PolicyError, ConductorUnusable):  # these are said where the models are opened
-        if rehearsal:
-            filter_pool(rehearsal_pool(), settings, only, None)
-        else:
-            asyncio.run(resolve_pool(settings, None, only))
+        asyncio.run(resolve_pool(settings, None, only))
 
 
 def offered_workers(settings: Settings) -> tuple[Worker, ...]:
@@ -194,12 +195,6 @@ def without_pool(settings: Settings) -> Settings:
     if _is_pool_given(settings):
         return settings
     return replace(settings, values={**settings.values, POOL_SETTING: ""})
-
-
-def check_no_pool(settings: Settings) -> None:
-    """Raise `UsageError` where a command line names a pool for the rehearsal."""
-    if _is_pool_given(settings) and settings[POOL_SETTING]:
-        raise UsageError("--rehearsal has its own workers", hint="omit --pool; --workers chooses among them")
 
 
 def _is_pool_given(settings: Settings) -> bool:

@@ -39,5 +39,5 @@ def chat_command(
     if options.workers or options.allow or options.deny:
         from conductor_cli.app.worker_selection import check_choice  # the prompt of other chats comes first
 
-        check_choice(opened.session.settings, options.worker_names, rehearsal=options.rehearsal)
+        check_choice(opened.session.settings, options.worker_names)
     raise typer.Exit(run_chat(lambda: opened, quiet=context.obj.quiet, rehearsal=options.rehearsal))

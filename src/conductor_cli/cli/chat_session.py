@@ -127,7 +127,7 @@ class ChatSession:
 
     async def _open(self, session: Session, only: Sequence[str]) -> OpenedConductor:
         return await open_conductor(
-            session.settings, only=only, seed=self._options.seed, rehearsal=self.rehearsal,
+            session.settings, only=only, seed=self._options.seed,
             loaded=self._loaded, attachments=session.attachments, learning=True,
         )  # fmt: skip
 

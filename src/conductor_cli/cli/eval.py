@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -165,10 +166,11 @@ def eval_command(
         print_line(write_cases(loaded).rstrip("\n"))
         return
     request = EvaluationRequest(
-        source=name, cases=loaded, seed=seed, repeat=repeat, rehearsal=name == REHEARSAL, systems=systems,
+        source=name, cases=loaded, seed=seed, repeat=repeat, systems=systems,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
         sandbox=sandbox or "", judge=judge,
     )  # fmt: skip
+    settings = replace(settings, rehearsal=name == REHEARSAL)
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is not None:
         _print_report(stored, json=json)

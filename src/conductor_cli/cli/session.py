@@ -27,7 +27,7 @@ from conductor_cli.cli.options import FILE_LIKE, FLAGS, GlobalOptions, RunOption
 from conductor_cli.cli.output import leave_stdout, print_error, print_notice, stdout_problem
 from conductor_cli.cli.progress import show_running
 from conductor_cli.cli.terminal_input import on_signal, stop_on_signals
-from conductor_cli.config import Settings, format_value, load_settings, with_lower_limits
+from conductor_cli.config import format_value, load_settings, with_lower_limits
 from conductor_cli.core.continuation import continue_conversation
 from conductor_cli.core.errors import ConductorError, UsageError
 from conductor_cli.core.media import SUFFIXES
@@ -54,7 +54,8 @@ class Session:
             raise problem
         flags = options.settings() if flags is None else flags
         self.options = options
-        self.settings: Settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
+        settings = load_settings(os.environ, {**flags, "output.color": common.color}, common.config)
+        self.settings = replace(settings, rehearsal=options.rehearsal)
         if flags.get(SETTING):
             check_learning(self.settings)
             check_command(self.settings)  # before anything is opened
@@ -63,7 +64,6 @@ class Session:
         self.output: OutputName = options.format
         self.quiet = common.quiet
         self.stores_traces = open_store(self.settings, wanted=not options.no_trace) is not None
-        self.rehearsal = options.rehearsal
 
     @property
     def output_context(self) -> OutputContext:
@@ -129,15 +129,15 @@ class Session:
         if resume is not None:
             self.keep_policy(resume)
             self.settings = keep_tools_of(self.settings, resume)
+            self.settings = replace(self.settings, rehearsal=self.settings.rehearsal or is_rehearsal_run(resume))
         if self.approves and not plan_only:
             from conductor_cli.cli.approval import check_terminal  # draws with Rich, which takes long to load
 
             check_terminal()
-        self.rehearsal = self.rehearsal or (resume is not None and is_rehearsal_run(resume))
         streams = self.output == "answer" and sys.stdout.isatty() and not plan_only
         job = self.job(question, plan=plan, resume=resume, plan_only=plan_only, streams=streams)
         check_job(job)
-        if self.settings.day_limits != DayLimits() and not job.rehearsal:
+        if self.settings.day_limits != DayLimits() and not self.settings.rehearsal:
             with suppress(ConductorError, OSError):  # who may not read the record is told so by the run
                 if lost := find_lost_calls(self.settings, newest_only=True):
                     self.tell(lost)
@@ -157,7 +157,6 @@ class Session:
         opened = await open_conductor(
             self.settings,
             seed=self.options.seed,
-            rehearsal=self.rehearsal,
             attachments=self.attachments,
             learning=True,
             **how,
@@ -173,7 +172,7 @@ class Session:
         """Return the job of a question under this session's settings; `how` is what else a `Job` is told."""
         return Job(
             question=question, settings=self.settings, store=self.store if self.stores_traces else None,
-            approves=self.approves and not how.get("plan_only"), rehearsal=self.rehearsal, **how,
+            approves=self.approves and not how.get("plan_only"), **how,
         )  # fmt: skip
 
     async def run_job(self, conductor: Conductor, job: Job, *, chat: bool = False) -> RunResult:

@@ -119,7 +119,7 @@ def open_template(session: Session, name: str, params: Sequence[str], words: str
     limits = {f"limits.{key}": value for key, value in template.limits.items()}
     session.lower_limits(opt.check_flags(limits, str(file.path)), str(file.path))
     filled = fill_template(template, name, values, words)
-    if not session.rehearsal:
+    if not session.settings.rehearsal:
         _check_workers(template, filled, session.settings)
     return filled
 

@@ -55,10 +55,10 @@ def try_command(
     flags = opt.check_flags({"conductor.model": conductor, "conductor.pool": pool})
     settings = load_settings(os.environ, {**flags, "output.color": context.obj.color}, context.obj.config)
     name, known = load_cases(REHEARSAL if rehearsal else cases or EVERYDAY, file=None, count=None, seed=0)
-    names = opt.parse_names(workers)
+    names, settings = opt.parse_names(workers), replace(settings, rehearsal=rehearsal)
     offered = names or offered_workers(settings) or discovered_workers(settings)
     request = EvaluationRequest(
-        source=name, cases=sample_cases(known, min(count, len(known)), 0), rehearsal=rehearsal, workers=names,
+        source=name, cases=sample_cases(known, min(count, len(known)), 0), workers=names,
         systems=f"{BEST_WORKER if len(offered) > MAX_ALONE and not rehearsal else ALONE},{ROUTE},{PLAN}",
         max_cost=None if rehearsal else opt.parse_cost(max_cost or MAX_COST),
     )  # fmt: skip

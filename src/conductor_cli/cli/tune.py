@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -68,9 +69,10 @@ def tune_command(
     reader = find_encoder(settings, encoder)
     # The planner takes part where there is one, and is left out without a word where there is none.
     request = EvaluationRequest(
-        source=name, cases=loaded, seed=seed, rehearsal=name == REHEARSAL, default=f"{ALONE},{PLAN}", reuses=True,
+        source=name, cases=loaded, seed=seed, default=f"{ALONE},{PLAN}", reuses=True,
         parallel=parallel, workers=opt.parse_names(workers), max_cost=opt.parse_cost(max_cost),
     )  # fmt: skip
+    settings = replace(settings, rehearsal=name == REHEARSAL)
     stored, code = run_evaluation(request, settings, yes=yes, quiet=context.obj.quiet)
     if stored is None or code:
         raise typer.Exit(code)

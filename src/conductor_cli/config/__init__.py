@@ -67,6 +67,8 @@ class Settings:
     """What to say of settings that were dropped and are still given somewhere."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The part of `values` that the command line set, alone: its rules are held to more than those of a file."""
+    rehearsal: bool = False
+    """The demo models that ship with this package plan and answer, and nothing is recorded as spent."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any TOML value
         return self.values[name]

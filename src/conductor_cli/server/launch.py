@@ -174,7 +174,7 @@ async def check_ready(options: ServerOptions) -> None:
     from conductor_cli.models.command.programs import PROGRAMS
 
     settings = options.settings()
-    opened = await open_conductor(settings, only=options.workers, rehearsal=options.rehearsal)
+    opened = await open_conductor(settings, only=options.workers)
     try:
         absent = opened.conductor.unavailable
         workers = [worker for worker in opened.conductor.pool if worker.name not in absent]

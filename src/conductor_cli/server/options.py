@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from conductor_cli.config import Settings, load_settings
@@ -26,4 +26,4 @@ class ServerOptions:
 
     def settings(self) -> Settings:
         """The settings as they are at the start. Raises `ConfigError`."""
-        return load_settings(os.environ, self.flags, self.config)
+        return replace(load_settings(os.environ, self.flags, self.config), rehearsal=self.rehearsal)

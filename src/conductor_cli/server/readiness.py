@@ -100,7 +100,7 @@ class Readiness:
         return await asyncio.to_thread(find)
 
     async def _planner_problem(self) -> str:
-        model = open_planner(self._runs.settings(), self._runs.loaded, rehearsal=self._runs.options.rehearsal)
+        model = open_planner(self._runs.settings(), self._runs.loaded)
         if isinstance(model, ReachesServer) and not await model.reaches_server(PROBE_SECONDS):
             return "its server does not answer"
         return ""

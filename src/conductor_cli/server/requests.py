@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, cast
 
 from conductor_cli.app.attach import Attacher
 from conductor_cli.app.driver import Job
-from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run, rehearsal_pool
+from conductor_cli.app.rehearsal import DEMO_ANSWER, demo_question, is_rehearsal_run
 from conductor_cli.app.tools import keep_tools_of, pool_with_tools
 from conductor_cli.app.worker_selection import keep_policy_of, offered_workers, resolve_pool
 from conductor_cli.config import Settings, find_setting
@@ -28,7 +28,6 @@ from conductor_cli.core.errors import ConfigError, UsageError
 from conductor_cli.core.events import Mode
 from conductor_cli.core.formatting import format_list
 from conductor_cli.core.plan import SELF, Plan, Step
-from conductor_cli.core.pool import Pool
 from conductor_cli.core.question import File
 from conductor_cli.core.terminal_text import one_line
 from conductor_cli.core.trace import Trace
@@ -196,7 +195,7 @@ async def build_job(
             raise RequestError(400, "invalid_value", message, param="conductor.max_cost") from None
     attachments, principal = open_state(settings.paths).attachments(), Principal(key=client)
     asked = await _read_asked(runs, request, Attacher(attachments, settings), principal)
-    if purpose is not None and asked.plan is None and not runs.options.rehearsal:
+    if purpose is not None and asked.plan is None and not settings.rehearsal:
         available, _ = await resolve_pool(settings, None, runs.options.workers)
         priced = [(each.price.input + each.price.output, each.name) for each in available if each.price is not None]
         if priced:
@@ -206,7 +205,7 @@ async def build_job(
         asked, only = replace(asked, plan=None), await _able_to_run(request.hosted, runs, settings)
     return Job(
         settings=settings, store=runs.store_of(settings), question=asked.question, plan=asked.plan,
-        only=only, rehearsal=runs.options.rehearsal, id=run, attachments=attachments,
+        only=only, id=run, attachments=attachments,
         streams=request.stream and not holds_text(request), origin=principal.origin,
         reviews=asked.plan is None,  # a review would be the step that answers
         spender=_spender(client),
@@ -229,9 +228,10 @@ async def build_rerun(runs: Runs, again: Trace, run: str, client: Principal) -> 
     if settings["conductor.pool"] and not only:  # else a run keeps its own workers, whatever the pool is today
         only = tuple(each.name for each in offered_workers(settings))
     settings, _ = keep_policy_of(settings, again)
+    settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(again))
     return Job(
         settings=keep_tools_of(settings, again), store=runs.store_of(settings), question=again.question, only=only,
-        resume=again, id=run, origin=client.origin, rehearsal=runs.options.rehearsal or is_rehearsal_run(again),
+        resume=again, id=run, origin=client.origin,
         spender=_spender(client.key),
     )  # fmt: skip
 
@@ -256,9 +256,9 @@ def _spender(client: ClientKey | None) -> Spender:
 
 async def _able_to_run(hosted: Collection[str], runs: Runs, settings: Settings) -> tuple[str, ...]:
     """The workers that have a server of tools of each kind's name. Raises `RequestError` where there are none."""
-    pool = Pool(workers=()) if runs.options.rehearsal else (await resolve_pool(settings, None, runs.options.workers))[0]
+    pool, _ = await resolve_pool(settings, None, runs.options.workers)
     pool, _ = pool_with_tools(settings, pool, {}, asking=False)
-    able = tuple(worker.name for worker in pool if set(hosted) <= set(worker.tools))
+    able = tuple(each.name for each in pool if set(hosted) <= set(each.tools) and not settings.rehearsal)
     if not able:
         kinds = format_list(sorted(hosted))
         message = f"this server cannot run {kinds}, and no worker has tools of that name: conductor tools add {kinds}"
@@ -304,9 +304,7 @@ async def _read_asked(runs: Runs, request: ClientRequest, attacher: Attacher, cl
     files |= await _attach(request, attacher, known=files)
     workers: Workers = {}
     if files or any(message.tool_calls for message in request.messages):
-        pool = rehearsal_pool() if runs.options.rehearsal else None
-        if pool is None:
-            pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
+        pool, _ = await resolve_pool(attacher.settings, None, runs.options.workers)
         workers = {worker.name: worker.accepts or () for worker in pool}
     read = partial(read_conversation, request, files, workers, read_trace, runs.call_ids)
     return await off_loop(LARGE + text_size(request.messages), read)  # never on the loop: it may read a trace

@@ -86,7 +86,8 @@ class Runs:
 
     def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
         """The settings as they are now. Raises `ConfigError`."""
-        return self._settings.load({**self.options.flags, **(more or {})})
+        settings = self._settings.load({**self.options.flags, **(more or {})})
+        return replace(settings, rehearsal=True) if self.options.rehearsal else settings
 
     def store_of(self, settings: Settings) -> Traces | None:
         """Return where a run is stored; None where it is not. Raises `ConfigError` where it must be, and may not."""
@@ -121,7 +122,7 @@ class Runs:
         stored = job.resume.pool.names if job.resume is not None else ()
         opened = await open_conductor(
             job.settings, only=job.only, stored=stored, planning=job.plans, seed=self.options.seed,
-            rehearsal=job.rehearsal, loaded=self._loaded,
+            loaded=self._loaded,
             spend=partial(self._shared_spend, open_state(job.settings.paths), job.spender),
             attachments=job.attachments or open_state(job.settings.paths).attachments(),
             learning=True,

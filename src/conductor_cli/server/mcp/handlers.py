@@ -132,7 +132,6 @@ class Handlers:
             settings=settings, store=runs.store_of(settings),
             question=planned.question if planned else read_question(arguments),
             only=worker_names(arguments, runs.options.workers), plan=planned.plan if planned else None,
-            rehearsal=runs.options.rehearsal,
         )  # fmt: skip
 
     def _resumed_job(self, arguments: Mapping[str, Any]) -> Job:
@@ -147,10 +146,10 @@ class Handlers:
             raise UsageError(f"run {earlier.run} is part of another client's conversation", hint="ask a new question")
         replaced = {**replaced_settings(arguments), "conductor.mode": earlier.mode}
         settings, _ = keep_policy_of(runs.settings(replaced), earlier)
+        settings = replace(settings, rehearsal=settings.rehearsal or is_rehearsal_run(earlier))
         return Job(
             settings=narrowed(settings, arguments), store=runs.store_of(settings), question=earlier.question,
             only=worker_names(arguments, runs.options.workers), resume=earlier,
-            rehearsal=runs.options.rehearsal or is_rehearsal_run(earlier),
         )  # fmt: skip
 
     @asynccontextmanager
