@@ -101,7 +101,7 @@ def test_listing_and_showing_a_run_is_safe(stage: Stage) -> None:
 WRONG_FLAGS = [
     ["--workers", "nobody"], ["--workers", ","], ["--mode", "turbo"], ["--max-steps", "9"], ["--max-steps", "many"],
     ["--recursion", "-1"], ["--max-cost", "cheap"], ["--max-cost", "0"], ["--max-tokens", "0"], ["--max-calls", "-3"],
-    ["--max-time", "nan"], ["--max-time", "inf"], ["--gpu-layers", "most"], ["--format", "xml"], ["--progress", "bar"],
+    ["--max-time", "nan"], ["--max-time", "inf"], ["--format", "xml"], ["--progress", "bar"],
     ["--seed", "x"], ["--resume", "nobody"], ["--continue-from", "20260101-"], ["--resume"],
 ]  # fmt: skip
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import os
 import re
 import sqlite3
@@ -49,27 +47,6 @@ def test_what_was_spent_is_shown_by_day_and_worker(stage: Stage) -> None:
     found = stage.inside("cost", "--json").json
     assert (found["total"]["cost"], found["total"]["calls"]) == ("0.000261", 3)
     assert [row["worker"] for row in found["rows"]] == ["alpha", "beta", "planner"]
-
-
-def test_what_was_spent_is_written_as_csv(stage: Stage) -> None:
-    priced(stage)
-    stage.config.write_text(stage.config.read_text().replace('model = "beta"', 'model = "=1+1"'))
-    stage.models["=1+1"] = says("beta answers")
-    stage.inside("ask", "How are you?")
-    rows = list(csv.DictReader(io.StringIO(stage.inside("cost", "--csv").out)))
-    assert [(row["worker"], row["model"], row["calls"]) for row in rows] == [
-        ("alpha", "alpha", "1"), ("beta", "'=1+1", "1"), ("planner", "planner", "1")
-    ]  # fmt: skip
-    assert sum(Decimal(row["cost"]) for row in rows) == Decimal("0.000261")
-    (row,) = csv.DictReader(io.StringIO(stage.inside("cost", "--by", "key", "--csv").out))
-    assert (row["key"], row["calls"], row["tokens_out"]) == ("", "3", "21")
-
-
-def test_costs_of_nothing_are_a_head_alone(stage: Stage) -> None:
-    assert stage.inside("cost", "--csv").out.splitlines() == [
-        "day,provider,worker,model,calls,tokens_in,tokens_out,cost,unpriced,open,failed_calls,failed_cost"
-    ]
-    explained(stage.inside("cost", "--csv", "--json"))
 
 
 HOSTILE: dict[str, dict[str, Any]] = {

@@ -305,12 +305,11 @@ def test_setup_ends_with_the_offer_to_measure_the_workers(stage: Stage, answer: 
     stage.configure("[limits]\nattempts = 1\ntokens = 5000\ntokens_day = 9000000", workers=("alpha", "beta"))
     person = Person(stage, 100)
     person.answers(NO_KEY, NO_SERVER, ("Run it? [Y/n]", "n"), ("Measure them now? [y/N]", answer))
+    if measured:
+        person.answers(("Continue? [y/N]", "y"))
     code, text = person.end()
     assert code == 0, text
-    offer = " ".join(text.split())
-    assert "2 workers without a measured card: alpha, beta; 120 calls, cost unknown, 15 s to 150 s" in offer.replace(
-        "2 min 30 s", "150 s"
-    )
+    assert "2 workers without a measured card: alpha, beta" in text
     assert "conductor workers calibrate" in text
     assert sorted({card.worker for card in load_settings(stage.environ()).cards.measured}) == measured
     assert bool(stage.asked("alpha")) == bool(measured)

@@ -163,7 +163,7 @@ def test_every_reader_of_a_damaged_trace_reads_on(stage: Stage) -> None:
     said = f"line {place + 1} is incomplete or left out"
     for words in (
         ["show", run], ["show", run, "--json"], ["replay", run, "--speed", "0", "--format", "jsonl"],
-        ["export", run], ["export", run, "--format", "markdown"], ["diff", run, "last"],
+        ["export", run],
     ):  # fmt: skip
         done = stage.inside("trace", *words)
         assert (done.code, said in done.out, "alpha answers" in done.out) == (0, True, True), words

@@ -1,4 +1,4 @@
-"""`conductor trace` diff, rerun, export, rm, and the filters of list."""
+"""`conductor trace` rerun, export, rm, and the filters of list."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ def test_show_can_include_prompts(stage: Stage) -> None:
     assert all(step["prompt"][-1]["content"] for step in steps)
 
 
-def test_diff_compares_two_runs(stage: Stage) -> None:
-    """What differs is marked as `diff -u` marks it."""
-    one, two = asked(stage), asked(stage, plan=TWO)
-    lines = stage.inside("trace", "diff", one, two).out.splitlines()
-    assert lines[:2] == [f"--- {one}", f"+++ {two}"]
-    assert any(line.startswith("-") and "3 alpha" in line and "(reads 1 and 2)" in line for line in lines)
-    assert not any("Answer it." in line for line in lines if line.startswith("+"))
-
-
 def test_rerun_starts_at_a_step(stage: Stage) -> None:
     one = asked(stage)
     calls = len(stage.server.requests)
@@ -85,9 +76,7 @@ def test_a_rerun_names_the_first_run(stage: Stage) -> None:
     assert [entry["resumed"] for entry in stage.inside("trace", "list", "--json").json] == [one, None]
     assert "again: How many" in stage.inside("trace", "list").out
     assert f"resumes    {one}" in stage.inside("trace", "show").out
-    assert f"resumes    {one}" in stage.inside("trace", "diff", one, "last").out
     assert f"resumes run {one}" in stage.inside("trace", "export").out
-    assert one in stage.inside("trace", "export", "--format", "markdown").out.replace("\\", "")
 
 
 def test_rerun_follows_policy_rules(stage: Stage) -> None:
@@ -111,7 +100,6 @@ def test_an_invalid_rerun_calls_nobody(stage: Stage, options: list[str]) -> None
 def test_a_run_can_be_exported(stage: Stage) -> None:
     asked(stage)
     assert stage.inside("trace", "export").out.startswith("<!doctype html>")
-    assert stage.inside("trace", "export", "last", "--format", "markdown").out.startswith("# How many")
 
 
 def test_old_runs_are_deleted_by_age_and_number(stage: Stage) -> None:
@@ -137,7 +125,7 @@ def test_a_removal_names_runs_or_says_which_are_old(stage: Stage) -> None:
 def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
     asked(stage)
     stage.config.write_text("no = [toml")
-    for arguments in (["list"], ["list", "many"], ["show"], ["export", "--format", "markdown"]):
+    for arguments in (["list"], ["list", "many"], ["show"], ["export"]):
         done = stage.inside("trace", *arguments)
         assert (done.code, "many" in done.out) == (0, True), arguments
     for options in (["--speed", "0"], ["--speed", "0", "--progress", "none"]):  # the quick way and the ordinary one
@@ -147,7 +135,7 @@ def test_traces_can_be_shown_with_broken_settings(stage: Stage) -> None:
 def test_a_file_in_place_of_the_directory_is_an_error(stage: Stage) -> None:
     stage.traces.parent.mkdir(parents=True)
     stage.traces.write_text("in the way")
-    for arguments in (["list"], ["list", "x"], ["show"], ["rm", "--keep", "1"], ["diff", "last", "last~1"]):
+    for arguments in (["list"], ["list", "x"], ["show"], ["rm", "--keep", "1"]):
         stage.fails(2, "trace", *arguments, told="traces")
     assert os.listdir(stage.traces.parent) == ["traces"]  # noqa: PTH208 - names
 

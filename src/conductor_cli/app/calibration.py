@@ -12,23 +12,16 @@ from conductor_cli.app.evaluation import EvaluationRequest, load_cases
 from conductor_cli.app.worker_selection import resolve_pool
 from conductor_cli.config import Settings
 from conductor_cli.config.cards import MeasuredCard, Strength, worker_key
-from conductor_cli.core.estimate import PlanEstimate, estimate_plan
-from conductor_cli.core.formatting import format_count, format_duration, format_money
 from conductor_cli.core.plan import SELF
 from conductor_cli.core.pool import Pool
-from conductor_cli.core.profile import WorkerProfile
-from conductor_cli.core.question import Question
 from conductor_cli.evals import cases as builtin
 from conductor_cli.evals.cases import hash_cases
 from conductor_cli.evals.outcomes import Evaluation
 from conductor_cli.evals.summary import summarize
-from conductor_cli.evals.systems import ALONE, direct_plan
+from conductor_cli.evals.systems import ALONE
 
 PARALLEL: Final = 8
 """Runs at the same time, if no number is given."""
-
-SECONDS_PER_ANSWER: Final = (1, 10)
-"""How long a short answer usually takes. How fast a worker is, is not known before it is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,47 +59,6 @@ def plan_calibration(
         workers=tuple(worker.name for worker in pool if found.get(worker.name) is None),
     )  # fmt: skip
     return Calibration(request=request, pool=pool, known=tuple(card for card in found.values() if card is not None))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationOffer:
-    """What `conductor workers calibrate` would measure by default: the workers, and what that takes in all.
-
-    `seconds` is the least and the most, at `SECONDS_PER_ANSWER`.
-    """
-
-    workers: tuple[str, ...]
-    cases: int
-    estimate: PlanEstimate
-    seconds: tuple[float, float]
-
-    def describe(self) -> str:
-        """In one line for the user."""
-        calls, (low, high) = format_count(self.estimate.calls, "call"), self.estimate.cost
-        cost = "free" if not high else f"{format_money(low)} to {format_money(high)}"
-        if self.estimate.unpriced:
-            cost = "cost unknown" if not high else f"{cost}, and more for workers without a known price"
-        times = " to ".join(format_duration(seconds, tenths=False) for seconds in self.seconds)
-        least, most = SECONDS_PER_ANSWER
-        which = f"{format_count(len(self.workers), 'worker')} without a measured card: {', '.join(self.workers)}"
-        return f"{which}; {calls}, {cost}, {times} at {least} to {most} s an answer"
-
-
-def offer_calibration(settings: Settings) -> CalibrationOffer | None:
-    """What there is to measure of the workers that are set up; None where all have a card. Raises `ConductorError`."""
-    if not any(item.enabled for item in settings.workers):
-        return None
-    found = plan_calibration(settings, None, workers=(), count=None, seed=0, parallel=PARALLEL)
-    names, cases = found.request.workers, found.request.cases
-    if not names:
-        return None
-    plans = [(Question(text=case.question), direct_plan(found.pool[name])) for name in names for case in cases]
-    parts = [estimate_plan(question, plan, found.pool, WorkerProfile()) for question, plan in plans]
-    # So many answers come one after another, at the least: of all calls, and of the calls of the narrowest worker.
-    rounds = max(len(parts) / PARALLEL, *(len(cases) / min(found.pool[name].parallel, PARALLEL) for name in names))
-    least, most = SECONDS_PER_ANSWER
-    seconds = (rounds * least, rounds * most)
-    return CalibrationOffer(workers=names, cases=len(cases), estimate=sum(parts, PlanEstimate()), seconds=seconds)
 
 
 def measured_cards(calibration: Calibration, evaluation: Evaluation) -> tuple[list[MeasuredCard], list[str]]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from csv import writer
 from datetime import timedelta
-from io import StringIO
 from pathlib import PurePath
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
 from conductor_cli.cli import options as opt
-from conductor_cli.cli.output import print_json, print_line, print_notice, print_table
+from conductor_cli.cli.output import print_json, print_notice, print_table
 from conductor_cli.config import Settings
-from conductor_cli.core.errors import UsageError
 from conductor_cli.core.formatting import UNKNOWN, format_cost, format_count, format_money
 from conductor_cli.core.serialization import dump
-from conductor_cli.core.terminal_text import Column, one_line
+from conductor_cli.core.terminal_text import Column
 from conductor_cli.core.usage import NO_USAGE, Usage
 from conductor_cli.state.home import open_state
 from conductor_cli.state.spending import CONDUCTOR, SpentRow, local_now
@@ -49,11 +46,8 @@ def cost_command(
         Literal["worker", "key"], typer.Option("--by", help="Show it by provider and worker, or by the clients' keys.")
     ] = "worker",
     json: opt.Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print a row of CSV for each day and worker or key.")] = False,
 ) -> None:
     """Show what was spent on each day, on whom or with which key, and the limits per day. No model is called."""
-    if json and csv:
-        raise UsageError("--json and --csv exclude each other", hint="leave one of them out")
     settings, today = opt.stored_settings(context), local_now().date()
     rows = open_state(settings.paths).read_spent(today - timedelta(days=days - 1), by)
     if json:
@@ -66,9 +60,6 @@ def cost_command(
         ]
         limits = dump(settings.day_limits)
         print_json({"today": str(today), "limits": limits, "total": _usage_data(_total_usage(rows)), "rows": data})
-        return
-    if csv:
-        print_line(_csv_text(rows, by))
         return
     if rows:
         print_table(COLUMNS[by], list(_table_rows(rows, len(COLUMNS[by]) - len(_FIGURES))))
@@ -94,29 +85,6 @@ def _who_data(row: SpentRow, by: str) -> dict[str, Any]:
     if by == "key":
         return {"key": row.key or None}
     return {"provider": row.provider, "worker": row.worker, "model": row.model}
-
-
-def _csv_text(rows: Iterable[SpentRow], by: str) -> str:
-    """The rows as CSV (RFC 4180, with line ends as everywhere here), without sums. An unknown cost is empty."""
-    who = ("provider", "worker", "model") if by == "worker" else ("key",)
-    names = ("calls", "tokens_in", "tokens_out", "cost", "unpriced")
-    text = StringIO()
-    table = writer(text, lineterminator="\n")
-    table.writerow(("day", *who, *names, "open", "failed_calls", "failed_cost"))
-    for row in rows:
-        told = _who_data(row, by)
-        used, failed = _usage_data(row.usage), _usage_data(row.failed)
-        table.writerow([
-            row.day, *(_csv_cell(told[name]) for name in who), *(used[name] for name in names), row.open,
-            failed["calls"], failed["cost"],
-        ])  # fmt: skip
-    return text.getvalue().rstrip("\n")
-
-
-def _csv_cell(text: str | None) -> str:
-    """A name on one line. What a spreadsheet would take for a formula gets an apostrophe, as OWASP recommends."""
-    shown = one_line(text or "")
-    return f"'{shown}" if shown.startswith(("=", "+", "-", "@")) else shown
 
 
 def _table_rows(rows: Sequence[SpentRow], heads: int) -> Iterator[list[str]]:

@@ -53,7 +53,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "cost": (
         ("See what this week has cost", "conductor cost --days 7"),
-        ("Write the costs of a quarter for a spreadsheet", "conductor cost --days 92 --csv > costs.csv"),
+        ("Write the costs of a quarter for a script", "conductor cost --days 92 --json > costs.json"),
         ("Limit what all runs of a day may cost", "conductor config set limits.cost_day 5"),
     ),
     "setup": (

@@ -46,7 +46,7 @@ HEADINGS: Final[dict[str, list[str]]] = {
         "Plan": "conductor mode max-steps recursion approve flow",
         "Limits": "max-cost max-tokens max-calls max-time minutes parallel",
         "Output": "format progress check no-trace json out",
-        "Advanced": "seed gpu-layers adapter set",
+        "Advanced": "seed adapter set",
     }.items()
 }
 """The headings in the help of a command that has many options, in order, and the options under each.
@@ -128,7 +128,6 @@ FLAGS: Final = {
     "limits.tokens": "--max-tokens",
     "limits.calls": "--max-calls",
     "limits.seconds": "--max-time",
-    "conductor.gpu_layers": "--gpu-layers",
     "conductor.tools": "--tools",
     "conductor.allow_tools": "--allow-tools",
     "learning.check": "--check",
@@ -185,10 +184,6 @@ class RunOptions:
         float | None, typer.Option("--max-time", metavar="S", help="Maximum duration of the run in seconds.")
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed for sampling.")] = None
-    gpu_layers: Annotated[
-        str | None,
-        typer.Option("--gpu-layers", metavar="auto|all|N", help="Layers of a local model to put on the GPU."),
-    ] = None
     adapter: Annotated[
         str | None, typer.Option("--adapter", metavar="FILE", help="LoRA adapter (GGUF) for a local planner.")
     ] = None
@@ -224,7 +219,6 @@ class RunOptions:
             "conductor.mode": self.mode,
             "conductor.model": self.conductor,
             "conductor.pool": self.pool,
-            "conductor.gpu_layers": self.gpu_layers,
             "conductor.adapter": self.adapter,
             "conductor.tools": self.tools and ",".join(split_names(self.tools) or ()),
             "conductor.allow_tools": split_names(self.allow_tools),

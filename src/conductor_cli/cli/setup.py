@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from typing import Annotated, Any, Final
 
 import typer
@@ -31,6 +31,7 @@ from conductor_cli.cli.output import print_error, print_json, print_line, print_
 from conductor_cli.cli.terminal_input import ask_line, can_ask, confirm
 from conductor_cli.config import Settings, load_settings
 from conductor_cli.core.errors import ConductorError, ModelError, UsageError
+from conductor_cli.core.formatting import format_count
 from conductor_cli.models.discovery import key_state_of, worker_name
 from conductor_cli.state.home import open_state
 
@@ -170,19 +171,21 @@ class Interview:
             self._run(["workers", "add", name, "--kind", "openai-compatible", "--base-url", url, "--model", model])
 
     def _offer_calibration(self) -> None:
-        """Show what measuring the workers takes, and measure them where somebody agrees; `--yes` is no such consent."""
-        # Imported here, because only this step needs the evaluations.
-        from conductor_cli.app.calibration import offer_calibration
+        """Name the workers without a measured card, and measure them where somebody agrees; `--yes` is no such consent.
 
-        offer = None
-        with suppress(ConductorError):  # workers that cannot be used are reported above
-            offer = offer_calibration(self.settings)
-        if offer is None:
+        The command says what it costs, and asks again, before it begins.
+        """
+        unmeasured = [
+            item.worker.name
+            for item in self.settings.workers
+            if item.enabled and self.settings.cards.of(item.worker) is None
+        ]
+        if not unmeasured:
             return
-        command = ["workers", "calibrate", "--yes"]
+        command = ["workers", "calibrate"]
         _print_heading("Capability cards, by which the planner knows what each worker is good at")
-        print_text(f"  {offer.describe()}")
-        print_text(f"  conductor {' '.join(command[:-1])}")
+        print_text(f"  {format_count(len(unmeasured), 'worker')} without a measured card: {', '.join(unmeasured)}")
+        print_text(f"  conductor {' '.join(command)}")
         if self.asks and confirm("Measure them now?", default=False):
             self.exit_code = self.exit_code or self._run(command)
 

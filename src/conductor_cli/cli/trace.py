@@ -1,4 +1,4 @@
-"""`conductor trace`: list, show, replay, diff, verify, rerun, rate, export, rm."""
+"""`conductor trace`: list, show, replay, verify, rerun, rate, export, rm."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from conductor_cli.state.trace_file import unreadable
 from conductor_cli.views.console import OutputContext, page_screen
 from conductor_cli.views.json_output import run_json
 from conductor_cli.views.replay import open_replay_view, replay_events
-from conductor_cli.views.trace_text import comparison_text, step_lines, trace_lines
+from conductor_cli.views.trace_text import step_lines, trace_lines
 
 MAX_FAULTS = 20
 """Faults of one trace that are printed."""
 
 app = typer.Typer(
-    help="Stored runs: list, show, replay, compare, verify, run again, rate, export, remove.",
+    help="Stored runs: list, show, replay, verify, run again, rate, export, remove.",
     no_args_is_help=True,
 )
 
@@ -152,16 +152,6 @@ def replay_command(
         leave_stdout()
         code = 0
     raise typer.Exit(code)
-
-
-@app.command("diff")
-def diff_command(
-    run: Run, other: Annotated[str, typer.Argument(metavar="OTHER", help="The run to compare it with.")]
-) -> None:
-    """Compare two stored runs, as diff -u does: question, plan, steps, answers and usage."""
-    store = open_trace_store()
-    one, two = (store.trace(store.find(name)) for name in (run, other))
-    print_line(comparison_text(one, two))
 
 
 @app.command("verify")

@@ -1,16 +1,15 @@
-"""A stored run as a page of text, and two of them compared. Pure."""
+"""A stored run as a page of text. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
-from difflib import unified_diff
 from typing import Final
 
 from conductor_cli.config import format_value
 from conductor_cli.core.formatting import format_cost, format_count, format_duration
 from conductor_cli.core.policy import Policy
-from conductor_cli.core.terminal_text import one_line, reveal, sanitize
+from conductor_cli.core.terminal_text import one_line, reveal
 from conductor_cli.core.trace import StepRecord, Trace
 from conductor_cli.core.usage import Usage
 from conductor_cli.views.run_text import (
@@ -28,10 +27,8 @@ SHOWN_LINES: Final = 10  # Lines of each response in the tree of a stored run
 WIDE: Final = Screen(width=WIDEST)
 
 
-def trace_lines(
-    trace: Trace, *, live: bool = False, prompts: bool = False, answers: bool = False, screen: Screen = WIDE
-) -> list[Line]:
-    """The whole run; with `prompts`, what each worker was sent, and with `answers`, what each worker answered.
+def trace_lines(trace: Trace, *, live: bool = False, prompts: bool = False, screen: Screen = WIDE) -> list[Line]:
+    """The whole run; with `prompts`, what each worker was sent.
 
     A text of somebody's is one span with all its lines, as it was written: whoever shows it makes it safe.
     """
@@ -49,7 +46,6 @@ def trace_lines(
     lines += [BLANK, _head(f"PLAN  ({usage_text(trace.planning)})"), *_tree(run_tree(trace), screen)]
     for record in trace.steps:
         lines += map(_plain, _prompt_lines(record)) if prompts else []
-        lines += [BLANK, _head(f"STEP {record.number}"), _plain(_indent(record.text))] if answers else []
     lines += [BLANK, _head(f"ANSWER  ({describe_outcome(trace, live=live)})")]
     lines += [_plain(_indent(trace.answer or "(none)"))]
     return [*lines, BLANK, _plain(f"total: {usage_text(trace.usage)}")]
@@ -80,12 +76,6 @@ def step_lines(trace: Trace, number: int, *, screen: Screen = WIDE) -> list[Line
 def page_text(lines: Iterable[Line]) -> str:
     """Lines without their colours, as one text."""
     return "\n".join("".join(text for text, _ in line) for line in lines)
-
-
-def comparison_text(one: Trace, other: Trace) -> str:
-    """What differs between two runs, as `diff -u` shows it."""
-    left, right = (sanitize(page_text(trace_lines(trace, answers=True))).splitlines() for trace in (one, other))
-    return "\n".join(unified_diff(left, right, fromfile=one.run, tofile=other.run, lineterm=""))
 
 
 def policy_text(policy: Policy) -> str:
