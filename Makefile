@@ -1,7 +1,7 @@
 # Every target works from a fresh clone: it installs what it needs first.
 .DEFAULT_GOAL := help
 .PHONY: help setup train-setup demo test check lint types contracts docs docs-check bench bench-conductor \
-  rehearsal rewards smollm2 faults clients screens audit sbom lock clean
+  rehearsal rewards faults clients screens audit sbom lock clean
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := uv pip compile pyproject.toml --universal --generate-hashes --no-annotate --python-version 3.11 \
@@ -54,11 +54,8 @@ train-setup: setup ## install torch, transformers, trl and peft (a CPU build of 
 rehearsal: setup train-setup ## train all models that ship, from scratch; resumes when called again (ARGS="--seeds 1,2,3")
 	@$(BIN)/python -m training.rehearsal $(ARGS)
 
-rewards: setup train-setup ## compare ways to train a small planner by rewards; resumes when called again (ARGS=--trial)
+rewards: setup train-setup ## compare ways to train a small planner by rewards; resumes when called again (ARGS="--trial", "--pretrained")
 	@$(BIN)/python -m training.rewards $(ARGS)
-
-smollm2: setup train-setup ## train a small pretrained model to plan; resumes when called again (ARGS=--trial: the way in minutes)
-	@$(BIN)/python -m training.smollm2 $(ARGS)
 
 faults: setup ## try what can go wrong, 45 minutes (ARGS="kills --minutes 5": less); docs/reliability.md has the counts
 	@$(BIN)/python -m scripts.faults $(ARGS)

@@ -1,1 +1,1 @@
-"""Training of what ships (`rehearsal`), and of a small pretrained model (`smollm2`); `stages` runs both."""
+"""Training of what ships (`rehearsal`), and what rewards teach a small planner (`rewards`); `stages` runs both."""

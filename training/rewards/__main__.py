@@ -14,9 +14,12 @@ from training.stages import DONE, Stage, Workspace, add_options, print_line, run
 OUT: Final = Path("build/rewards")
 ARMS: Final = ("start", "supervised", "best-of-8", "grpo")
 SECONDS: Final = (175, 100)  # of the processor: the start, and each other arm
+PRETRAINED_SECONDS: Final = (1500, 3600)
 
 
-def plan(out: Path, seeds: int, seconds: tuple[float, float], minutes: float) -> Iterator[Stage]:
+def plan(
+    out: Path, seeds: int, seconds: tuple[float, float], minutes: float, options: tuple[str, ...] = ()
+) -> Iterator[Stage]:
     """All stages below `out`: the supervised start, and the other arms of each seed."""
     for name in ("start-0", *(f"{arm}-{seed}" for seed in range(1, seeds + 1) for arm in ARMS[1:])):
         arm, _, seed = name.rpartition("-")
@@ -24,7 +27,7 @@ def plan(out: Path, seeds: int, seconds: tuple[float, float], minutes: float) ->
             name=name, makes=f"{name}.json", needs=() if arm == "start" else ("start-0.json",),
             command=(
                 sys.executable, "-m", "training.rewards.arms", arm, "--seed", seed, "--out", str(out),
-                "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}",
+                "--seconds", *map(str, seconds), "--minutes", f"{minutes:g}", *options,
             ),
         )  # fmt: skip
 
@@ -34,9 +37,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make rewards", description=(__doc__ or "").splitlines()[0])
     add_options(parser)
     parser.add_argument("--trial", action="store_true", help="the whole way with one seed in a minute; means nothing")
+    parser.add_argument("--pretrained", action="store_true", help="train SmolLM2-135M in place of a model from nothing")
     given = parser.parse_args()
-    out = given.out or Path(f"{OUT}-trial" if given.trial else OUT)
-    seeds, seconds = (1, (5, 5)) if given.trial else (3, SECONDS)
+    kind = "-smollm2" if given.pretrained else ""
+    out = given.out or Path(f"{OUT}{kind}{'-trial' if given.trial else ''}")
+    seeds, seconds = (1, (5, 5)) if given.trial else (3, PRETRAINED_SECONDS if given.pretrained else SECONDS)
 
     def finish() -> int:
         table = "\n".join(lines(read(out, ARMS, seeds)))
@@ -44,7 +49,9 @@ def main() -> int:
         print_line(table)
         return DONE
 
-    return run_training(Workspace(out, tuple(plan(out, seeds, seconds, given.minutes))), given, finish)
+    options = (*(["--pretrained"] if given.pretrained else []), *(["--questions", "8", "8"] if given.trial else []))
+    stages = plan(out, seeds, seconds, given.minutes, options)
+    return run_training(Workspace(out, tuple(stages)), given, finish)
 
 
 if __name__ == "__main__":

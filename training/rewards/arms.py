@@ -15,22 +15,14 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from conductor_cli.train.recipe import require
-from training.rewards.planner import (
-    Words,
-    new_planner,
-    plan_logits,
-    prompt_of,
-    read_plan,
-    sample,
-    text_of,
-)
+from training.rewards.planner import Planner, SmallPlanner, plan_logits, sample
 from training.rewards.world import (
     HELD_OUT,
     MARK,
@@ -55,7 +47,7 @@ GROUP: Final = 8
 LUCK: Final = 4  # draws of luck for a reward, and for an answer that is measured
 ROUNDS: Final = 2
 TRIES: Final = 3  # batches of questions that a step of GRPO draws until it has enough groups with a signal
-VALIDATION, TEST = 200, 600
+QUESTIONS: Final = (200, 600)  # of a validation, of the test; those with the held-out subject are as many as the first
 KEEP: Final = 60.0  # seconds between two writings of the state
 
 
@@ -73,7 +65,6 @@ class Course:
     warmup: int = 20
     entropy: float = 0.0
     share: float = 1.0
-    validations: int = 6
 
 
 @dataclass(slots=True)
@@ -83,7 +74,7 @@ class Training:
     arm: str
     seed: int
     model: Any
-    words: Words
+    planner: Planner
     optimizer: Any
     step: int = 0
     used: float = 0.0
@@ -98,28 +89,38 @@ class Training:
         return Random(f"{self.arm} {self.seed} {self.step}")
 
 
+T = TypeVar("T")
 Move = Callable[[Training, Course], dict[str, float]]
 
 
-def tokens_of(training: Training, task: Task, plan: str) -> tuple[list[int], list[int]]:
-    """A lesson: the prompt, and the plan with its end."""
-    return training.words.encode(prompt_of(task)), [*training.words.encode(plan), training.words.end]
-
-
 def learn(training: Training, lessons: Sequence[tuple[list[int], list[int]]]) -> float:
-    """One step on lessons; the mean loss of a token of a plan."""
-    logits, tokens, mask = plan_logits(training.model, *zip(*lessons, strict=True))
-    loss = cross_entropy(logits[mask], tokens[mask])
-    descend(training, loss)
-    return float(loss.detach())
+    """One step on lessons, prompts with their plans; the mean loss of a token of a plan."""
+    count, total = sum(len(plan) for _, plan in lessons), 0.0
+    for part in parts(training, lessons):
+        logits, tokens, mask = plan_logits(training.model, *zip(*part, strict=True))
+        loss = cross_entropy(logits[mask].float(), tokens[mask], reduction="sum") / count
+        loss.backward()
+        total += float(loss.detach())
+    descend(training)
+    return total
 
 
-def descend(training: Training, loss: Any) -> None:
-    """One step of the optimizer."""
-    training.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(training.model.parameters(), 1.0)
+def parts(training: Training, items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Items by as many as one backward pass has."""
+    size = training.planner.at_once
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+def descend(training: Training) -> None:
+    """One step of the optimizer by the gradients that were added up."""
+    torch.nn.utils.clip_grad_norm_(trained(training.model).values(), 1.0)
     training.optimizer.step()
+    training.optimizer.zero_grad(set_to_none=True)
+
+
+def trained(model: Any) -> dict[str, Any]:
+    """The weights of a model that are trained: all of it, or its adapter."""
+    return {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 def supervised(training: Training, course: Course) -> dict[str, float]:
@@ -127,7 +128,8 @@ def supervised(training: Training, course: Course) -> dict[str, float]:
     random = training.random()
     held_out = None if training.arm == "start" else False
     tasks = [draw_task(random, "train", held_out=held_out) for _ in range(course.questions)]
-    lessons = [tokens_of(training, task, text_of(routed(task, random, by_card), task)) for task in tasks]
+    planner = training.planner
+    lessons = [(planner.prompt(task), planner.written(routed(task, random, by_card), task)) for task in tasks]
     return {"loss": learn(training, lessons)}
 
 
@@ -135,20 +137,20 @@ def sampled(training: Training, count: int) -> list[tuple[Task, list[list[int]],
     """Questions with the plans that the planner writes for each, and their rewards."""
     random = training.random()
     tasks = [draw_task(random, "train") for _ in range(count)]
-    prompts = [training.words.encode(prompt_of(task)) for task in tasks]
+    prompts = [training.planner.prompt(task) for task in tasks]
     generator = torch.Generator().manual_seed(random.getrandbits(62))
-    plans = sample(training.model, prompts, GROUP, end=training.words.end, generator=generator)
+    plans = sample(training.model, training.planner, prompts, GROUP, generator)
     luck, found = [random.getrandbits(40) for _ in range(LUCK)], []
     for number, task in enumerate(tasks):
         own = plans[GROUP * number : GROUP * (number + 1)]
-        earned = {plan: reward(training.words, task, plan, luck) for plan in set(map(tuple, own))}
+        earned = {plan: reward(training.planner, task, plan, luck) for plan in set(map(tuple, own))}
         found.append((task, own, [earned[tuple(plan)] for plan in own]))
     return found
 
 
-def reward(words: Words, task: Task, tokens: Sequence[int], luck: Sequence[int]) -> float:
+def reward(planner: Planner, task: Task, tokens: Sequence[int], luck: Sequence[int]) -> float:
     """The share of the draws of luck in which a plan answers the question; 0 for what is no plan."""
-    plan = read_plan(words.decode(tokens), task) if tokens[-1] == words.end else None
+    plan = planner.read(tokens, task)
     return 0.0 if plan is None else share_right(plan, task, luck)
 
 
@@ -159,7 +161,7 @@ def best_of_8(training: Training, course: Course) -> dict[str, float]:
         for task, plans, rewards in groups:
             if max(rewards) > 0:
                 best = plans[rewards.index(max(rewards))]
-                training.lessons.append((training.words.encode(prompt_of(task)), best))
+                training.lessons.append((training.planner.prompt(task), best))
         return {"reward": mean([each for _, _, rewards in groups for each in rewards]), "kept": len(training.lessons)}
     lessons = training.random().sample(training.lessons, min(course.questions, len(training.lessons)))
     return {"loss": learn(training, lessons)}
@@ -182,19 +184,25 @@ def grpo(training: Training, course: Course) -> dict[str, float]:
     }  # fmt: skip
     if not kept:
         return found
-    prompts = [training.words.encode(prompt_of(task)) for task, _, _ in kept[: course.questions]]
-    plans = [plan for _, own, _ in kept[: course.questions] for plan in own]
-    rewards = torch.tensor([rewards for _, _, rewards in kept[: course.questions]])
-    better = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
-    logits, tokens, mask = plan_logits(training.model, prompts, plans)
-    logs = logits[mask].log_softmax(-1)
-    entropy = -(logs.exp() * logs).sum(-1)
-    chosen = logs.gather(-1, tokens[mask][:, None])[:, 0]
-    worth = better[:, None].expand_as(mask)[mask]
-    uncertain = entropy.detach() >= entropy.detach().quantile(1 - course.share)
-    gain = worth * torch.exp(chosen - chosen.detach()) + course.entropy * entropy
-    descend(training, -(gain * uncertain).sum() / len(gain))  # DAPO: by the tokens of the whole step
-    return {**found, "spread": float(rewards.std(1).mean()), "entropy": float(entropy.detach().mean())}
+    kept = kept[: course.questions]
+    count = sum(len(plan) for _, own, _ in kept for plan in own)
+    spreads, entropies = list[float](), list[float]()
+    for part in parts(training, kept):
+        prompts = [training.planner.prompt(task) for task, _, _ in part]
+        rewards = torch.tensor([rewards for _, _, rewards in part])
+        better = ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
+        logits, tokens, mask = plan_logits(training.model, prompts, [plan for _, own, _ in part for plan in own])
+        logs = logits[mask].float().log_softmax(-1)
+        entropy = -(logs.exp() * logs).sum(-1)
+        chosen = logs.gather(-1, tokens[mask][:, None])[:, 0]
+        worth = better[:, None].expand_as(mask)[mask]
+        uncertain = entropy.detach() >= entropy.detach().quantile(1 - course.share)
+        gain = worth * torch.exp(chosen - chosen.detach()) + course.entropy * entropy
+        (-(gain * uncertain).sum() / count).backward()  # DAPO: by the tokens of the whole step
+        spreads += rewards.std(1).tolist()
+        entropies += entropy.detach().tolist()
+    descend(training)
+    return {**found, "spread": mean(spreads), "entropy": mean(entropies)}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -205,15 +213,13 @@ def mean(values: Sequence[float]) -> float:
 # Measuring
 
 
-def examine(model: Any, words: Words, tasks: Sequence[Task], seed: int) -> list[dict[str, Any]]:
+def examine(model: Any, planner: Planner, tasks: Sequence[Task], seed: int) -> list[dict[str, Any]]:
     """What comes of the likeliest plan for each question, with the same luck for every planner."""
-    prompts = [words.encode(prompt_of(task)) for task in tasks]
-    plans = [
-        plan for at in range(0, len(tasks), 100) for plan in sample(model, prompts[at : at + 100], 1, end=words.end)
-    ]
+    prompts = [planner.prompt(task) for task in tasks]
+    plans = [plan for at in range(0, len(tasks), 100) for plan in sample(model, planner, prompts[at : at + 100], 1)]
     found = []
     for number, (task, tokens) in enumerate(zip(tasks, plans, strict=True)):
-        plan = read_plan(words.decode(tokens), task) if tokens[-1] == words.end else None
+        plan = planner.read(tokens, task)
         luck = [1000 * seed + LUCK * number + draw for draw in range(LUCK)]
         asked = [(understand(step.subtask), step.access) for step in plan.steps] if plan else []
         wanted = [(understand(step.subtask), step.access) for step in task.case.steps]
@@ -221,7 +227,7 @@ def examine(model: Any, words: Words, tasks: Sequence[Task], seed: int) -> list[
         found.append({
             "shape": task.shape, "right": share_right(plan, task, luck) if plan else 0.0, "valid": plan is not None,
             "right_steps": asked == wanted, "marked": sum(marks), "steps": len(marks),
-            "text": words.decode(tokens),
+            "text": planner.text(tokens),
         })  # fmt: skip
     return found
 
@@ -232,9 +238,9 @@ def questions(split: Any, count: int, *, held_out: bool = False) -> list[Task]:
     return [draw_task(random, split, held_out=held_out) for _ in range(count)]
 
 
-def validate(training: Training, say: Callable[[str], None]) -> None:
-    """Measure, and keep the weights if they are the best so far."""
-    found = examine(training.model, training.words, questions("validation", VALIDATION), 0)
+def validate(training: Training, count: int, say: Callable[[str], None]) -> None:
+    """Measure by `count` questions, and keep the weights if they are the best so far."""
+    found = examine(training.model, training.planner, questions("validation", count), 0)
     right = mean([each["right"] for each in found])
     shapes = {
         shape: [each["right"] for each in found if each["shape"] == shape] for shape in {e["shape"] for e in found}
@@ -247,7 +253,7 @@ def validate(training: Training, say: Callable[[str], None]) -> None:
     say(f"validation {right:.3f} {by_shape}, right steps {steps:.3f}, marked workers {marked:.3f}")
     if right > training.best:
         training.best = right
-        training.best_weights = {name: each.detach().clone() for name, each in training.model.state_dict().items()}
+        training.best_weights = {name: each.detach().clone() for name, each in trained(training.model).items()}
 
 
 # Training
@@ -258,27 +264,36 @@ MOVES: Final[dict[str, Move]] = {
 }  # fmt: skip
 
 
-def courses(start: float, arm: float) -> dict[str, Course]:
+def courses(planner: Planner, start: float, arm: float) -> dict[str, Course]:
     """The course of each arm, for so many seconds."""
+    rates = planner.rates
     return {
-        "start": Course(seconds=start, rate=5e-3, questions=16),
-        "supervised": Course(seconds=arm, rate=2e-3, questions=16),
-        "best-of-8": Course(seconds=arm, rate=2e-3, questions=16),
-        "grpo": Course(seconds=arm, rate=1e-3, questions=16, entropy=0.01, share=0.2),
-    }  # fmt: skip
+        "start": Course(seconds=start, rate=rates["start"], questions=16),
+        "supervised": Course(seconds=arm, rate=rates["supervised"], questions=16),
+        "best-of-8": Course(seconds=arm, rate=rates["best-of-8"], questions=16),
+        "grpo": Course(seconds=arm, rate=rates["grpo"], questions=16, entropy=0.01, share=0.2),
+    }
 
 
 def train(
-    arm: str, seed: int, course: Course, out: Path, *, minutes: float, say: Callable[[str], None]
+    arm: str,
+    seed: int,
+    course: Course,
+    planner: Planner,
+    out: Path,
+    *,
+    minutes: float,
+    validation: int,
+    say: Callable[[str], None],
 ) -> Training | None:
     """The arm once its time is used up, with its best weights; None if the minutes are over before that."""
-    training, state = opened(arm, seed, course, out), out / f"{arm}-{seed}.state"
+    training, state = opened(arm, seed, course, planner, out), out / f"{arm}-{seed}.state"
     began, kept = time.monotonic(), time.monotonic()
     while training.used < course.seconds:
         at = time.process_time()
-        if training.used >= training.validated * course.seconds / course.validations:
+        if training.used >= training.validated * course.seconds / planner.validations:
             training.validated += 1
-            validate(training, say)
+            validate(training, validation, say)
         rate = (
             course.rate * max(0.1, 1 - training.used / course.seconds) * min(1.0, (training.step + 1) / course.warmup)
         )
@@ -298,22 +313,21 @@ def train(
             kept = time.monotonic()
         if ended and training.used < course.seconds:
             return None
-    validate(training, say)
-    training.model.load_state_dict(training.best_weights)
+    validate(training, validation, say)
+    training.model.load_state_dict(training.best_weights, strict=False)
     return training
 
 
-def opened(arm: str, seed: int, course: Course, out: Path) -> Training:
-    """The arm as its state has it, or at its beginning: random weights for the start, else those of the start."""
-    words = Words()
-    model = new_planner(words, seed)
+def opened(arm: str, seed: int, course: Course, planner: Planner, out: Path) -> Training:
+    """The arm as its state has it, or at its beginning: new weights for the start, else those of the start."""
+    model = planner.open(seed)
     if arm != "start":
-        model.load_state_dict(torch.load(out / START, weights_only=True))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=course.rate, betas=(0.9, 0.99), weight_decay=0.0)
-    training = Training(arm, seed, model, words, optimizer)
+        model.load_state_dict(torch.load(out / START, weights_only=True), strict=False)
+    optimizer = torch.optim.AdamW(trained(model).values(), lr=course.rate, betas=(0.9, 0.99), weight_decay=0.0)
+    training = Training(arm, seed, model, planner, optimizer)
     if (path := out / f"{arm}-{seed}.state").exists():
         state = torch.load(path, weights_only=True)
-        model.load_state_dict(state.pop("model"))
+        model.load_state_dict(state.pop("model"), strict=False)
         optimizer.load_state_dict(state.pop("optimizer"))
         for name, value in state.items():
             setattr(training, name, value)
@@ -327,8 +341,17 @@ def store(training: Training, path: Path) -> None:
     """Write the state, whole or not at all."""
     state = {name: getattr(training, name) for name in STORED}
     new = path.with_suffix(".new")
-    torch.save({**state, "model": training.model.state_dict(), "optimizer": training.optimizer.state_dict()}, new)
+    torch.save({**state, "model": trained(training.model), "optimizer": training.optimizer.state_dict()}, new)
     new.replace(path)
+
+
+def open_planner(out: Path, *, pretrained: bool) -> Planner:
+    """The planner that is trained: a pretrained one, or one from nothing."""
+    if not pretrained:
+        return SmallPlanner()
+    from training.rewards.smollm2 import SmolLM2
+
+    return SmolLM2(out)
 
 
 def main() -> int:
@@ -339,20 +362,33 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True, help="the directory of all files")
     parser.add_argument("--seconds", type=float, nargs=2, default=(100.0, 100.0), metavar=("START", "ARM"))
     parser.add_argument("--minutes", type=float, default=1e6)
+    parser.add_argument("--questions", type=int, nargs=2, default=QUESTIONS, metavar=("VALIDATION", "TEST"))
+    parser.add_argument("--pretrained", action="store_true", help="train SmolLM2-135M in place of a model from nothing")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
-    course, began = courses(*given.seconds)[given.arm], time.monotonic()
-    done = train(given.arm, given.seed, course, given.out, minutes=given.minutes, say=print_line)
+    planner, began = open_planner(given.out, pretrained=given.pretrained), time.monotonic()
+    course = courses(planner, *given.seconds)[given.arm]
+    done = train(
+        given.arm,
+        given.seed,
+        course,
+        planner,
+        given.out,
+        minutes=given.minutes,
+        validation=given.questions[0],
+        say=print_line,
+    )
     if done is None:
         return UNFINISHED
     name = f"{given.arm}-{given.seed}"
-    torch.save(done.model.state_dict(), given.out / f"{name}.pt")
+    torch.save(trained(done.model), given.out / f"{name}.pt")
+    planner.save(done.model, given.out / name)
     found = {
-        place: examine(done.model, done.words, tasks, 1)
+        place: examine(done.model, planner, tasks, 1)
         for place, tasks in (
-            ("test", questions("test", TEST)),
-            (HELD_OUT, questions("test", VALIDATION, held_out=True)),
+            ("test", questions("test", given.questions[1])),
+            (HELD_OUT, questions("test", given.questions[0], held_out=True)),
         )
     }
     figures = {"arm": given.arm, "seed": given.seed, "steps": done.step, "seconds": done.used, "log": done.log, **found}

