@@ -210,7 +210,7 @@ def check_trace(data: bytes, file: Path) -> None:
             trace = apply_event(trace, event)
     except UsageError:
         pass
-    page_text(trace_lines(trace, prompts=True, answers=True))
+    page_text(trace_lines(trace, prompts=True))
 
 
 def _check_event(line: str) -> None:
